@@ -1,0 +1,47 @@
+# Everything a newcomer needs: `make up` to run it, `make test` to check it.
+# Only Python >= 3.11 with pip and make are assumed; the rest is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.up-to-date
+UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
+
+.PHONY: up test lint fmt lock setup clean
+.DEFAULT_GOAL := up
+
+setup: $(STAMP)
+
+# Hash-checked, then ourselves in place. Touched last, so an interrupted set-up starts again.
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Carillon needs Python 3.11 or newer; PYTHON=$(PYTHON) is older. Try: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Setting up $(VENV) (once; takes about a minute) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+# One exec, so that Ctrl-C and SIGTERM reach Carillon itself.
+up: $(STAMP)
+	@exec $(BIN)/carillon up
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+fmt: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# After a change of dependencies; needs uv (pip install uv). The image leaves the embedded servers out.
+lock:
+	$(UV_COMPILE) --output-file requirements.lock
+	$(UV_COMPILE) --extra embedded --group dev --output-file requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
