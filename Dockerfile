@@ -1,0 +1,64 @@
+# One image for `carillon api`, `carillon worker` and `carillon migrate`; Postgres and Redis are outside.
+#
+#   docker build --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) --tag carillon:0.1.0 .
+#
+# Pin the base by digest where builds must repeat: --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
+# The builder's steps use only files of this folder and $VENV, so they can be replayed without a container engine.
+ARG PYTHON_IMAGE=python:3.13-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS builder
+ENV VENV=/opt/carillon \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_NO_INPUT=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+
+# The production environment: no pip in it, wheels only, every file checked against the lock.
+COPY requirements.lock ./
+RUN python -m venv --without-pip "$VENV" \
+ && python -m pip --python "$VENV/bin/python" install --require-hashes --only-binary :all: -r requirements.lock
+
+# The build tool and what it needs, taken with their hashes from the development lock into an environment that stays
+# behind. A name that is missing here stops the build: pip refuses whatever comes without a hash.
+COPY requirements-dev.lock ./
+RUN awk '/^[^ #]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } wanted' \
+        requirements-dev.lock > build-tools.lock \
+ && python -m venv --without-pip build-tools \
+ && python -m pip --python build-tools/bin/python install --require-hashes --only-binary :all: -r build-tools.lock
+
+COPY pyproject.toml README.md ./
+COPY app app
+COPY migrations migrations
+RUN build-tools/bin/python -m hatchling build --target wheel --directory dist \
+ && python -m pip --python "$VENV/bin/python" install --no-index --no-deps dist/*.whl \
+ && python -m pip --python "$VENV/bin/python" check
+
+
+FROM ${PYTHON_IMAGE} AS runtime
+ARG PYTHON_IMAGE
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Carillon" \
+      org.opencontainers.image.description="A scheduler service: recurring workflows over HTTP." \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}"
+
+# Nothing is installed in a running container.
+RUN python -m pip uninstall --yes --root-user-action ignore pip
+
+# Bytecode came with the install; the root file system is read-only and only /tmp may be written.
+ENV PATH=/opt/carillon/bin:$PATH \
+    HOME=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    CARILLON_HOST=0.0.0.0
+COPY --from=builder /opt/carillon /opt/carillon
+
+# Numeric, so that Kubernetes can verify runAsNonRoot. Health is Kubernetes' business: /health/live and /health/ready.
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8000
+ENTRYPOINT ["carillon"]
+CMD ["api"]

@@ -1,0 +1,46 @@
+"""Actions that call nobody: wait, do nothing, fail."""
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+
+from app.actions.catalog import Action, ActionFailedError
+from app.actions.context import ActionContext
+
+
+class DelayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long to wait."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400 * 366)]
+
+
+class NoopConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing to set."""
+
+
+class FailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to fail with."""
+
+    message: Annotated[str, msgspec.Meta(max_length=1000)] = "This always fails."
+
+
+async def delay(config: DelayConfig, _context: ActionContext) -> Any:
+    """Wait."""
+    await asyncio.sleep(config.seconds)
+    return {"seconds": config.seconds}
+
+
+async def noop(_config: NoopConfig, _context: ActionContext) -> Any:
+    """Do nothing."""
+    return None
+
+
+async def fail(config: FailConfig, _context: ActionContext) -> Any:
+    """Fail, for trying things out."""
+    raise ActionFailedError(config.message)
+
+
+DELAY = Action(name="core.delay", config=DelayConfig, handler=delay)
+NOOP = Action(name="core.noop", config=NoopConfig, handler=noop)
+FAIL = Action(name="core.fail", config=FailConfig, handler=fail)

@@ -1,0 +1,93 @@
+"""``core.http_request``: call a service, with the event or with what the node says."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from multidict import CIMultiDict
+
+from app.actions.catalog import Action, ActionFailedError
+from app.actions.context import ActionContext
+from app.actions.http import Answer, CallFailedError
+from app.domain.events import rfc3339
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+StatusCode = Annotated[int, msgspec.Meta(ge=100, le=599)]
+HeaderName = Annotated[str, msgspec.Meta(pattern=r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}$")]
+HeaderValue = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\x00]*$", max_length=8000)]
+
+# Without a body of their own, these have none.
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+SHOWN_BODY_CHARACTERS = 200
+
+
+class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Whom to call, with what, and which answers are good."""
+
+    url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+", max_length=2000)]
+    method: Method = "POST"
+    headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
+    json: Any = UNSET
+    body: str | UnsetType = UNSET
+    expect_status: StatusCode | list[StatusCode] | None = None
+
+    def __post_init__(self) -> None:
+        """One body at most."""
+        if self.json is not UNSET and self.body is not UNSET:
+            raise ValueError("give `json` or `body`, not both")
+
+    def accepts(self, status: int) -> bool:
+        """Whether this answer means success."""
+        if self.expect_status is None:
+            return 200 <= status < 300  # noqa: PLR2004 - any 2xx
+        return status in (self.expect_status if isinstance(self.expect_status, list) else [self.expect_status])
+
+
+async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any:
+    """Call, and judge the answer."""
+    body, content_type = _body(config, context)
+    # Names of headers have no case: what the node says replaces our default, ours replace the node's.
+    headers = CIMultiDict(content_type)
+    headers.update(config.headers)
+    headers.update(_run_headers(context))
+    context.require_lease()
+    try:
+        answer = await context.http.call(config.method, config.url, headers, body, context.idempotency_key)
+    except CallFailedError as error:
+        raise ActionFailedError(str(error)) from error
+    if not config.accepts(answer.status):
+        raise ActionFailedError(_refusal(config, answer))
+    return {"status": answer.status, "body": answer.content(), "truncated": answer.truncated}
+
+
+def _body(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dict[str, str]]:
+    if not isinstance(config.body, UnsetType):
+        return config.body.encode(), {"Content-Type": "text/plain; charset=utf-8"}
+    if config.json is not UNSET:
+        return msgspec.json.encode(config.json), {"Content-Type": "application/json"}
+    if config.method in BODILESS:
+        return b"", {}
+    event = {**context.event, "execution_id": str(context.execution_id), "attempt": context.attempt}
+    return msgspec.json.encode(event), {"Content-Type": "application/json"}
+
+
+def _run_headers(context: ActionContext) -> dict[str, str]:
+    return {
+        "Idempotency-Key": context.idempotency_key,
+        "X-Carillon-Execution": str(context.execution_id),
+        "X-Carillon-Schedule": str(context.scheduled_job_id),
+        "X-Carillon-Slot": rfc3339(context.slot),
+        "X-Carillon-Attempt": str(context.attempt),
+    }
+
+
+def _refusal(config: HttpRequestConfig, answer: Answer) -> str:
+    wanted = config.expect_status if config.expect_status is not None else "2xx"
+    text = answer.body[: SHOWN_BODY_CHARACTERS * 4].decode(errors="replace")[:SHOWN_BODY_CHARACTERS]
+    shown = f": {text}" if text else ""
+    return f"{config.method} {config.url} answered {answer.status}, expected {wanted}{shown}".replace("\x00", "\ufffd")
+
+
+HTTP_REQUEST = Action(
+    name="core.http_request", config=HttpRequestConfig, handler=http_request, aliases=("core.http_ping",)
+)

@@ -1,0 +1,34 @@
+"""What an action is told about the run that it is part of, and what it may use."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from app.actions.http import HttpCaller
+
+
+class LeaseLostError(Exception):
+    """This worker's lease has run out: someone else may be doing this work already, so nothing more is sent."""
+
+    code = "lease_lost"
+
+
+class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of one execution."""
+
+    execution_id: UUID
+    scheduled_job_id: UUID
+    slot: datetime
+    attempt: int
+    event: Mapping[str, Any]
+    idempotency_key: str
+    http: HttpCaller
+    lease_holds: Callable[[], bool]
+
+    def require_lease(self) -> None:
+        """To be called before anything that the outside sees."""
+        if not self.lease_holds():
+            raise LeaseLostError

@@ -1,0 +1,133 @@
+"""The HTTP client of a worker: one session, no redirects, no cookies, a capped answer, guarded addresses."""
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from standardwebhooks import Webhook
+from yarl import URL
+
+from app.actions.addresses import AddressGuard, AddressRefusedError
+from app.clock import now
+
+ANSWER_CAP_BYTES = 64 * 1024
+CONNECT_TIMEOUT_SECONDS = 10
+MAX_CONNECTIONS = 1000
+USER_AGENT = "Carillon"
+
+
+class CallFailedError(Exception):
+    """The target could not be reached, or did not answer as HTTP."""
+
+    code = "call_failed"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back, as much of it as is kept."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    truncated: bool
+
+    def content(self) -> Any:
+        """The body as JSON where it is that, else as text."""
+        if "json" in self.headers.get("content-type", "") and not self.truncated:
+            try:
+                return msgspec.json.decode(self.body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+        # Postgres keeps no NUL in text.
+        return self.body.decode(errors="replace").replace("\x00", "\ufffd")
+
+
+class Signer:
+    """Signs by Standard Webhooks, so that a target can tell our calls from others'."""
+
+    def __init__(self, secret: str) -> None:
+        """A secret is base64, with or without ``whsec_`` in front."""
+        try:
+            self._webhook = Webhook(secret)
+        except (ValueError, RuntimeError) as error:
+            raise ValueError("CARILLON_SIGNING_SECRET must be base64, as Standard Webhooks has it") from error
+
+    def headers(self, message_id: str, body: bytes) -> dict[str, str]:
+        """The headers that prove a message."""
+        moment = now()
+        signature = self._webhook.sign(msg_id=message_id, timestamp=moment, data=body.decode())
+        return {
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(moment.timestamp())),
+            "webhook-signature": signature,
+        }
+
+
+class HttpCaller:
+    """Calls out. To be used as a context; the session is made inside the running loop."""
+
+    def __init__(self, guard: AddressGuard, signer: Signer | None = None) -> None:
+        """Connect nowhere that the guard does not permit; sign where there is a signer."""
+        self._guard = guard
+        self._signer = signer
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, socket_factory=self._guard.open_socket)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
+            headers={"User-Agent": USER_AGENT},
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
+        """One call and its answer. How long it may take is the caller's to bound."""
+        if self._session is None:
+            raise AssertionError("the session is not open")
+        self._guard.trust_host(URL(url).host)
+        signed = self._signer.headers(message_id, body) if self._signer else {}
+        try:
+            async with self._session.request(
+                method, url, headers=CIMultiDict(headers, **signed), data=body or None, allow_redirects=False
+            ) as response:
+                return await _read(response)
+        except aiohttp.ClientConnectorError as error:
+            raise CallFailedError(_connect_problem(error, url)) from error
+        except (aiohttp.ClientError, ValueError, asyncio.TimeoutError) as error:
+            raise CallFailedError(f"{type(error).__name__}: {error}") from error
+
+
+async def _read(response: aiohttp.ClientResponse) -> Answer:
+    body = bytearray()
+    while len(body) <= ANSWER_CAP_BYTES:
+        chunk = await response.content.read(ANSWER_CAP_BYTES + 1 - len(body))
+        if not chunk:
+            break
+        body += chunk
+    truncated = len(body) > ANSWER_CAP_BYTES
+    if truncated:
+        # What is left unread must not be waited for, so this connection is not used again.
+        response.close()
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, headers, bytes(body[:ANSWER_CAP_BYTES]), truncated)
+
+
+def _connect_problem(error: aiohttp.ClientConnectorError, url: str) -> str:
+    cause = error.os_error
+    if isinstance(cause, AddressRefusedError):
+        return str(cause)
+    return f"Could not connect to {URL(url).host}:{URL(url).port}: {cause.strerror or cause}"

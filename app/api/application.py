@@ -1,0 +1,94 @@
+"""The Litestar application, put together from its parts."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.openapi import OpenAPIConfig
+
+from app.api import openapi
+from app.api.docs import DocsController
+from app.api.executions import ExecutionController
+from app.api.health import HealthController
+from app.api.problems import HANDLERS
+from app.api.requests import count_request, counting_middleware, current_actor
+from app.api.schedules import ScheduleController
+from app.api.users import UserController
+from app.api.workflows import WorkflowController
+from app.queue.limits import RateLimits
+from app.services.executions import ExecutionService
+from app.services.health import HealthService
+from app.services.schedules import ScheduleService
+from app.services.users import UserService
+from app.services.workflows import WorkflowService
+
+BODY_MAX_BYTES = 256 * 1024
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API calls."""
+
+    users: UserService
+    workflows: WorkflowService
+    schedules: ScheduleService
+    executions: ExecutionService
+    health: HealthService
+    rate_limits: RateLimits
+
+
+def create_application(services: Services, lifespan: Callable[[], AbstractAsyncContextManager[None]]) -> Litestar:
+    """The application; ``lifespan`` opens and closes what the services use."""
+    v1 = Router(
+        "/api/v1",
+        route_handlers=[UserController, WorkflowController, ScheduleController, ExecutionController],
+        before_request=count_request,
+    )
+    app = Litestar(
+        [v1, HealthController, DocsController],
+        dependencies={name: Provide(_constant(value), sync_to_thread=False) for name, value in _named(services).items()}
+        | {"actor": Provide(current_actor)},
+        exception_handlers=HANDLERS,
+        request_max_body_size=BODY_MAX_BYTES,
+        openapi_config=OpenAPIConfig(
+            title="Carillon", version=version("carillon"), description=openapi.DESCRIPTION, enabled_endpoints=set()
+        ),
+        middleware=[counting_middleware],
+        lifespan=[_lifespan(lifespan)],
+        debug=False,
+    )
+    app.state.rate_limits = services.rate_limits
+    app.state.openapi = openapi.document(app)
+    return app
+
+
+def _named(services: Services) -> dict[str, Any]:
+    return {
+        "user_service": services.users,
+        "workflow_service": services.workflows,
+        "schedule_service": services.schedules,
+        "execution_service": services.executions,
+        "health_service": services.health,
+    }
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    def provide() -> Any:
+        return value
+
+    return provide
+
+
+def _lifespan(
+    opened: Callable[[], AbstractAsyncContextManager[None]],
+) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def life(_app: Litestar) -> AsyncIterator[None]:
+        async with opened():
+            yield
+
+    return life
+

@@ -1,0 +1,48 @@
+"""``/schema``: the OpenAPI document, and a page that lists the calls without loading anything from elsewhere."""
+
+from html import escape
+from typing import Any
+
+from litestar import Controller, MediaType, get
+from litestar.datastructures import State
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Carillon API</title>
+<style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}
+h2{{margin-top:2rem;text-transform:capitalize}}code{{background:#f3f3f3;padding:.1rem .3rem;border-radius:3px}}
+td{{padding:.25rem .75rem .25rem 0;vertical-align:top}}b{{font-family:monospace}}</style>
+<h1>Carillon API {version}</h1><p>{description}</p>
+<p>Send <code>Authorization: Bearer TOKEN</code>. The whole contract as
+<a href="/schema/openapi.json">OpenAPI 3.1</a>.</p>{sections}</html>"""
+
+
+class DocsController(Controller):
+    """The documentation of the API."""
+
+    path = "/schema"
+    include_in_schema = False
+
+    @get("/openapi.json")
+    async def openapi(self, state: State) -> dict[str, Any]:
+        """The document."""
+        found: dict[str, Any] = state.openapi
+        return found
+
+    @get("/", media_type=MediaType.HTML)
+    async def page(self, state: State) -> str:
+        """The list of calls."""
+        return render(state.openapi)
+
+
+def render(schema: dict[str, Any]) -> str:
+    """The page for a document."""
+    sections: dict[str, list[str]] = {}
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            row = f"<tr><td><b>{method.upper()}</b></td><td><code>{escape(path)}</code></td>"
+            row += f"<td>{escape(operation.get('description') or operation.get('summary') or '')}</td></tr>"
+            sections.setdefault((operation.get("tags") or ["other"])[0], []).append(row)
+    tables = "".join(f"<h2>{escape(tag)}</h2><table>{''.join(rows)}</table>" for tag, rows in sections.items())
+    info = schema["info"]
+    return PAGE.format(
+        version=escape(info["version"]), description=escape(info.get("description", "")), sections=tables
+    )

@@ -1,0 +1,59 @@
+"""``/api/v1/executions``."""
+
+from typing import Annotated
+from uuid import UUID
+
+from litestar import Controller, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+
+from app.api.parameters import Limit, Offset, WorkflowFilter
+from app.domain.access import Actor
+from app.domain.executions import ExecutionStatus
+from app.services.executions import ExecutionService
+from app.services.views import ExecutionDetail, ExecutionPage
+
+Acting = NamedDependency[Actor]
+Executions = NamedDependency[ExecutionService]
+
+
+class ExecutionController(Controller):
+    """Executions: the runs of workflows."""
+
+    path = "/executions"
+    tags = ("executions",)
+
+    @get("/")
+    async def list_all(  # noqa: PLR0913 - the filters of one list
+        self,
+        actor: Acting,
+        execution_service: Executions,
+        scheduled_job_id: Annotated[UUID | None, QueryParameter()] = None,
+        workflow_id: WorkflowFilter = None,
+        status: Annotated[ExecutionStatus | None, QueryParameter()] = None,
+        limit: Limit = 50,
+        offset: Offset = 0,
+    ) -> ExecutionPage:
+        """List executions, newest first."""
+        return await execution_service.list(
+            actor,
+            scheduled_job_id=scheduled_job_id,
+            workflow_id=workflow_id,
+            status=status,
+            limit=limit,
+            offset=offset,
+        )
+
+    @get("/{execution_id:uuid}")
+    async def read(
+        self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]
+    ) -> ExecutionDetail:
+        """Read one execution, with what each node did."""
+        return await execution_service.get(actor, execution_id)
+
+    @post("/{execution_id:uuid}/cancel", status_code=200)
+    async def cancel(
+        self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]
+    ) -> ExecutionDetail:
+        """Cancel an execution that is pending or running."""
+        return await execution_service.cancel(actor, execution_id)

@@ -1,0 +1,38 @@
+"""``/health`` and ``/metrics``: for probes and scrapers, without a token."""
+
+from typing import Any, Literal
+
+import msgspec
+from litestar import Controller, Response, get
+from litestar.di import NamedDependency
+
+from app.observability.metrics import CONTENT_TYPE, exposition
+from app.services.health import HealthService, Readiness
+
+
+class Alive(msgspec.Struct):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class HealthController(Controller):
+    """Health."""
+
+    tags = ("health",)
+
+    @get("/health/live", opt={"open": True})
+    async def live(self) -> Alive:
+        """Whether the process answers; independent of Postgres and Redis."""
+        return Alive()
+
+    @get("/health/ready", opt={"open": True, "other_statuses": (503,)})
+    async def ready(self, health_service: NamedDependency[HealthService]) -> Response[Readiness]:
+        """Whether requests can be served, and what is away. Without Redis they can; schedules fire from Postgres."""
+        readiness = await health_service.readiness()
+        return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
+
+    @get("/metrics", include_in_schema=False)
+    async def metrics(self) -> Response[Any]:
+        """Prometheus's text format."""
+        return Response(exposition(), media_type=CONTENT_TYPE)

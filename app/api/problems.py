@@ -1,0 +1,131 @@
+"""Errors as answers: ``application/problem+json`` (RFC 9457) for everything that goes wrong, in one place."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from app.domain.errors import (
+    CarillonError,
+    ConflictError,
+    FieldError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnauthenticatedError,
+    UnavailableError,
+    WrongStateError,
+)
+from app.services.validation import MalformedError
+
+PROBLEM_TYPE = "application/problem+json"
+RETRY_AFTER_SECONDS = 2
+
+log = structlog.get_logger(__name__)
+
+_STATUS: dict[type[CarillonError], HTTPStatus] = {
+    MalformedError: HTTPStatus.BAD_REQUEST,
+    WrongStateError: HTTPStatus.BAD_REQUEST,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    ForbiddenError: HTTPStatus.FORBIDDEN,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    ConflictError: HTTPStatus.CONFLICT,
+    InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_CODES = {
+    HTTPStatus.BAD_REQUEST: "malformed",
+    HTTPStatus.NOT_FOUND: "not_found",
+    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+}
+
+
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What went wrong. ``code`` is stable, ``detail`` is for people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldError] = []
+
+
+class TooManyRequestsError(Exception):
+    """This token or address has sent too many requests."""
+
+    def __init__(self, retry_after: int) -> None:
+        """Say when to come back."""
+        self.retry_after = retry_after
+        super().__init__()
+
+
+def problem_response(
+    status: HTTPStatus, code: str, detail: str, errors: list[FieldError] | None = None, **headers: str
+) -> Response[Problem]:
+    """An error as an answer."""
+    problem = Problem(
+        type=f"urn:carillon:problem:{code}",
+        title=status.phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        errors=errors or [],
+    )
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(problem, status_code=status, media_type=PROBLEM_TYPE, headers=named)
+
+
+def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
+    """Something that our own code refused."""
+    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
+    errors = list(error.errors) if isinstance(error, InvalidError) else []
+    headers = {}
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW_Authenticate"] = "Bearer"
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry_After"] = str(RETRY_AFTER_SECONDS)
+    return problem_response(status, error.code, error.detail, errors, **headers)
+
+
+def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+    """A parameter of the query that Litestar refused."""
+    found = error.extra if isinstance(error.extra, list) else []
+    errors = [FieldError(str(one.get("key", "")), str(one.get("message", ""))) for one in found]
+    return problem_response(
+        HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, (InvalidError.__doc__ or "").strip(), errors
+    )
+
+
+def on_http_error(_request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    """What the framework itself refused: no such path, the wrong method, too large."""
+    status = HTTPStatus(error.status_code)
+    headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
+    return problem_response(status, _CODES.get(status, "refused"), error.detail or status.phrase, **headers)
+
+
+def on_too_many(_request: Request[Any, Any, Any], error: TooManyRequestsError) -> Response[Problem]:
+    """Over the limit."""
+    detail = (TooManyRequestsError.__doc__ or "").strip()
+    return problem_response(
+        HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", detail, Retry_After=str(error.retry_after)
+    )
+
+
+def on_crash(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """A defect of ours: said in the log with everything, to the caller without."""
+    log.error("request_failed", method=request.method, path=request.url.path, exc_info=error)
+    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Something went wrong on our side.")
+
+
+HANDLERS: dict[int | type[Exception], Any] = {
+    CarillonError: on_refused,
+    ValidationException: on_invalid_parameter,
+    HTTPException: on_http_error,
+    TooManyRequestsError: on_too_many,
+    Exception: on_crash,
+}

@@ -1,0 +1,63 @@
+"""What every request goes through: who sent it, how often, and what its body says."""
+
+from typing import Any, TypeVar
+
+from litestar import Request
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.problems import TooManyRequestsError
+from app.domain.access import Actor
+from app.domain.errors import UnauthenticatedError
+from app.observability.metrics import REQUESTS
+from app.persistence.users import hash_token
+from app.queue.limits import RateLimits
+from app.services.users import UserService
+from app.services.validation import read
+
+T = TypeVar("T")
+AnyRequest = Request[Any, Any, Any]
+
+
+def bearer_token(request: AnyRequest) -> str | None:
+    """The token that a request brings."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+async def current_actor(request: AnyRequest, user_service: UserService) -> Actor:
+    """On whose behalf a request comes."""
+    token = bearer_token(request)
+    if token is None:
+        raise UnauthenticatedError
+    return await user_service.authenticate(token)
+
+
+async def count_request(request: AnyRequest) -> None:
+    """Refuse a token or an address that asks too often."""
+    limits: RateLimits = request.app.state.rate_limits
+    parties = [f"address:{request.client.host}"] if request.client else []
+    token = bearer_token(request)
+    if token is not None:
+        parties.append(f"token:{hash_token(token).hex()[:32]}")
+    retry_after = await limits.retry_after(parties)
+    if retry_after is not None:
+        raise TooManyRequestsError(retry_after)
+
+
+def counting_middleware(app: ASGIApp) -> ASGIApp:
+    """Count every answer for the metrics."""
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        async def seen(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                REQUESTS.labels(str(scope.get("method", "")), str(message["status"])).inc()
+            await send(message)
+
+        await app(scope, receive, seen)
+
+    return counted
+
+
+async def body(request: AnyRequest, wanted: type[T]) -> T:
+    """The body of a request as a value; without one, as if it were an empty object."""
+    return read(await request.body() or b"{}", wanted)

@@ -1,0 +1,129 @@
+"""``/api/v1/schedules``."""
+
+from typing import Annotated
+from uuid import UUID
+
+from litestar import Controller, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+
+from app.api.parameters import Limit, Offset, Since, Until, WorkflowFilter
+from app.api.requests import AnyRequest, body
+from app.domain.access import Actor
+from app.domain.schedules import Status
+from app.services.inputs import (
+    LooseScheduleBatch,
+    NoteInput,
+    RunInput,
+    ScheduleBatchInput,
+    ScheduleChanges,
+    ScheduleIdsInput,
+    ScheduleInput,
+)
+from app.services.schedules import ScheduleService
+from app.services.views import ExecutionView, LedgerList, RunList, ScheduleList, SchedulePage, ScheduleView
+
+Acting = NamedDependency[Actor]
+Schedules = NamedDependency[ScheduleService]
+
+
+class ScheduleController(Controller):
+    """Schedules: what runs when."""
+
+    path = "/schedules"
+    tags = ("schedules",)
+
+    @post("/", opt={"body": ScheduleInput, "errors": (404,)})
+    async def create(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleView:
+        """Create a schedule; its first run is planned at once."""
+        return await schedule_service.create(actor, await body(request, ScheduleInput))
+
+    @get("/")
+    async def list_all(  # noqa: PLR0913 - the filters of one list
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        status: Annotated[Status | None, QueryParameter()] = None,
+        workflow_id: WorkflowFilter = None,
+        limit: Limit = 50,
+        offset: Offset = 0,
+    ) -> SchedulePage:
+        """List schedules, newest first."""
+        return await schedule_service.list(
+            actor, status=status, workflow_id=workflow_id, limit=limit, offset=offset
+        )
+
+    @post("/batch", opt={"body": ScheduleBatchInput})
+    async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:
+        """Create up to 1,000 schedules, all or none."""
+        return await schedule_service.create_many(actor, (await body(request, LooseScheduleBatch)).schedules)
+
+    @post("/batch-delete", status_code=204, opt={"body": ScheduleIdsInput})
+    async def delete_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> None:
+        """Delete several; unknown and foreign ids are ignored."""
+        await schedule_service.delete_many(actor, (await body(request, ScheduleIdsInput)).schedule_ids)
+
+    @get("/{schedule_id:uuid}")
+    async def read(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
+        """Read one schedule."""
+        return await schedule_service.get(actor, schedule_id)
+
+    @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges})
+    async def change(
+        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+    ) -> ScheduleView:
+        """Change some fields; a changed cadence moves the next run at once."""
+        return await schedule_service.change(actor, schedule_id, await body(request, ScheduleChanges))
+
+    @delete("/{schedule_id:uuid}")
+    async def remove(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> None:
+        """Delete a schedule with its history; what runs is called off."""
+        await schedule_service.delete(actor, schedule_id)
+
+    @post("/{schedule_id:uuid}/pause", status_code=200, opt={"body": NoteInput, "body_optional": True})
+    async def pause(
+        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+    ) -> ScheduleView:
+        """Pause an active schedule."""
+        await body(request, NoteInput)
+        return await schedule_service.pause(actor, schedule_id)
+
+    @post("/{schedule_id:uuid}/resume", status_code=200, opt={"body": NoteInput, "body_optional": True})
+    async def resume(
+        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+    ) -> ScheduleView:
+        """Resume a paused schedule: it fires one interval from now."""
+        await body(request, NoteInput)
+        return await schedule_service.resume(actor, schedule_id)
+
+    @post("/{schedule_id:uuid}/revive", status_code=200)
+    async def revive(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
+        """Bring a dead schedule back, with all its retries."""
+        return await schedule_service.revive(actor, schedule_id)
+
+    @post("/{schedule_id:uuid}/run", status_code=202, opt={"body": RunInput, "body_optional": True, "errors": (409,)})
+    async def run(
+        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+    ) -> ExecutionView:
+        """Run it now, beside its cadence and its counters."""
+        return await schedule_service.run(actor, schedule_id, await body(request, RunInput))
+
+    @get("/{schedule_id:uuid}/runs")
+    async def runs(
+        self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID], limit: Limit = 20
+    ) -> RunList:
+        """The audit: the latest runs, newest first."""
+        return await schedule_service.runs(actor, schedule_id, limit)
+
+    @get("/{schedule_id:uuid}/ledger")
+    async def ledger(  # noqa: PLR0913 - the filters of one list
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        since: Since = None,
+        until: Until = None,
+        limit: Limit = 100,
+    ) -> LedgerList:
+        """The account of every slot, newest first: fired, or not and why."""
+        return await schedule_service.ledger(actor, schedule_id, since, until, limit)

@@ -1,0 +1,52 @@
+"""``/api/v1/me``, ``/api/v1/users`` and ``/api/v1/tokens``."""
+
+from litestar import Controller, delete, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from app.api.requests import AnyRequest, body
+from app.domain.access import Actor
+from app.services.inputs import TokenInput, UserInput
+from app.services.users import UserService
+from app.services.views import FreshTokenView, TokenList, UserList, UserView
+
+Acting = NamedDependency[Actor]
+Users = NamedDependency[UserService]
+
+
+class UserController(Controller):
+    """Users and their tokens; all but ``me`` is for admins."""
+
+    tags = ("users",)
+
+    @get("/me")
+    async def me(self, actor: Acting, user_service: Users) -> UserView:
+        """Who this token belongs to."""
+        return await user_service.me(actor)
+
+    @get("/users", opt={"errors": (403,)})
+    async def list_all(self, actor: Acting, user_service: Users) -> UserList:
+        """List all users."""
+        return await user_service.list(actor)
+
+    @post("/users", opt={"body": UserInput, "errors": (403, 409)})
+    async def create(self, request: AnyRequest, actor: Acting, user_service: Users) -> UserView:
+        """Create a user."""
+        return await user_service.create(actor, await body(request, UserInput))
+
+    @get("/users/{user_id:int}/tokens", opt={"errors": (403,)})
+    async def tokens(self, actor: Acting, user_service: Users, user_id: FromPath[int]) -> TokenList:
+        """List a user's tokens, without what proves them."""
+        return await user_service.tokens(actor, user_id)
+
+    @post("/users/{user_id:int}/tokens", opt={"body": TokenInput, "errors": (403,)})
+    async def create_token(
+        self, request: AnyRequest, actor: Acting, user_service: Users, user_id: FromPath[int]
+    ) -> FreshTokenView:
+        """Create a token; its text is shown this once."""
+        return await user_service.create_token(actor, user_id, await body(request, TokenInput))
+
+    @delete("/tokens/{token_id:int}", opt={"errors": (403,)})
+    async def delete_token(self, actor: Acting, user_service: Users, token_id: FromPath[int]) -> None:
+        """Refuse a token from now on."""
+        await user_service.delete_token(actor, token_id)

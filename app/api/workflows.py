@@ -1,0 +1,51 @@
+"""``/api/v1/workflows``."""
+
+from litestar import Controller, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from app.api.parameters import Limit, Offset
+from app.api.requests import AnyRequest, body
+from app.domain.access import Actor
+from app.services.inputs import WorkflowChanges, WorkflowInput
+from app.services.views import WorkflowPage, WorkflowView
+from app.services.workflows import WorkflowService
+
+Acting = NamedDependency[Actor]
+Workflows = NamedDependency[WorkflowService]
+
+
+class WorkflowController(Controller):
+    """Workflows: what a schedule runs."""
+
+    path = "/workflows"
+    tags = ("workflows",)
+
+    @post("/", opt={"body": WorkflowInput})
+    async def create(self, request: AnyRequest, actor: Acting, workflow_service: Workflows) -> WorkflowView:
+        """Create a workflow."""
+        return await workflow_service.create(actor, await body(request, WorkflowInput))
+
+    @get("/")
+    async def list_all(
+        self, actor: Acting, workflow_service: Workflows, limit: Limit = 50, offset: Offset = 0
+    ) -> WorkflowPage:
+        """List workflows, newest first."""
+        return await workflow_service.list(actor, limit, offset)
+
+    @get("/{workflow_id:int}")
+    async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: FromPath[int]) -> WorkflowView:
+        """Read one workflow."""
+        return await workflow_service.get(actor, workflow_id)
+
+    @patch("/{workflow_id:int}", opt={"body": WorkflowChanges})
+    async def change(
+        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: FromPath[int]
+    ) -> WorkflowView:
+        """Change some fields."""
+        return await workflow_service.change(actor, workflow_id, await body(request, WorkflowChanges))
+
+    @delete("/{workflow_id:int}")
+    async def remove(self, actor: Acting, workflow_service: Workflows, workflow_id: FromPath[int]) -> None:
+        """Delete a workflow, and with it its schedules."""
+        await workflow_service.delete(actor, workflow_id)

@@ -1,0 +1,14 @@
+"""The ASGI application for uvicorn: ``uvicorn --factory app.asgi:application``."""
+
+from litestar import Litestar
+
+from app.config import load_settings
+from app.observability.logs import set_up_logging
+from app.wiring import wire_api
+
+
+def application() -> Litestar:
+    """The API, with the settings of the environment."""
+    settings = load_settings()
+    set_up_logging(settings.log_format, settings.log_level)
+    return wire_api(settings)

@@ -1,0 +1,82 @@
+"""Settings, read once from the environment. A bad value is refused by name, before anything starts."""
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+ENV_PREFIX = "CARILLON_"
+
+# libpq spells TLS as sslmode; asyncpg's dialect as ssl. Accept what operators already have in their Secrets.
+_QUERY_NAMES = {"sslmode": "ssl"}
+
+
+class SettingsError(Exception):
+    """A setting in the environment cannot be used."""
+
+    code = "bad_setting"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting with its default; the environment's name is the field's, upper-cased, after ``CARILLON_``."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    data_dir: str = ".data"
+    database_url: str = ""
+    redis_url: str = ""
+    admin_token: str = ""
+    http_allow: str = ""
+    signing_secret: str = ""
+    reconcile_seconds: float = 5.0
+    lease_seconds: float = 30.0
+    drain_seconds: float = 25.0
+    worker_concurrency: int = 1000
+    database_pool_size: int = 10
+    rate_limit_per_minute: int = 6000
+    log_format: Literal["auto", "console", "json"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def __post_init__(self) -> None:
+        """Refuse values that the types allow and that cannot work."""
+        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest TCP port
+            raise SettingsError(f"CARILLON_PORT must be between 0 and 65535, not {self.port}")
+        for name in ("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"):
+            if getattr(self, name) <= 0:
+                raise SettingsError(f"{ENV_PREFIX}{name.upper()} must be greater than 0")
+        for name in ("drain_seconds", "rate_limit_per_minute"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Hosts and CIDRs that outgoing calls may reach although they are not public."""
+        return tuple(part.strip() for part in self.http_allow.split(",") if part.strip())
+
+
+def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the environment; a blank value means the default."""
+    given = {}
+    for name in Settings.__struct_fields__:
+        value = environ.get(ENV_PREFIX + name.upper(), "").strip()
+        if value:
+            given[name] = value
+    try:
+        settings = msgspec.convert(given, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"A CARILLON_ setting is wrong: {error}") from None
+    return msgspec.structs.replace(settings, database_url=async_database_url(settings.database_url))
+
+
+def async_database_url(url: str) -> str:
+    """The URL for SQLAlchemy's asyncpg dialect, from any usual spelling of a Postgres URL."""
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    if parts.scheme.split("+")[0] not in {"postgres", "postgresql"}:
+        raise SettingsError("CARILLON_DATABASE_URL must start with postgresql://")
+    query = urlencode([(_QUERY_NAMES.get(key, key), value) for key, value in parse_qsl(parts.query)])
+    rebuilt = urlunsplit(("postgresql+asyncpg", parts.netloc, parts.path, query, ""))
+    return rebuilt if parts.netloc else rebuilt.replace("postgresql+asyncpg:/", "postgresql+asyncpg:///", 1)

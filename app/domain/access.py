@@ -1,0 +1,44 @@
+"""Who may see and change what. Not yours and not there look the same from outside."""
+
+from enum import StrEnum
+
+import msgspec
+
+from app.domain.errors import ForbiddenError, NotFoundError
+
+
+class Role(StrEnum):
+    """Admins see and change everything, members what is theirs."""
+
+    ADMIN = "admin"
+    MEMBER = "member"
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """On whose behalf something is done."""
+
+    user_id: int
+    username: str
+    role: Role
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether ownership does not limit this actor."""
+        return self.role is Role.ADMIN
+
+    @property
+    def owner_filter(self) -> int | None:
+        """The owner whose rows this actor sees, or None for everybody's."""
+        return None if self.sees_all else self.user_id
+
+
+def require_admin(actor: Actor) -> None:
+    """Refuse everyone but admins."""
+    if not actor.sees_all:
+        raise ForbiddenError
+
+
+def require_owner(actor: Actor, owner_id: int | None, what: str) -> None:
+    """Refuse what belongs to someone else, or to nobody, as if it did not exist."""
+    if owner_id is None or not (actor.sees_all or owner_id == actor.user_id):
+        raise NotFoundError(f"There is no such {what}.")

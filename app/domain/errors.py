@@ -1,0 +1,76 @@
+"""What can be refused, as types. They know nothing of HTTP; ``app.api.problems`` maps them to answers."""
+
+from typing import ClassVar
+
+import msgspec
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One thing that is wrong with one field."""
+
+    field: str
+    message: str
+
+
+class CarillonError(Exception):
+    """Something was refused."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, detail: str = "") -> None:
+        """Say what was refused; without words, the docstring of the type speaks."""
+        self.detail = detail or (type(self).__doc__ or "").strip()
+        super().__init__(self.detail)
+
+
+class NotFoundError(CarillonError):
+    """There is no such thing, or it is not yours."""
+
+    code = "not_found"
+
+
+class UnauthenticatedError(CarillonError):
+    """A valid bearer token is needed."""
+
+    code = "unauthenticated"
+
+
+class ForbiddenError(CarillonError):
+    """This needs the role admin."""
+
+    code = "forbidden"
+
+
+class WrongStateError(CarillonError):
+    """The state that it is in does not allow this."""
+
+    code = "wrong_state"
+
+
+class ConflictError(CarillonError):
+    """Another change stands in the way."""
+
+    code = "conflict"
+
+
+class InvalidError(CarillonError):
+    """Some fields are not valid."""
+
+    code = "validation"
+
+    def __init__(self, *errors: FieldError) -> None:
+        """Name every field that is wrong."""
+        super().__init__()
+        self.errors = errors
+
+
+class NoTriggerError(CarillonError):
+    """No trigger node of the workflow matches the event."""
+
+    code = "no_trigger"
+
+
+class UnavailableError(CarillonError):
+    """The database cannot be reached right now."""
+
+    code = "database_unavailable"

@@ -1,0 +1,23 @@
+"""The event that a trigger node receives when a schedule fires."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from app.domain.executions import Execution
+
+
+def event_data(execution: Execution) -> dict[str, Any]:
+    """What the workflow is told about the run: whose it is, which repeat, for which slot, with which payload."""
+    return {
+        "scheduled_job_id": str(execution.scheduled_job_id),
+        "scheduled_job_name": execution.job_name,
+        "repeat_number": execution.repeat_number,
+        "payload": execution.payload,
+        "scheduled_for": rfc3339(execution.scheduled_for),
+        "fired_at": rfc3339(execution.fired_at),
+    }
+
+
+def rfc3339(moment: datetime) -> str:
+    """An instant as outsiders read it: UTC, with ``Z``."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

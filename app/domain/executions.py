@@ -1,0 +1,94 @@
+"""One run of a workflow as a value, and the states it goes through."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+
+class ExecutionStatus(StrEnum):
+    """Pending, running, then one of the ends."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+ACTIVE = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING})
+FAILURES = frozenset({ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST})
+# These end the repeat without a run to count.
+NEUTRAL_ENDS = frozenset({ExecutionStatus.SKIPPED, ExecutionStatus.BLOCKED})
+
+
+class Trigger(StrEnum):
+    """What started an execution."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+
+
+class ActiveRun(msgspec.Struct, frozen=True):
+    """An execution that is pending or running, as far as overlap is concerned."""
+
+    execution_id: UUID
+    trigger: Trigger
+
+    @property
+    def counts(self) -> bool:
+        """Whether it will complete a repeat of its schedule; a manual run never does."""
+        return self.trigger is not Trigger.MANUAL
+
+
+def counting(runs: tuple[ActiveRun, ...]) -> int:
+    """How many of the active runs count toward the repeats of their schedule."""
+    return sum(run.counts for run in runs)
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that a worker holds: what to run, for which slot, under which fencing token."""
+
+    id: UUID
+    scheduled_job_id: UUID
+    workflow_id: int
+    user_profile_id: int
+    job_name: str
+    trigger: Trigger
+    trigger_node_id: str | None
+    repeat_number: int
+    retry_attempt: int
+    scheduled_for: datetime
+    fired_at: datetime
+    timeout_seconds: int
+    payload: dict[str, Any]
+    token: int
+
+
+class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node of a workflow did in one execution."""
+
+    node_id: str
+    type: str
+    status: ExecutionStatus
+    output: Any = None
+    error: str = ""
+    started_at: datetime
+    finished_at: datetime
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How an execution ended, and the token that says who may say so."""
+
+    execution_id: UUID
+    scheduled_job_id: UUID
+    token: int
+    status: ExecutionStatus
+    error: str = ""
+    node_results: tuple[NodeResult, ...] = ()

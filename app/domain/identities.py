@@ -1,0 +1,37 @@
+"""Names that are computed, not drawn: whoever computes one twice gets the same."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def execution_id(job_id: UUID, slot: datetime, attempt: int) -> UUID:
+    """The fire key as an id: the same (schedule, slot, attempt) is the same execution.
+
+    A UUID of version 8 whose first 48 bits are the slot's milliseconds, so that ids sort by time.
+    """
+    return _timed_id(slot, f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/{attempt}")
+
+
+def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
+    """The id of a run that a person asked for: two requests in one microsecond are still two runs."""
+    return _timed_id(slot, f"{job_id}/manual/{nonce}")
+
+
+def idempotency_key(job_id: UUID, slot: datetime, node_id: str) -> str:
+    """The key that an HTTP target sees: constant over all attempts at one slot's node."""
+    return hashlib.sha256(f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]
+
+
+def _timed_id(slot: datetime, name: str) -> UUID:
+    milliseconds = (slot - _EPOCH) // _MILLISECOND & 0xFFFF_FFFF_FFFF
+    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10])
+    number = milliseconds << 80 | digest
+    # Version 8 and the RFC 9562 variant.
+    number = number & ~(0xF << 76) | 8 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return UUID(int=number)

@@ -1,0 +1,124 @@
+"""A schedule as a value: what to run, when, and the state it is in."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from app.domain.cadence import Cadence
+
+
+class Status(StrEnum):
+    """The states of a schedule; ``TRANSITIONS`` says which may follow which."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DONE = "done"
+    DEAD = "dead"
+
+
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.ACTIVE: frozenset({Status.PAUSED, Status.DONE, Status.DEAD}),
+    Status.PAUSED: frozenset({Status.ACTIVE, Status.DONE, Status.DEAD}),
+    # A finished one is armed again by an edit that gives it something left to do.
+    Status.DONE: frozenset({Status.ACTIVE}),
+    Status.DEAD: frozenset({Status.ACTIVE}),
+}
+
+
+class Reason(StrEnum):
+    """Why a schedule is in its state: stable codes for ``status_reason``."""
+
+    NONE = ""
+    MANUAL = "manual"
+    REPEAT_LIMIT = "repeat_limit"
+    END_REACHED = "end_reached"
+    MAX_RETRIES = "max_retries"
+
+
+class IfRunning(StrEnum):
+    """What a due slot does while an execution of its schedule is pending or running."""
+
+    SKIP = "skip"
+
+
+class CatchUp(StrEnum):
+    """What becomes of slots that were missed."""
+
+    SKIP = "skip"
+
+
+class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of ``scheduled_jobs``. ``generation`` fences: it moves whenever the pending tick changes."""
+
+    id: UUID
+    user_profile_id: int
+    workflow_id: int
+    name: str
+    description: str = ""
+    trigger_node_id: str | None = None
+    trigger_payload: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    interval_seconds: int
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    total_repeats: int = 0
+    max_retries: int = 3
+    backoff_base_seconds: int | None = None
+    timeout_seconds: int = 600
+    catch_up: CatchUp = CatchUp.SKIP
+    misfire_grace_seconds: int = 60
+    if_running: IfRunning = IfRunning.SKIP
+
+    status: Status = Status.ACTIVE
+    status_reason: Reason = Reason.NONE
+    generation: int = 0
+    # The first slot; the cadence is counted from it.
+    anchor_at: datetime
+    # The next slot of the cadence that has no outcome yet; None while no further one is expected.
+    cadence_slot: datetime | None = None
+    # The pending tick: its slot, when it is due, and which attempt at the slot it will be (0 is the first).
+    next_slot: datetime | None = None
+    next_run_at: datetime | None = None
+    next_attempt: int = 0
+
+    current_repeat: int = 0
+    current_retry: int = 0
+    run_count: int = 0
+    error_count: int = 0
+    last_error: str = ""
+    last_run_at: datetime | None = None
+    last_fired_at: datetime | None = None
+    last_success_at: datetime | None = None
+    last_success_execution_id: UUID | None = None
+    dead_at: datetime | None = None
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def cadence(self) -> Cadence:
+        """The slots that this schedule expects."""
+        return Cadence(anchor=self.anchor_at, interval=timedelta(seconds=self.interval_seconds), end_at=self.end_at)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a number of repeats ends it."""
+        return self.total_repeats > 0
+
+    @property
+    def limit_reached(self) -> bool:
+        """Whether all repeats are completed."""
+        return self.is_limited and self.current_repeat >= self.total_repeats
+
+    def expects_more(self, active_runs: int) -> bool:
+        """Whether another slot is wanted beside the runs that are under way."""
+        return not self.is_limited or self.current_repeat + active_runs < self.total_repeats
+
+
+def moved(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
+    """The schedule in another state, by the transition table."""
+    if status not in TRANSITIONS[job.status]:
+        raise AssertionError(f"no transition from {job.status} to {status}")
+    return msgspec.structs.replace(job, status=status, status_reason=reason)

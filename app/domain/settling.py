@@ -1,0 +1,80 @@
+"""What the end of a run does to its schedule: the repeat and retry state machine."""
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from app.domain.backoff import backoff
+from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
+from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
+from app.domain.schedules import Reason, ScheduledJob, Status, moved
+
+
+class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has ended, as far as its schedule is concerned."""
+
+    execution_id: UUID
+    trigger: Trigger
+    slot: datetime
+    attempt: int
+    status: ExecutionStatus
+    error: str = ""
+
+
+def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> ScheduledJob:
+    """The schedule after this run; ``other_active`` counts its other runs that are still under way."""
+    if run.trigger is Trigger.MANUAL:
+        return job
+    if run.status is ExecutionStatus.SUCCESS:
+        return _gone_on(_succeeded(job, run, now), other_active, now)
+    if run.status in NEUTRAL_ENDS:
+        return _gone_on(_repeat_ended(job), other_active, now)
+    if run.status in FAILURES:
+        return _failed(job, run, now)
+    return _gone_on(job, other_active, now)
+
+
+def _succeeded(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
+    return replace(
+        _repeat_ended(job),
+        run_count=job.run_count + 1,
+        last_error="",
+        last_success_at=now,
+        last_success_execution_id=run.execution_id,
+    )
+
+
+def _repeat_ended(job: ScheduledJob) -> ScheduledJob:
+    return replace(job, current_repeat=job.current_repeat + 1, current_retry=0)
+
+
+def _gone_on(job: ScheduledJob, other_active: int, now: datetime) -> ScheduledJob:
+    """Done at the limit; else the pending tick stays as it is, or the cadence is taken up again."""
+    if job.status in {Status.DONE, Status.DEAD}:
+        return job
+    if job.limit_reached:
+        return finished(job, Reason.REPEAT_LIMIT)
+    if job.status is Status.ACTIVE and job.next_run_at is None:
+        return resumed_cadence(job, other_active, now)
+    return job
+
+
+def _failed(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
+    retry = job.current_retry + 1
+    counted = replace(job, error_count=job.error_count + 1, last_error=run.error)
+    if job.status in {Status.DONE, Status.DEAD}:
+        return counted
+    if retry > job.max_retries:
+        return replace(moved(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now)
+    waiting = replace(counted, current_retry=retry)
+    # A paused schedule plans nothing; the count of its failures goes on.
+    return waiting if job.status is Status.PAUSED else _retry_planned(waiting, run, now)
+
+
+def _retry_planned(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
+    due = now + backoff(job, job.current_retry)
+    if job.end_at is not None and due > job.end_at:
+        return finished(job, Reason.END_REACHED)
+    return with_retry(job, run.slot, run.attempt + 1, due)

@@ -1,0 +1,133 @@
+"""Workflows as graphs: validation, the choice of the trigger node, and the order in which nodes run."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import msgspec
+
+from app.domain.errors import FieldError, NoTriggerError
+
+TRIGGER_TYPE = "trigger_schedule"
+
+
+class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A step of a workflow: a trigger, or an action of the catalog with its configuration."""
+
+    id: str
+    type: str
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_trigger(self) -> bool:
+        """Whether runs start here."""
+        return self.type == TRIGGER_TYPE
+
+
+class Edge(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}, forbid_unknown_fields=True):
+    """``target`` runs after ``source``."""
+
+    source: str
+    target: str
+
+
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a schedule runs, as far as running it is concerned."""
+
+    id: int
+    user_profile_id: int
+    name: str
+    active: bool
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def node(self, node_id: str) -> Node:
+        """The node with this id."""
+        return next(node for node in self.nodes if node.id == node_id)
+
+
+def graph_errors(nodes: Iterable[Node], edges: Iterable[Edge], known_types: Collection[str]) -> list[FieldError]:
+    """Everything that is wrong with the graph, each named by its place."""
+    nodes, edges = tuple(nodes), tuple(edges)
+    errors = [*_duplicate_ids(nodes), *_unknown_types(nodes, known_types), *_dangling_edges(nodes, edges)]
+    if not errors:
+        errors.extend(_cycles(nodes, edges))
+    return errors
+
+
+def _duplicate_ids(nodes: tuple[Node, ...]) -> Iterable[FieldError]:
+    for node_id, times in Counter(node.id for node in nodes).items():
+        if times > 1:
+            yield FieldError("nodes", f"The id '{node_id}' is used {times} times.")
+
+
+def _unknown_types(nodes: tuple[Node, ...], known_types: Collection[str]) -> Iterable[FieldError]:
+    for index, node in enumerate(nodes):
+        if not node.is_trigger and node.type not in known_types:
+            yield FieldError(f"nodes[{index}].type", f"There is no action '{node.type}' (node '{node.id}').")
+
+
+def _dangling_edges(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterable[FieldError]:
+    ids = {node.id for node in nodes}
+    for index, edge in enumerate(edges):
+        for side, node_id in (("from", edge.source), ("to", edge.target)):
+            if node_id not in ids:
+                yield FieldError(f"edges[{index}].{side}", f"There is no node '{node_id}'.")
+
+
+def _cycles(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterable[FieldError]:
+    try:
+        TopologicalSorter(_predecessors(nodes, edges)).prepare()
+    except CycleError as error:
+        # graphlib reports the cycle backwards, from a node to its predecessors.
+        yield FieldError("edges", f"The nodes form a cycle: {' -> '.join(reversed(error.args[1]))}.")
+
+
+def _predecessors(nodes: Iterable[Node], edges: Iterable[Edge]) -> dict[str, set[str]]:
+    graph: dict[str, set[str]] = {node.id: set() for node in nodes}
+    for edge in edges:
+        graph[edge.target].add(edge.source)
+    return graph
+
+
+def resolve_trigger(workflow: Workflow, trigger_node_id: str | None, event_data: Mapping[str, Any]) -> Node:
+    """The trigger node that an event starts: the one named, or the first whose filter matches."""
+    if trigger_node_id is not None:
+        return _named_trigger(workflow, trigger_node_id, event_data)
+    for node in workflow.nodes:
+        if node.is_trigger and _matches(node, event_data):
+            return node
+    raise NoTriggerError(f"No trigger_schedule node of workflow '{workflow.name}' matches this schedule.")
+
+
+def _named_trigger(workflow: Workflow, node_id: str, event_data: Mapping[str, Any]) -> Node:
+    for node in workflow.nodes:
+        if node.id == node_id and node.is_trigger:
+            if _matches(node, event_data):
+                return node
+            raise NoTriggerError(f"The trigger node '{node_id}' is for another schedule.")
+    raise NoTriggerError(f"Workflow '{workflow.name}' has no trigger node '{node_id}'.")
+
+
+def _matches(node: Node, event_data: Mapping[str, Any]) -> bool:
+    wanted = node.config.get("scheduled_job_id")
+    return not wanted or str(wanted) == str(event_data.get("scheduled_job_id"))
+
+
+def run_order(workflow: Workflow, trigger_id: str) -> dict[str, frozenset[str]]:
+    """The nodes to run from a trigger, each with the nodes that must have ended before it.
+
+    Only what the trigger reaches takes part; a predecessor outside of that is not waited for.
+    """
+    successors = defaultdict(set)
+    for edge in workflow.edges:
+        successors[edge.source].add(edge.target)
+    reached, ahead = {trigger_id}, [trigger_id]
+    while ahead:
+        fresh = successors[ahead.pop()] - reached
+        reached |= fresh
+        ahead.extend(fresh)
+    before = _predecessors(workflow.nodes, workflow.edges)
+    # The trigger itself has happened already.
+    return {node: frozenset(before[node] & reached - {trigger_id}) for node in reached - {trigger_id}}

@@ -1,0 +1,64 @@
+"""The lock on the data folder: one Carillon at a time works in it."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from app.embedded.errors import DataFolderInUse, DataFolderUnusable
+
+LOCK_NAME = "carillon.lock"
+PID_BYTES = 32
+
+
+class DataFolderLock:
+    """Held by this process; the kernel releases it when the process dies, however it dies."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Name the folder; nothing is touched yet."""
+        self.data_dir = data_dir
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or say who holds it."""
+        file = self._open()
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataFolderInUse(self._in_use(file)) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        self._file = file
+
+    def release(self) -> None:
+        """Let it go. The file stays: removing it would let two processes lock two files of one name."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        """Take the lock for the length of a block."""
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Let it go."""
+        self.release()
+
+    def _open(self) -> int:
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            return os.open(self.data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise DataFolderUnusable(
+                f"The data folder {self.data_dir} cannot be used: {error.strerror}; set CARILLON_DATA_DIR to another"
+            ) from error
+
+    def _in_use(self, file: int) -> str:
+        holder = os.pread(file, PID_BYTES, 0).decode(errors="replace").strip() or "unknown"
+        os.close(file)
+        return (
+            f"The data folder {self.data_dir} is in use by another Carillon (pid {holder}): "
+            "stop that one, or set CARILLON_DATA_DIR to another folder"
+        )

@@ -1,0 +1,39 @@
+"""From an event to the trigger node that it starts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from app.domain.access import Actor
+from app.domain.errors import NoTriggerError
+from app.domain.workflows import Node, Workflow, resolve_trigger
+
+EVENT_TYPE = "schedule"
+
+
+class Dispatched(msgspec.Struct, frozen=True):
+    """A workflow that is to run from one of its triggers."""
+
+    workflow: Workflow
+    trigger: Node
+    event_data: Mapping[str, Any]
+
+
+def dispatch_event(
+    event_type: str,
+    event_data: Mapping[str, Any],
+    user: Actor | None,
+    workflow: Workflow | None,
+    trigger_node_id: str | None,
+) -> Dispatched:
+    """Find what an event starts; what stands in the way is a ``NoTriggerError`` that says so."""
+    if event_type != EVENT_TYPE:
+        raise NoTriggerError(f"There is no trigger for events of type '{event_type}'.")
+    if user is None:
+        raise NoTriggerError("The user who owns the schedule no longer exists.")
+    if workflow is None:
+        raise NoTriggerError("The workflow no longer exists.")
+    if not workflow.active:
+        raise NoTriggerError(f"The workflow '{workflow.name}' is not active.")
+    return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data)

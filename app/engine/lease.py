@@ -1,0 +1,58 @@
+"""This worker's lease: the right to run executions, renewed in Postgres while the process lives."""
+
+import os
+import socket
+from uuid import UUID, uuid4
+
+import structlog
+
+from app import clock
+from app.persistence import executions, workers
+from app.persistence.database import Database
+
+# Given up by our own clock a little before the database's would.
+SAFE_PART = 0.8
+
+log = structlog.get_logger(__name__)
+
+
+class WorkerLease:
+    """One lease for all executions of this process. A lease that ran out is never renewed: a new one begins."""
+
+    def __init__(self, database: Database, seconds: float) -> None:
+        """Hold nothing until ``begin``."""
+        self._database = database
+        self._seconds = seconds
+        self._safe_until = 0.0
+        self.worker_id: UUID = uuid4()
+        self.name = f"{socket.gethostname()}/{os.getpid()}"
+
+    def holds(self) -> bool:
+        """Whether the lease holds for sure, by this process's own clock."""
+        return clock.monotonic() < self._safe_until
+
+    async def begin(self) -> None:
+        """Register a new worker."""
+        asked = clock.monotonic()
+        worker_id = uuid4()
+        async with self._database.transaction() as connection:
+            await workers.register(connection, worker_id, self.name, self._seconds)
+        self.worker_id = worker_id
+        self._safe_until = asked + self._seconds * SAFE_PART
+        log.info("lease_begun", worker=str(worker_id))
+
+    async def renew(self) -> dict[UUID, int] | None:
+        """Renew, and read what is still ours, with the tokens; None if the lease had run out."""
+        asked = clock.monotonic()
+        async with self._database.transaction() as connection:
+            if not await workers.renew(connection, self.worker_id, self._seconds):
+                return None
+            held = await executions.still_held(connection, self.worker_id)
+        self._safe_until = asked + self._seconds * SAFE_PART
+        return held
+
+    async def release(self) -> None:
+        """End in peace."""
+        self._safe_until = 0.0
+        async with self._database.transaction() as connection:
+            await workers.release(connection, self.worker_id)

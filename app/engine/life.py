@@ -1,0 +1,136 @@
+"""The life of a worker process beside its queue: its lease, its reconciler, its end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import uniform
+from uuid import UUID
+
+import structlog
+
+from app.domain.errors import UnavailableError
+from app.engine.lease import WorkerLease
+from app.engine.recovery import Reconciler
+from app.engine.runner import Runner
+from app.engine.ticks import TickEngine
+
+# Renewed three times within its life.
+RENEWALS_PER_LEASE = 3
+OUTAGE_PAUSE_SECONDS = 1.0
+# While the bell is silent, due schedules are claimed from Postgres at this pace.
+SWEEP_SECONDS = 0.5
+HAND_BACK_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
+
+
+class WorkerLife:
+    """Begins, is kept up by two loops, and ends by handing back what is unfinished."""
+
+    def __init__(  # noqa: PLR0913 - the parts that live and end together
+        self,
+        lease: WorkerLease,
+        reconciler: Reconciler,
+        runner: Runner,
+        engine: TickEngine,
+        *,
+        lease_seconds: float,
+        reconcile_seconds: float,
+    ) -> None:
+        """Nothing runs until ``begin``."""
+        self._lease = lease
+        self._reconciler = reconciler
+        self._runner = runner
+        self._engine = engine
+        self._lease_seconds = lease_seconds
+        self._reconcile_seconds = reconcile_seconds
+        self._registered = False
+        self._suspects: set[UUID] = set()
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        """Take a lease, recover what was missed, and keep going. Postgres being away delays this, no more."""
+        with suppress(UnavailableError):
+            await self._keep_lease()
+            recovered = await self._reconciler.recover_scheduled_jobs()
+            log.info("recovered", schedules=recovered)
+        self._loops = [
+            asyncio.create_task(_for_ever("lease", self._keep_lease)),
+            asyncio.create_task(_for_ever("reconcile", self._reconcile)),
+        ]
+
+    async def end(self, drain_seconds: float) -> None:
+        """Give running work its time, hand the rest back, release the lease."""
+        await self._drained(drain_seconds)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hand_everything_back(), HAND_BACK_SECONDS)
+
+    def call_off(self, execution_id: str) -> None:
+        """Word from the bell: an execution is no longer to be run."""
+        with suppress(ValueError):
+            self._runner.call_off(UUID(execution_id))
+
+    async def _keep_lease(self) -> float:
+        """Register or renew; what was taken from this worker meanwhile is dropped. The pause until the next time."""
+        if not self._registered:
+            await self._lease.begin()
+            self._registered = True
+            return self._lease_seconds / RENEWALS_PER_LEASE
+        # Read before the renewal: what is claimed while that is under way is missing from its answer.
+        running = self._runner.running()
+        held = await self._lease.renew()
+        if held is None:
+            log.warning("lease_lost")
+            self._registered = False
+        else:
+            await self._return_orphans(held)
+        for execution_id, token in running.items():
+            if held is None or held.get(execution_id) != token:
+                self._runner.call_off(execution_id)
+        return self._lease_seconds / RENEWALS_PER_LEASE if self._registered else 0.0
+
+    async def _return_orphans(self, held: dict[UUID, int]) -> None:
+        """A claim whose answer was lost left an execution that nobody here knows of: seen twice, it is handed back."""
+        orphans = held.keys() - self._engine.owned
+        for execution_id in orphans & self._suspects:
+            await self._engine.hand_back(execution_id, held[execution_id])
+        self._suspects = orphans
+
+    async def _reconcile(self) -> float:
+        found = await self._reconciler.run_once()
+        if found.claimed or found.lost or found.rung:
+            log.info("reconciled", rung=found.rung, claimed=found.claimed, lost=found.lost)
+        if found.bell_away:
+            return SWEEP_SECONDS
+        # Staggered, so that many workers do not all ask at once.
+        return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret
+
+    async def _drained(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._runner.running():
+                    await asyncio.sleep(0.05)
+
+    async def _hand_everything_back(self) -> None:
+        for execution_id, token in self._runner.running().items():
+            self._runner.call_off(execution_id)
+            await self._engine.hand_back(execution_id, token)
+        with suppress(UnavailableError):
+            await self._lease.release()
+
+
+async def _for_ever(name: str, step: Callable[[], Awaitable[float]]) -> None:
+    """Step after step; a bad one is said and survived."""
+    while True:
+        try:
+            pause = await step()
+        except UnavailableError:
+            log.warning("database_away", loop=name)
+            pause = OUTAGE_PAUSE_SECONDS
+        except Exception:
+            log.exception("loop_failed", loop=name)
+            pause = OUTAGE_PAUSE_SECONDS
+        await asyncio.sleep(pause)

@@ -1,0 +1,46 @@
+"""Ringing after the commit. A silent bell loses nothing: the reconciler rings again for what Postgres expects."""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import structlog
+
+from app import clock
+from app.domain.schedules import ScheduledJob
+from app.queue.bell import Bell, BellAwayError
+from app.queue.wire import Wake, execution_wake, tick_wake
+
+log = structlog.get_logger(__name__)
+
+
+class Ringer:
+    """Rings for schedules and executions, and never raises for want of Redis."""
+
+    def __init__(self, bell: Bell) -> None:
+        """Ring this bell."""
+        self._bell = bell
+
+    async def ticks(self, jobs: Iterable[ScheduledJob]) -> int:
+        """Ring for the pending ticks of these schedules; how many were not queued yet."""
+        return await self._ring([tick_wake(job) for job in jobs if job.next_run_at is not None])
+
+    async def executions(self, pending: Iterable[tuple[UUID, int]]) -> int:
+        """Ring for executions that wait to be started, given as (id, token)."""
+        moment = clock.now()
+        return await self._ring([execution_wake(execution_id, token, moment) for execution_id, token in pending])
+
+    async def call_off(self, execution_ids: Sequence[UUID]) -> None:
+        """Tell whoever runs these to drop them; else they learn it when they renew their lease."""
+        try:
+            await self._bell.call_off(execution_ids)
+        except BellAwayError as error:
+            log.warning("call_off_unheard", executions=len(execution_ids), error=str(error))
+
+    async def _ring(self, wakes: Sequence[Wake]) -> int:
+        if not wakes:
+            return 0
+        try:
+            return sum(await self._bell.ring(wakes, clock.now()))
+        except BellAwayError as error:
+            log.warning("ring_unheard", messages=len(wakes), error=str(error))
+            return 0

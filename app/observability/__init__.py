@@ -1,0 +1,1 @@
+"""Shows: logs and metrics. It knows nothing of what it reports on."""

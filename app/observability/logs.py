@@ -1,0 +1,53 @@
+"""Logging: one event a line, readable on a terminal, JSON elsewhere."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine", "aiohttp.access")
+
+
+def set_up_logging(log_format: Literal["auto", "console", "json"], level: str) -> None:
+    """Send our events and the libraries' warnings the same way, to stdout."""
+    console = log_format == "console" or (log_format == "auto" and sys.stdout.isatty())
+    shared = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso" if not console else "%H:%M:%S", utc=not console),
+    ]
+    renderer = _console() if console else structlog.processors.JSONRenderer()
+    tracebacks = [] if console else [structlog.processors.format_exc_info]
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*shared, *tracebacks, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    _adopt_libraries([*shared, structlog.stdlib.ExtraAdder()], [*tracebacks, renderer])
+
+
+def _console() -> structlog.dev.ConsoleRenderer:
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=_colours(), exception_formatter=plain, pad_event_to=22)
+
+
+def _colours() -> bool:
+    return sys.stdout.isatty()
+
+
+def _adopt_libraries(shared: list[structlog.typing.Processor], last: list[structlog.typing.Processor]) -> None:
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for name in LIBRARIES:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,84 @@
+"""The connection pool and the unit of work: the only place that commits."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import asyncpg
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from app.domain.errors import UnavailableError
+
+CONNECT_TIMEOUT_SECONDS = 5
+POOL_TIMEOUT_SECONDS = 10
+# No statement of ours takes long; these bound what a stuck peer can cost us.
+SERVER_SETTINGS = {
+    "application_name": "carillon",
+    "lock_timeout": "5000",
+    "statement_timeout": "30000",
+    "idle_in_transaction_session_timeout": "30000",
+    "jit": "off",
+}
+# Shutting down, starting up, crashed, too many connections, read-only after a failover, out of disk or memory.
+_AWAY_STATES = ("08", "53", "57P", "25006", "55P03", "40")
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+def _to_json(value: object) -> str:
+    return _encode_json(value).decode()
+
+
+class Database:
+    """A pool of connections to Postgres. ``transaction`` commits when its block ends well, else it rolls back."""
+
+    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+        """Open nothing yet: connections are made when they are first needed."""
+        self.engine = create_async_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_timeout=POOL_TIMEOUT_SECONDS,
+            pool_pre_ping=True,
+            json_serializer=_to_json,
+            json_deserializer=msgspec.json.decode,
+            connect_args={"timeout": CONNECT_TIMEOUT_SECONDS, "server_settings": SERVER_SETTINGS},
+        )
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
+        try:
+            async with self.engine.begin() as connection:
+                yield connection
+        except (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            if _is_away(error):
+                raise UnavailableError from error
+            raise
+
+    async def ping(self) -> None:
+        """Raise ``UnavailableError`` unless the database answers."""
+        async with self.transaction() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.engine.dispose()
+
+
+async def database_now(connection: AsyncConnection) -> datetime:
+    """The database's clock, which decides what is due; it goes on within a transaction."""
+    moment: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
+    return moment
+
+
+def _is_away(error: BaseException) -> bool:
+    """Whether trying again later may help, as nothing is wrong with what was asked."""
+    if isinstance(error, DBAPIError):
+        state = getattr(error.orig, "sqlstate", None) or ""
+        return error.connection_invalidated or not state or state.startswith(_AWAY_STATES)
+    state = getattr(error, "sqlstate", None) or ""
+    return not isinstance(error, SQLAlchemyError) or bool(state) or type(error).__name__ == "TimeoutError"

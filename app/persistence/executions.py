@@ -1,0 +1,280 @@
+"""Executions and the results of their nodes: created, started, handed back, ended and read."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row, Select, bindparam, func, select, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import UUID as PG_UUID
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor
+from app.domain.executions import ACTIVE, ActiveRun, Execution, ExecutionStatus, NodeResult, Outcome, Trigger
+from app.domain.schedules import ScheduledJob
+from app.persistence.batches import insert_many, run_many, update_many
+from app.persistence.schedules import Page
+from app.persistence.tables import IS_ACTIVE_EXECUTION, NodeResultRow, ScheduledJobRow, WorkflowExecutionRow
+
+_TABLE = WorkflowExecutionRow.__table__
+_JOBS = ScheduledJobRow.__table__
+_NODES = NodeResultRow.__table__
+
+_INSERT = insert_many(
+    WorkflowExecutionRow,
+    (
+        *("id", "scheduled_job_id", "workflow_id", "trigger", "status", "exclusive", "repeat_number", "retry_attempt"),
+        *("scheduled_for", "payload", "timeout_seconds", "token", "worker_id", "error", "created_at", "started_at"),
+    ),
+)
+_END = update_many(WorkflowExecutionRow, ("status", "error", "finished_at", "token", "worker_id"))
+_INSERT_NODES = insert_many(
+    NodeResultRow, ("execution_id", "node_id", "type", "status", "output", "error", "started_at", "finished_at")
+)
+# The moment comes with the runs, in a statement that begins after the locks are held.
+_ACTIVE_AND_NOW = text(
+    "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger FROM (SELECT 1) AS one "  # noqa: S608
+    f"LEFT JOIN workflow_executions AS e ON e.scheduled_job_id = ANY(:ids) AND e.{IS_ACTIVE_EXECUTION} "
+    "ORDER BY e.scheduled_for"
+).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
+_START = text(
+    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, started_at = clock_timestamp() "
+    "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' "
+    "AND j.id = e.scheduled_job_id "
+    "RETURNING e.*, j.name AS job_name, j.trigger_node_id, j.user_profile_id"
+)
+_HAND_BACK = text(
+    "UPDATE workflow_executions SET status = 'pending', worker_id = NULL, started_at = NULL, token = token + 1 "
+    "WHERE id = :id AND token = :token AND status = 'running' RETURNING token"
+)
+_LOST = text(
+    "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM workflow_executions AS e "
+    "LEFT JOIN workers AS w ON w.id = e.worker_id "
+    "WHERE e.status = 'running' AND (w.id IS NULL OR w.lease_expires_at < clock_timestamp()) LIMIT :limit"
+)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An execution under lock, as far as ending it is concerned."""
+
+    id: UUID
+    scheduled_job_id: UUID
+    trigger: Trigger
+    status: ExecutionStatus
+    token: int
+    scheduled_for: datetime
+    retry_attempt: int
+
+
+class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """A row to be written."""
+
+    id: UUID
+    scheduled_job_id: UUID
+    workflow_id: int
+    trigger: Trigger
+    status: ExecutionStatus
+    exclusive: bool
+    repeat_number: int
+    retry_attempt: int
+    scheduled_for: datetime
+    payload: dict[str, Any]
+    timeout_seconds: int
+    created_at: datetime
+    token: int = 1
+    worker_id: UUID | None = None
+    error: str = ""
+    started_at: datetime | None = None
+
+
+async def add(connection: AsyncConnection, executions: Sequence[NewExecution]) -> None:
+    """Write new executions."""
+    await run_many(connection, _INSERT, executions)
+
+
+async def active_and_now(
+    connection: AsyncConnection, job_ids: Iterable[UUID]
+) -> tuple[dict[UUID, tuple[ActiveRun, ...]], datetime]:
+    """The pending and running executions of schedules that are locked, and the database's time after the locks."""
+    rows = (await connection.execute(_ACTIVE_AND_NOW, {"ids": list(job_ids)})).all()
+    active: dict[UUID, tuple[ActiveRun, ...]] = {}
+    for row in rows:
+        if row.id is not None:
+            run = ActiveRun(row.id, Trigger(row.trigger))
+            active[row.scheduled_job_id] = (*active.get(row.scheduled_job_id, ()), run)
+    return active, rows[0].now
+
+
+async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Held]:
+    """Lock executions in the order of their ids; their schedules are locked before."""
+    columns = (_TABLE.c[name] for name in Held.__struct_fields__)
+    query = select(*columns).where(_TABLE.c.id.in_(list(ids))).order_by(_TABLE.c.id).with_for_update()
+    return {row.id: _to_held(row) for row in await connection.execute(query)}
+
+
+async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: datetime) -> None:
+    """Write how executions ended, with the results of their nodes; the token moves, so that nobody ends them again."""
+    ended = [
+        {"id": o.execution_id, "status": o.status, "error": o.error, "finished_at": now, "token": o.token + 1}
+        for o in outcomes
+    ]
+    await run_many(connection, _END, ended)
+    results = [_node_row(o.execution_id, result) for o in outcomes for result in o.node_results]
+    await run_many(connection, _INSERT_NODES, results)
+
+
+async def start(connection: AsyncConnection, execution_id: UUID, token: int, worker_id: UUID) -> Execution | None:
+    """Take a pending execution to run it; None if someone else has, or it is gone."""
+    values = {"id": execution_id, "token": token, "worker_id": worker_id}
+    row = (await connection.execute(_START, values)).one_or_none()
+    return _to_execution(row) if row else None
+
+
+async def hand_back(connection: AsyncConnection, execution_id: UUID, token: int) -> int | None:
+    """Make a running execution pending again for another worker; the new token, or None if it is no longer ours."""
+    row = await connection.execute(_HAND_BACK, {"id": execution_id, "token": token})
+    return row.scalar_one_or_none()
+
+
+async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:
+    """The executions whose worker's lease has run out, as outcomes to settle."""
+    return [
+        Outcome(
+            execution_id=row.id,
+            scheduled_job_id=row.scheduled_job_id,
+            token=row.token,
+            status=ExecutionStatus.LOST,
+            error=f"The worker {row.worker} stopped renewing its lease while it ran this.",
+        )
+        for row in await connection.execute(_LOST, {"limit": limit})
+    ]
+
+
+async def pending(connection: AsyncConnection, limit: int) -> list[tuple[UUID, int]]:
+    """Executions that wait to be started, oldest first, as (id, token)."""
+    query = select(_TABLE.c.id, _TABLE.c.token).where(_TABLE.c.status == ExecutionStatus.PENDING)
+    rows = await connection.execute(query.order_by(_TABLE.c.created_at).limit(limit))
+    return [(row.id, row.token) for row in rows]
+
+
+async def still_held(connection: AsyncConnection, worker_id: UUID) -> dict[UUID, int]:
+    """What a worker still holds, with the tokens: all else that it runs has been taken from it."""
+    query = select(_TABLE.c.id, _TABLE.c.token)
+    rows = await connection.execute(query.where(_TABLE.c.worker_id == worker_id, _TABLE.c.status == "running"))
+    return {row.id: row.token for row in rows}
+
+
+async def active_ids(connection: AsyncConnection, job_ids: Iterable[UUID]) -> list[UUID]:
+    """The executions of these schedules that are pending or running."""
+    query = select(_TABLE.c.id).where(_TABLE.c.scheduled_job_id.in_(list(job_ids)), _TABLE.c.status.in_(ACTIVE))
+    return list((await connection.execute(query)).scalars())
+
+
+async def payloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, dict[str, Any]]:
+    """The payloads that executions were started with."""
+    query = select(_TABLE.c.id, _TABLE.c.payload).where(_TABLE.c.id.in_(list(ids)))
+    return {row.id: row.payload for row in await connection.execute(query)}
+
+
+async def get_with_owner(connection: AsyncConnection, execution_id: UUID) -> tuple[Row[Any], int] | None:
+    """One execution's row, and who owns its schedule."""
+    query = select(_TABLE, _JOBS.c.user_profile_id).join(_JOBS, _JOBS.c.id == _TABLE.c.scheduled_job_id)
+    row = (await connection.execute(query.where(_TABLE.c.id == execution_id))).one_or_none()
+    return (row, row.user_profile_id) if row else None
+
+
+async def node_results(connection: AsyncConnection, execution_id: UUID) -> list[Row[Any]]:
+    """What the nodes did, in the order in which they started."""
+    query = select(_NODES).where(_NODES.c.execution_id == execution_id)
+    return list(await connection.execute(query.order_by(_NODES.c.started_at, _NODES.c.node_id)))
+
+
+async def page(  # noqa: PLR0913 - the filters of one list
+    connection: AsyncConnection,
+    actor: Actor,
+    *,
+    scheduled_job_id: UUID | None,
+    workflow_id: int | None,
+    status: str | None,
+    limit: int,
+    offset: int,
+) -> Page:
+    """The executions that the actor may see, newest first."""
+    query = select(_TABLE)
+    if actor.owner_filter is not None:
+        query = query.join(_JOBS, _JOBS.c.id == _TABLE.c.scheduled_job_id)
+        query = query.where(_JOBS.c.user_profile_id == actor.owner_filter)
+    wanted = (("scheduled_job_id", scheduled_job_id), ("workflow_id", workflow_id), ("status", status))
+    for name, value in wanted:
+        if value is not None:
+            query = query.where(_TABLE.c[name] == value)
+    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
+    return Page(list(await connection.execute(_newest_first(query).limit(limit).offset(offset))), total)
+
+
+async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:
+    """The latest runs of a schedule, newest first."""
+    query = _newest_first(select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id))
+    return list(await connection.execute(query.limit(limit)))
+
+
+def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
+    """A new row as what a worker holds."""
+    return Execution(
+        id=new.id,
+        scheduled_job_id=job.id,
+        workflow_id=new.workflow_id,
+        user_profile_id=job.user_profile_id,
+        job_name=job.name,
+        trigger=new.trigger,
+        trigger_node_id=job.trigger_node_id,
+        repeat_number=new.repeat_number,
+        retry_attempt=new.retry_attempt,
+        scheduled_for=new.scheduled_for,
+        fired_at=new.started_at or new.created_at,
+        timeout_seconds=new.timeout_seconds,
+        payload=new.payload,
+        token=new.token,
+    )
+
+
+def _newest_first(query: Select[Any]) -> Select[Any]:
+    return query.order_by(_TABLE.c.scheduled_for.desc(), _TABLE.c.retry_attempt.desc(), _TABLE.c.id.desc())
+
+
+def _node_row(execution_id: UUID, result: NodeResult) -> dict[str, Any]:
+    return {"execution_id": execution_id, **msgspec.structs.asdict(result)}
+
+
+def _to_held(row: Row[Any]) -> Held:
+    return Held(
+        row.id,
+        row.scheduled_job_id,
+        Trigger(row.trigger),
+        ExecutionStatus(row.status),
+        row.token,
+        row.scheduled_for,
+        row.retry_attempt,
+    )
+
+
+def _to_execution(row: Row[Any]) -> Execution:
+    return Execution(
+        id=row.id,
+        scheduled_job_id=row.scheduled_job_id,
+        workflow_id=row.workflow_id,
+        user_profile_id=row.user_profile_id,
+        job_name=row.job_name,
+        trigger=Trigger(row.trigger),
+        trigger_node_id=row.trigger_node_id,
+        repeat_number=row.repeat_number,
+        retry_attempt=row.retry_attempt,
+        scheduled_for=row.scheduled_for,
+        fired_at=row.started_at,
+        timeout_seconds=row.timeout_seconds,
+        # A text statement knows no column types; asyncpg hands jsonb over as text.
+        payload=row.payload if isinstance(row.payload, dict) else msgspec.json.decode(row.payload),
+        token=row.token,
+    )

@@ -1,0 +1,135 @@
+"""Schedules: read, locked, listed and written, as values of the domain."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row, Select, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor
+from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
+from app.persistence.batches import insert_many, run_many, update_many
+from app.persistence.tables import ScheduledJobRow
+
+_TABLE = ScheduledJobRow.__table__
+_COLUMNS = tuple(column.name for column in _TABLE.columns)
+_WRITABLE = tuple(name for name in _COLUMNS if name not in {"id", "user_profile_id", "created_at", "updated_at"})
+_INSERT = insert_many(ScheduledJobRow, _COLUMNS)
+_UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of a list, and how long the whole is."""
+
+    items: Sequence[Any]
+    total: int
+
+
+def to_job(row: Row[Any]) -> ScheduledJob:
+    """A row as a value."""
+    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    values["status"] = Status(values["status"])
+    values["status_reason"] = Reason(values["status_reason"])
+    values["if_running"] = IfRunning(values["if_running"])
+    values["catch_up"] = CatchUp(values["catch_up"])
+    return ScheduledJob(**values)
+
+
+async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
+    """Write new schedules."""
+    await run_many(connection, _INSERT, jobs)
+
+
+async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
+    """Write schedules whose rows this transaction has locked."""
+    await run_many(connection, _UPDATE, jobs)
+
+
+async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
+    """One schedule, as it is now."""
+    row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()
+    return to_job(row) if row else None
+
+
+async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
+    """Lock schedules in the order of their ids, waiting for whoever holds one."""
+    return await _locked(connection, _locking(ids, skip_locked=False))
+
+
+async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
+    """Lock those that nobody holds, without waiting: one held row delays no other."""
+    return await _locked(connection, _locking(ids, skip_locked=True))
+
+
+async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
+    """Which of these schedules there are."""
+    found = await connection.execute(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))))
+    return set(found.scalars())
+
+
+async def page(  # noqa: PLR0913 - the filters of one list
+    connection: AsyncConnection,
+    actor: Actor,
+    *,
+    status: str | None,
+    workflow_id: int | None,
+    limit: int,
+    offset: int,
+) -> Page:
+    """The schedules that the actor may see, newest first."""
+    query = _visible(select(_TABLE), actor)
+    if status is not None:
+        query = query.where(_TABLE.c.status == status)
+    if workflow_id is not None:
+        query = query.where(_TABLE.c.workflow_id == workflow_id)
+    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
+    ordered = query.order_by(_TABLE.c.created_at.desc(), _TABLE.c.id.desc()).limit(limit).offset(offset)
+    return Page([to_job(row) for row in await connection.execute(ordered)], total)
+
+
+async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
+    """Lock those of these schedules that the actor may see, for their deletion."""
+    wanted = _visible(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))), actor).order_by(_TABLE.c.id)
+    return list((await connection.execute(wanted.with_for_update())).scalars())
+
+
+async def remove(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+    """Delete schedules with their history."""
+    await connection.execute(delete(ScheduledJobRow).where(_TABLE.c.id.in_(ids)))
+
+
+async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list[UUID]:
+    """The schedules of a workflow, locked in order, for its deletion."""
+    query = select(_TABLE.c.id).where(_TABLE.c.workflow_id == workflow_id).order_by(_TABLE.c.id).with_for_update()
+    return list((await connection.execute(query)).scalars())
+
+
+async def overdue(connection: AsyncConnection, before: datetime, limit: int) -> list[ScheduledJob]:
+    """Schedules that were due before a moment, the longest overdue first."""
+    query = select(_TABLE).where(_TABLE.c.next_run_at <= before).order_by(_TABLE.c.next_run_at).limit(limit)
+    return [to_job(row) for row in await connection.execute(query)]
+
+
+async def planned_after(connection: AsyncConnection, after: UUID | None, limit: int) -> list[ScheduledJob]:
+    """A page, by id, of all schedules with a pending tick."""
+    query = select(_TABLE).where(_TABLE.c.next_run_at.is_not(None)).order_by(_TABLE.c.id).limit(limit)
+    if after is not None:
+        query = query.where(_TABLE.c.id > after)
+    return [to_job(row) for row in await connection.execute(query)]
+
+
+def _visible(query: Select[Any], actor: Actor) -> Select[Any]:
+    owner = actor.owner_filter
+    return query if owner is None else query.where(_TABLE.c.user_profile_id == owner)
+
+
+def _locking(ids: Iterable[UUID], *, skip_locked: bool) -> Select[Any]:
+    query = select(_TABLE).where(_TABLE.c.id.in_(sorted(set(ids)))).order_by(_TABLE.c.id)
+    return query.with_for_update(key_share=True, skip_locked=skip_locked)
+
+
+async def _locked(connection: AsyncConnection, query: Select[Any]) -> dict[UUID, ScheduledJob]:
+    return {row.id: to_job(row) for row in await connection.execute(query)}

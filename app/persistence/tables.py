@@ -1,0 +1,283 @@
+"""The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from app.domain.access import Role
+from app.domain.executions import ACTIVE, ExecutionStatus, Trigger
+from app.domain.ledger import LedgerOutcome
+from app.domain.schedules import CatchUp, IfRunning, Status
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+def one_of(column: str, values: Any) -> str:
+    """The SQL condition that a column holds one of these values."""
+    listed = ", ".join(f"'{value}'" for value in sorted(values))
+    return f"{column} IN ({listed})"
+
+
+IS_ACTIVE_EXECUTION = one_of("status", ACTIVE)
+
+
+class Base(DeclarativeBase):
+    """All tables; timestamps carry their zone, JSON is jsonb."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own protocol
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+        list[Any]: JSONB,
+        str: Text,
+    }
+
+
+class UserProfile(Base):
+    """Who owns workflows and schedules."""
+
+    __tablename__ = "user_profiles"
+    __table_args__ = (CheckConstraint(one_of("role", Role), name="role_known"),)
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    username: Mapped[str] = mapped_column(String(255), unique=True)
+    role: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class ApiToken(Base):
+    """A bearer token: found by its prefix, proved by its hash; the token itself is nowhere."""
+
+    __tablename__ = "api_tokens"
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(String(255))
+    prefix: Mapped[str] = mapped_column(String(32), unique=True)
+    token_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class WorkflowRow(Base):
+    """Nodes and edges that a schedule runs."""
+
+    __tablename__ = "workflows"
+    __table_args__ = (
+        CheckConstraint("max_concurrent_runs >= 1", name="max_concurrent_runs_positive"),
+        CheckConstraint("breaker_threshold >= 1", name="breaker_threshold_positive"),
+        CheckConstraint("breaker_reset_seconds >= 1", name="breaker_reset_positive"),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(String(255))
+    nodes: Mapped[list[Any]]
+    edges: Mapped[list[Any]]
+    active: Mapped[bool] = mapped_column(server_default=text("true"))
+    max_concurrent_runs: Mapped[int | None]
+    breaker_threshold: Mapped[int | None]
+    breaker_reset_seconds: Mapped[int | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class ScheduledJobRow(Base):
+    """A schedule: what to run, when, and its state. Its pending tick is (id, generation)."""
+
+    __tablename__ = "scheduled_jobs"
+    __table_args__ = (
+        CheckConstraint(one_of("status", Status), name="status_known"),
+        CheckConstraint(one_of("if_running", IfRunning), name="if_running_known"),
+        CheckConstraint(one_of("catch_up", CatchUp), name="catch_up_known"),
+        CheckConstraint("interval_seconds >= 1", name="interval_positive"),
+        CheckConstraint("timeout_seconds >= 1", name="timeout_positive"),
+        CheckConstraint("total_repeats >= 0 AND max_retries >= 0", name="limits_not_negative"),
+        CheckConstraint(
+            "current_repeat >= 0 AND current_retry >= 0 AND run_count >= 0 AND error_count >= 0",
+            name="counters_not_negative",
+        ),
+        # Nothing fires while paused, after done or dead.
+        CheckConstraint("next_run_at IS NULL OR status = 'active'", name="only_active_is_planned"),
+        # A pending tick is whole: a slot and a due time, and never due before its slot.
+        CheckConstraint("(next_slot IS NULL) = (next_run_at IS NULL)", name="tick_whole"),
+        CheckConstraint("next_run_at >= next_slot", name="never_early"),
+        CheckConstraint("(dead_at IS NOT NULL) = (status = 'dead')", name="dead_since"),
+        CheckConstraint(
+            "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active'", name="done_at_the_limit"
+        ),
+        # What is due, and nothing else.
+        Index("ix_scheduled_jobs_due", "next_run_at", postgresql_where=text("next_run_at IS NOT NULL")),
+        Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at"),
+        Index("ix_scheduled_jobs_newest", "created_at"),
+        Index("ix_scheduled_jobs_workflow", "workflow_id"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"))
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"))
+    name: Mapped[str] = mapped_column(String(255))
+    description: Mapped[str]
+    trigger_node_id: Mapped[str | None]
+    trigger_payload: Mapped[dict[str, Any]]
+    interval_seconds: Mapped[int]
+    start_at: Mapped[datetime | None]
+    end_at: Mapped[datetime | None]
+    total_repeats: Mapped[int]
+    max_retries: Mapped[int]
+    backoff_base_seconds: Mapped[int | None]
+    timeout_seconds: Mapped[int]
+    catch_up: Mapped[str]
+    misfire_grace_seconds: Mapped[int]
+    if_running: Mapped[str]
+    status: Mapped[str]
+    status_reason: Mapped[str]
+    generation: Mapped[int] = mapped_column(BigInteger)
+    anchor_at: Mapped[datetime]
+    cadence_slot: Mapped[datetime | None]
+    next_slot: Mapped[datetime | None]
+    next_run_at: Mapped[datetime | None]
+    next_attempt: Mapped[int]
+    current_repeat: Mapped[int]
+    current_retry: Mapped[int]
+    run_count: Mapped[int]
+    error_count: Mapped[int]
+    last_error: Mapped[str]
+    last_run_at: Mapped[datetime | None]
+    last_fired_at: Mapped[datetime | None]
+    last_success_at: Mapped[datetime | None]
+    last_success_execution_id: Mapped[UUID | None]
+    dead_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+
+
+class WorkerRow(Base):
+    """A worker process and how long its word holds. Its executions are lost once the lease has run out."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    started_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    lease_expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class WorkflowExecutionRow(Base):
+    """One run of a workflow. A scheduled run's id is computed from (schedule, slot, attempt): it exists once."""
+
+    __tablename__ = "workflow_executions"
+    __table_args__ = (
+        CheckConstraint(one_of("status", ExecutionStatus), name="status_known"),
+        CheckConstraint(one_of("trigger", Trigger), name="trigger_known"),
+        CheckConstraint("repeat_number >= 0 AND retry_attempt >= 0 AND token >= 1", name="numbers_sane"),
+        CheckConstraint(f"(finished_at IS NULL) = ({IS_ACTIVE_EXECUTION})", name="finished_when_ended"),
+        CheckConstraint("(worker_id IS NOT NULL) = (status = 'running')", name="running_has_worker"),
+        CheckConstraint("started_at >= scheduled_for OR trigger = 'manual'", name="never_early"),
+        # No two executions share (schedule, slot, retry).
+        Index(
+            "uq_workflow_executions_fire",
+            "scheduled_job_id",
+            "scheduled_for",
+            "retry_attempt",
+            unique=True,
+            postgresql_where=text("trigger <> 'manual'"),
+        ),
+        # Under `skip` executions of one schedule never overlap.
+        Index(
+            "uq_workflow_executions_no_overlap",
+            "scheduled_job_id",
+            unique=True,
+            postgresql_where=text(f"exclusive AND {IS_ACTIVE_EXECUTION}"),
+        ),
+        Index("ix_workflow_executions_active", "scheduled_job_id", postgresql_where=text(IS_ACTIVE_EXECUTION)),
+        Index("ix_workflow_executions_running", "worker_id", postgresql_where=text("status = 'running'")),
+        Index("ix_workflow_executions_pending", "created_at", postgresql_where=text("status = 'pending'")),
+        Index("ix_workflow_executions_newest_of_job", "scheduled_job_id", "scheduled_for"),
+        Index("ix_workflow_executions_newest_of_workflow", "workflow_id", "scheduled_for"),
+        Index("ix_workflow_executions_newest", "scheduled_for"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"))
+    trigger: Mapped[str]
+    status: Mapped[str]
+    # Whether `skip` held for it; an override of a manual run, say, does not take part in that promise.
+    exclusive: Mapped[bool]
+    repeat_number: Mapped[int]
+    retry_attempt: Mapped[int]
+    scheduled_for: Mapped[datetime]
+    payload: Mapped[dict[str, Any]]
+    timeout_seconds: Mapped[int]
+    # Fences: +1 whenever the right to run or to settle it changes hands.
+    token: Mapped[int]
+    worker_id: Mapped[UUID | None]
+    error: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class NodeResultRow(Base):
+    """What a node of the workflow did in an execution."""
+
+    __tablename__ = "node_results"
+    __table_args__ = (CheckConstraint(one_of("status", ExecutionStatus), name="status_known"),)
+
+    execution_id: Mapped[UUID] = mapped_column(
+        ForeignKey("workflow_executions.id", ondelete="CASCADE"), primary_key=True
+    )
+    node_id: Mapped[str] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    status: Mapped[str]
+    output: Mapped[Any] = mapped_column(JSONB, nullable=True)
+    error: Mapped[str]
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime]
+
+
+class LedgerEntryRow(Base):
+    """A slot, or a range of neighbouring slots, that did not fire, and why."""
+
+    __tablename__ = "ledger_entries"
+    __table_args__ = (
+        CheckConstraint(one_of("outcome", LedgerOutcome), name="outcome_known"),
+        CheckConstraint("first_slot <= last_slot AND slot_count >= 1", name="range_sane"),
+        CheckConstraint("(slot_count = 1) = (first_slot = last_slot)", name="count_fits"),
+        UniqueConstraint("scheduled_job_id", "first_slot"),
+        UniqueConstraint("scheduled_job_id", "last_slot"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    first_slot: Mapped[datetime]
+    last_slot: Mapped[datetime]
+    slot_count: Mapped[int] = mapped_column(BigInteger)
+    outcome: Mapped[str]
+    reason: Mapped[str]
+    execution_id: Mapped[UUID | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())

@@ -1,0 +1,98 @@
+"""Users and their tokens. Only hashes of tokens are stored."""
+
+import hashlib
+import hmac
+import secrets
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, delete, insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor, Role
+from app.persistence.tables import ApiToken, UserProfile
+
+_USERS = UserProfile.__table__
+_TOKENS = ApiToken.__table__
+
+BUILT_IN_ADMIN = "admin"
+SECRET_BYTES = 32
+PREFIX_BYTES = 8
+TOKEN_MARK = "carillon"  # noqa: S105 - the first part of every token, so that scanners recognise one
+
+
+class FreshToken(msgspec.Struct, frozen=True):
+    """A token at the one moment when it is known: what to show, what to store."""
+
+    token: str
+    prefix: str
+    token_hash: bytes
+
+
+def make_token() -> FreshToken:
+    """256 random bits behind a random prefix to look it up by."""
+    prefix = secrets.token_hex(PREFIX_BYTES)
+    token = f"{TOKEN_MARK}_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    return FreshToken(token, prefix, hash_token(token))
+
+
+def hash_token(token: str) -> bytes:
+    """A fast hash is right here: the token itself has 256 bits of entropy, there is nothing to guess."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+async def find_by_token(connection: AsyncConnection, token: str) -> Actor | None:
+    """Whose token this is; compared in constant time."""
+    parts = token.split("_", 2)
+    if len(parts) != 3 or parts[0] != TOKEN_MARK or len(parts[1]) != PREFIX_BYTES * 2:  # noqa: PLR2004
+        return None
+    query = select(_TOKENS.c.token_hash, _USERS).join(_USERS, _USERS.c.id == _TOKENS.c.user_profile_id)
+    row = (await connection.execute(query.where(_TOKENS.c.prefix == parts[1]))).one_or_none()
+    if row is None or not hmac.compare_digest(row.token_hash, hash_token(token)):
+        return None
+    return to_actor(row)
+
+
+def to_actor(row: Row[Any]) -> Actor:
+    """A user's row as someone who acts."""
+    return Actor(row.id, row.username, Role(row.role))
+
+
+async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:
+    """One user."""
+    return (await connection.execute(select(_USERS).where(_USERS.c.id == user_id))).one_or_none()
+
+
+async def find_by_name(connection: AsyncConnection, username: str) -> Row[Any] | None:
+    """One user, by name."""
+    return (await connection.execute(select(_USERS).where(_USERS.c.username == username))).one_or_none()
+
+
+async def every(connection: AsyncConnection) -> list[Row[Any]]:
+    """All users, in the order of their ids."""
+    return list(await connection.execute(select(_USERS).order_by(_USERS.c.id)))
+
+
+async def add(connection: AsyncConnection, username: str, role: Role) -> Row[Any] | None:
+    """Create a user; None if the name is taken."""
+    statement = upsert(UserProfile).values(username=username, role=role)
+    statement = statement.on_conflict_do_nothing(index_elements=["username"])
+    return (await connection.execute(statement.returning(*_USERS.c))).one_or_none()
+
+
+async def add_token(connection: AsyncConnection, user_id: int, name: str, fresh: FreshToken) -> Row[Any]:
+    """Store a token's hash."""
+    values = {"user_profile_id": user_id, "name": name, "prefix": fresh.prefix, "token_hash": fresh.token_hash}
+    return (await connection.execute(insert(ApiToken).values(values).returning(*_TOKENS.c))).one()
+
+
+async def tokens_of(connection: AsyncConnection, user_id: int) -> list[Row[Any]]:
+    """The tokens of a user, without what proves them."""
+    query = select(_TOKENS.c.id, _TOKENS.c.name, _TOKENS.c.prefix, _TOKENS.c.created_at)
+    return list(await connection.execute(query.where(_TOKENS.c.user_profile_id == user_id).order_by(_TOKENS.c.id)))
+
+
+async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
+    """Revoke a token for good."""
+    return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1

@@ -1,0 +1,65 @@
+"""Workflows: written and read."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor
+from app.domain.workflows import Edge, Node, Workflow
+from app.persistence.schedules import Page
+from app.persistence.tables import WorkflowRow
+
+_TABLE = WorkflowRow.__table__
+
+
+def to_workflow(row: Row[Any]) -> Workflow:
+    """A row as what the engine runs."""
+    return Workflow(
+        id=row.id,
+        user_profile_id=row.user_profile_id,
+        name=row.name,
+        active=row.active,
+        nodes=msgspec.convert(row.nodes, tuple[Node, ...]),
+        edges=msgspec.convert(row.edges, tuple[Edge, ...]),
+    )
+
+
+async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
+    """Create a workflow."""
+    return (await connection.execute(insert(WorkflowRow).values(values).returning(*_TABLE.c))).one()
+
+
+async def get(connection: AsyncConnection, workflow_id: int, *, lock: bool = False) -> Row[Any] | None:
+    """One workflow, locked against changes if asked for."""
+    query = select(_TABLE).where(_TABLE.c.id == workflow_id)
+    return (await connection.execute(query.with_for_update() if lock else query)).one_or_none()
+
+
+async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
+    """Who owns these workflows; those that do not exist are missing. They stay until the transaction ends."""
+    query = select(_TABLE.c.id, _TABLE.c.user_profile_id).where(_TABLE.c.id.in_(sorted(ids)))
+    locked = query.order_by(_TABLE.c.id).with_for_update(read=True, key_share=True)
+    return {row.id: row.user_profile_id for row in await connection.execute(locked)}
+
+
+async def save(connection: AsyncConnection, workflow_id: int, values: dict[str, Any]) -> Row[Any]:
+    """Change a workflow that this transaction has locked."""
+    changed = {**values, "updated_at": func.clock_timestamp()}
+    statement = update(WorkflowRow).where(_TABLE.c.id == workflow_id).values(changed)
+    return (await connection.execute(statement.returning(*_TABLE.c))).one()
+
+
+async def remove(connection: AsyncConnection, workflow_id: int) -> None:
+    """Delete a workflow, and with it its schedules and their history."""
+    await connection.execute(delete(WorkflowRow).where(_TABLE.c.id == workflow_id))
+
+
+async def page(connection: AsyncConnection, actor: Actor, *, limit: int, offset: int) -> Page:
+    """The workflows that the actor may see, newest first."""
+    query = select(_TABLE)
+    if actor.owner_filter is not None:
+        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
+    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
+    return Page(list(await connection.execute(query.order_by(_TABLE.c.id.desc()).limit(limit).offset(offset))), total)

@@ -1,0 +1,74 @@
+"""The bell: wake-ups into Redis with a true answer for each, and word of what was cancelled."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID
+
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from app.queue.scripts import RING
+from app.queue.wire import BODY_EXTRA_MS, CANCEL_CHANNEL, EPOCH_KEY, QUEUE, WAKE_CHANNEL, Wake
+
+RING_BATCH = 500
+
+
+class BellAwayError(Exception):
+    """Redis cannot be reached, or does not take what it is given."""
+
+    code = "redis_unavailable"
+
+
+@contextmanager
+def bell_errors() -> Iterator[None]:
+    """Everything that goes wrong with Redis is the same to us: the bell does not ring now."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise BellAwayError(f"{type(error).__name__}: {error}") from error
+
+
+class Bell:
+    """Rings for ticks and executions. Ringing twice for the same state is one message."""
+
+    def __init__(self, redis: ArqRedis) -> None:
+        """Use the connections of a pool that someone else closes."""
+        self._redis = redis
+        self._ring = redis.register_script(RING)
+
+    async def ring(self, wakes: Sequence[Wake], now: datetime) -> list[bool]:
+        """Queue these messages; for each, whether it was queued now (False: it was there already)."""
+        answers: list[bool] = []
+        for start in range(0, len(wakes), RING_BATCH):
+            args: list[str | int | bytes] = []
+            for wake in wakes[start : start + RING_BATCH]:
+                args += (wake.id, wake.score(), _time_to_live_ms(wake, now), wake.body())
+            with bell_errors():
+                answers += map(bool, await self._ring(keys=[QUEUE, WAKE_CHANNEL], args=args))
+        return answers
+
+    async def call_off(self, execution_ids: Iterable[UUID]) -> None:
+        """Tell the workers that these executions are no longer theirs."""
+        with bell_errors():
+            for execution_id in execution_ids:
+                await self._redis.publish(CANCEL_CHANNEL, str(execution_id))
+
+    async def remembers(self) -> bool:
+        """Whether Redis still holds what was queued: a flush or an empty restart takes the epoch along."""
+        with bell_errors():
+            return bool(await self._redis.exists(EPOCH_KEY))
+
+    async def begin_epoch(self) -> None:
+        """Everything that is planned has been queued."""
+        with bell_errors():
+            await self._redis.set(EPOCH_KEY, "1")
+
+    async def ping(self) -> None:
+        """Raise ``BellAwayError`` unless Redis answers."""
+        with bell_errors():
+            await self._redis.ping()
+
+
+def _time_to_live_ms(wake: Wake, now: datetime) -> int:
+    return max(0, wake.score() - int(now.timestamp() * 1000)) + BODY_EXTRA_MS

@@ -1,0 +1,90 @@
+"""The Lua that runs inside Redis. Its clock is Redis's own, so that the workers' clocks do not matter.
+
+Key names are arq 0.28's; ``tests/queue`` pins them against the installed version.
+"""
+
+# ARGV: id, score, time to live in ms, body; four for each message. Answers 1 for each that was queued now and 0 for
+# each that was there already. Both the body and the queue entry must be there: either alone wakes nobody.
+RING = """
+local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local earliest = tonumber(head[2])
+local answers, wake = {}, false
+for i = 1, #ARGV, 4 do
+  local id, score, body = ARGV[i], tonumber(ARGV[i + 1]), 'arq:job:' .. ARGV[i]
+  if redis.call('EXISTS', body) == 1 and redis.call('ZSCORE', KEYS[1], id) then
+    answers[#answers + 1] = 0
+  else
+    redis.call('SET', body, ARGV[i + 3], 'PX', ARGV[i + 2])
+    redis.call('ZADD', KEYS[1], score, id)
+    answers[#answers + 1] = 1
+    wake = wake or earliest == nil or score < earliest
+  end
+end
+if wake then redis.call('PUBLISH', KEYS[2], '') end
+return answers
+"""
+
+# ARGV: owner, lease in ms, how many at most. Answers the claimed ids and bodies, and the ms until the next is due
+# (-1: nothing is queued). A claimed message moves behind its lease: it starves nobody, and comes back by itself if
+# its worker dies. What a stock worker has in progress is left to it, and moved out of the head of the queue too.
+CLAIM = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local lease = tonumber(ARGV[2])
+local claimed = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])) do
+  local progress = 'arq:in-progress:' .. id
+  local body = redis.pcall('GET', 'arq:job:' .. id)
+  if type(body) ~= 'string' then
+    redis.call('ZREM', KEYS[1], id)
+  else
+    redis.call('ZADD', KEYS[1], 'XX', now + lease, id)
+    if redis.call('SET', progress, ARGV[1], 'NX', 'PX', lease) then
+      claimed[#claimed + 1] = id
+      claimed[#claimed + 1] = body
+    end
+  end
+end
+local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local wait = -1
+if head[2] then wait = math.max(0, math.ceil(tonumber(head[2]) - now)) end
+return {claimed, wait}
+"""
+
+# ARGV: owner, then ids. Only what the owner still holds is finished; answers how many that were.
+FINISH = """
+local finished = 0
+for i = 2, #ARGV do
+  local progress = 'arq:in-progress:' .. ARGV[i]
+  if redis.call('GET', progress) == ARGV[1] then
+    redis.call('DEL', progress, 'arq:job:' .. ARGV[i], 'arq:retry:' .. ARGV[i])
+    redis.call('ZREM', KEYS[1], ARGV[i])
+    finished = finished + 1
+  end
+end
+return finished
+"""
+
+# ARGV: owner, id, delay in ms. The message is delivered again after the delay.
+PUT_BACK = """
+local progress = 'arq:in-progress:' .. ARGV[2]
+if redis.call('GET', progress) ~= ARGV[1] then return 0 end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], 'XX', now + tonumber(ARGV[3]), ARGV[2])
+redis.call('DEL', progress)
+redis.call('PUBLISH', KEYS[2], '')
+return 1
+"""
+
+# KEYS: one counter for each of the parties of a request. ARGV: the limit, the window in ms. Answers the ms to wait if
+# one of them is over the limit, else 0.
+LIMIT = """
+local wait = 0
+for _, key in ipairs(KEYS) do
+  local count = redis.call('INCR', key)
+  if count == 1 then redis.call('PEXPIRE', key, ARGV[2]) end
+  if count > tonumber(ARGV[1]) then wait = math.max(wait, redis.call('PTTL', key), 1) end
+end
+return wait
+"""

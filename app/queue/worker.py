@@ -1,0 +1,198 @@
+"""The worker's loop on arq's queue: one Lua call claims what is due, and it sleeps until the next is.
+
+A claimed message is leased, not held: it moves behind its lease in the queue and comes back by itself if this process
+dies. The lease is not renewed: by the time it runs out the claim in Postgres has long been written, the second
+delivery matches nothing and ends the message. Every error of Redis is survived.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import structlog
+from arq.connections import ArqRedis
+from arq.worker import Retry
+from redis.exceptions import RedisError
+
+from app.queue.bell import BellAwayError, bell_errors
+from app.queue.scripts import CLAIM, FINISH, PUT_BACK
+from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, to_message
+
+CLAIM_BATCH = 500
+# The longest sleep: a lost publish costs no more than this.
+IDLE_SECONDS = 1.0
+OUTAGE_PAUSE_SECONDS = 0.5
+LISTEN_SECONDS = 2.0
+MAX_PUT_BACK_SECONDS = 60.0
+
+log = structlog.get_logger(__name__)
+
+WakeFunction = Callable[..., Awaitable[None]]
+
+
+class PutBack(Retry):  # type: ignore[misc]  # arq's exceptions carry no types
+    """The message is to be delivered again after a delay; stock arq understands this too."""
+
+    def __init__(self, seconds: float) -> None:
+        """Ask for another delivery in so many seconds."""
+        self.seconds = min(max(seconds, 0.001), MAX_PUT_BACK_SECONDS)
+        super().__init__(defer=self.seconds)
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What one claim brought: messages, and how long until the next one is due."""
+
+    messages: tuple[Message, ...]
+    wait_seconds: float | None
+    full: bool
+
+
+class QueueWorker:
+    """Delivers due messages to the functions that they name, many at once."""
+
+    def __init__(  # noqa: PLR0913 - one worker's settings
+        self,
+        redis: ArqRedis,
+        functions: Mapping[str, WakeFunction],
+        ctx: dict[str, Any],
+        *,
+        concurrency: int,
+        lease_seconds: float,
+        on_cancel: Callable[[str], None],
+    ) -> None:
+        """Nothing runs until ``run``."""
+        self._redis = redis
+        self._functions = functions
+        self._ctx = ctx
+        self._concurrency = concurrency
+        self._lease_ms = int(lease_seconds * 1000)
+        self._on_cancel = on_cancel
+        self._owner = uuid4().hex
+        self._claim = redis.register_script(CLAIM)
+        self._finish = redis.register_script(FINISH)
+        self._put_back = redis.register_script(PUT_BACK)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._away = False
+
+    async def run(self) -> None:
+        """Deliver until ``stop`` is called; what has been delivered goes on."""
+        listener = asyncio.create_task(self._listen())
+        try:
+            while not self._stopping.is_set():
+                await self._deliver_once()
+        finally:
+            listener.cancel()
+            with suppress(asyncio.CancelledError):
+                await listener
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def finished(self) -> None:
+        """Wait until all that was delivered has been handled."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _deliver_once(self) -> None:
+        self._wake.clear()
+        room = self._concurrency - len(self._tasks)
+        if room <= 0:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            return
+        delivery = await self._claim_due(min(room, CLAIM_BATCH))
+        if delivery is None:
+            await self._sleep(OUTAGE_PAUSE_SECONDS)
+            return
+        for message in delivery.messages:
+            task = asyncio.create_task(self._handle(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if not delivery.full:
+            await self._sleep(delivery.wait_seconds)
+
+    async def _claim_due(self, limit: int) -> Delivery | None:
+        """Claim what is due; None while Redis is away, which is said once."""
+        try:
+            with bell_errors():
+                claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
+        except BellAwayError as error:
+            if not self._away:
+                log.warning("redis_away", error=str(error))
+            self._away = True
+            return None
+        if self._away:
+            log.info("redis_back")
+            self._away = False
+        wait_seconds = None if wait_ms < 0 else wait_ms / 1000
+        messages = [await self._read(*pair) for pair in zip(claimed[::2], claimed[1::2], strict=True)]
+        return Delivery(tuple(filter(None, messages)), wait_seconds, full=len(messages) >= limit)
+
+    async def _read(self, job_id: bytes, body: bytes) -> Message | None:
+        """A message, or None for garbage, which is removed so that it is met once only."""
+        name = job_id.decode(errors="replace")
+        try:
+            message = to_message(name, body)
+            if message.function in self._functions:
+                return message
+            log.warning("unknown_function_in_queue", id=name, function=message.function)
+        except GarbageError:
+            log.warning("garbage_in_queue", id=name)
+        await self._end(job_id)
+        return None
+
+    async def _handle(self, message: Message) -> None:
+        """Call the function. Whatever it raises, this worker goes on and the message has an end."""
+        try:
+            await self._functions[message.function](self._ctx, *message.args, **message.kwargs)
+        except PutBack as wish:
+            await self._return(message, wish.seconds)
+        except Exception:
+            # The reconciler rings again for what Postgres still expects.
+            log.exception("wake_failed", id=message.id)
+            await self._end(message.id.encode())
+        else:
+            await self._end(message.id.encode())
+
+    async def _end(self, job_id: bytes) -> None:
+        with suppress(BellAwayError), bell_errors():
+            await self._finish(keys=[QUEUE], args=[self._owner, job_id])
+
+    async def _return(self, message: Message, seconds: float) -> None:
+        with suppress(BellAwayError), bell_errors():
+            args = [self._owner, message.id, max(1, int(seconds * 1000))]
+            await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Until something is due, a publish says that something earlier was planned, or the end."""
+        timeout = IDLE_SECONDS if seconds is None else min(seconds, IDLE_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+
+    async def _listen(self) -> None:
+        """Hear the publishes; while this does not work, the polling goes on without."""
+        while True:
+            pubsub = self._redis.pubsub()
+            try:
+                await pubsub.subscribe(WAKE_CHANNEL, CANCEL_CHANNEL)
+                while True:
+                    heard = await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
+                    if heard is not None:
+                        self._hear(heard["channel"], heard["data"])
+            except (RedisError, OSError):
+                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+            finally:
+                with suppress(RedisError, OSError):
+                    await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+    def _hear(self, channel: bytes, data: bytes) -> None:
+        if channel == CANCEL_CHANNEL.encode():
+            self._on_cancel(data.decode(errors="replace"))
+        else:
+            self._wake.set()

@@ -1,0 +1,85 @@
+"""Executions: read and cancelled."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor, require_owner
+from app.domain.errors import WrongStateError
+from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
+from app.engine.ringing import Ringer
+from app.persistence import executions
+from app.persistence.database import Database
+from app.persistence.settle import Settled, settle
+from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
+
+
+class ExecutionService:
+    """Use cases about executions."""
+
+    def __init__(self, database: Database, ringer: Ringer) -> None:
+        """Ring for what a cancelled run makes room for."""
+        self._database = database
+        self._ringer = ringer
+
+    async def list(  # noqa: PLR0913 - the filters of one list
+        self,
+        actor: Actor,
+        *,
+        scheduled_job_id: UUID | None,
+        workflow_id: int | None,
+        status: str | None,
+        limit: int,
+        offset: int,
+    ) -> ExecutionPage:
+        """What the actor may see, newest first."""
+        async with self._database.transaction() as connection:
+            page = await executions.page(
+                connection,
+                actor,
+                scheduled_job_id=scheduled_job_id,
+                workflow_id=workflow_id,
+                status=status,
+                limit=limit,
+                offset=offset,
+            )
+        return ExecutionPage([ExecutionView(**execution_fields(row)) for row in page.items], page.total)
+
+    async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
+        """One execution, with what each of its nodes did."""
+        async with self._database.transaction() as connection:
+            row = await _owned(connection, actor, execution_id)
+            nodes = await executions.node_results(connection, execution_id)
+        return ExecutionDetail(
+            **execution_fields(row), payload=row.payload, nodes=[node_view(node) for node in nodes]
+        )
+
+    async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
+        """End it here and now; whoever runs it drops the work."""
+        async with self._database.transaction() as connection:
+            row = await _owned(connection, actor, execution_id)
+        if row.status not in ACTIVE:
+            raise WrongStateError(f"Cannot cancel execution with status '{row.status}'.")
+        outcome = Outcome(
+            execution_id=execution_id,
+            scheduled_job_id=row.scheduled_job_id,
+            token=row.token,
+            status=ExecutionStatus.CANCELLED,
+            error=f"Cancelled by {actor.username}.",
+        )
+        (result,) = await settle(self._database, [outcome])
+        if not isinstance(result, Settled):
+            raise WrongStateError("The execution ended, or changed hands, before it could be cancelled.")
+        await self._ringer.call_off([execution_id])
+        await self._ringer.ticks([result.job])
+        return await self.get(actor, execution_id)
+
+
+async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:
+    found = await executions.get_with_owner(connection, execution_id)
+    require_owner(actor, found[1] if found else None, "execution")
+    if found is None:
+        raise AssertionError("an execution that nobody owns was let through")
+    return found[0]

@@ -1,0 +1,147 @@
+"""What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.domain.access import Role
+from app.domain.schedules import CatchUp, IfRunning
+from app.domain.workflows import Edge
+
+INT_MAX = 2**31 - 1
+BATCH_MAX = 1000
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Description = Annotated[str, Meta(max_length=10_000)]
+NodeId = Annotated[str, Meta(min_length=1, max_length=255)]
+NotNegative = Annotated[int, Meta(ge=0, le=INT_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=INT_MAX)]
+Instant = Annotated[datetime, Meta(tz=True)]
+Payload = dict[str, Any]
+
+
+class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A body; a field that is not known, or not writable, is refused."""
+
+
+class ScheduleInput(Input):
+    """A new schedule."""
+
+    name: Name
+    workflow_id: Positive
+    interval_seconds: Positive
+    description: Description = ""
+    trigger_node_id: NodeId | None = None
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    total_repeats: NotNegative = 0
+    max_retries: NotNegative = 3
+    backoff_base_seconds: Positive | None = None
+    timeout_seconds: Positive = 600
+    catch_up: CatchUp = CatchUp.SKIP
+    misfire_grace_seconds: NotNegative = 60
+    if_running: IfRunning = IfRunning.SKIP
+    trigger_payload: Payload = msgspec.field(default_factory=dict)
+
+
+class ScheduleChanges(Input):
+    """New values for some fields of a schedule."""
+
+    name: Name | UnsetType = UNSET
+    workflow_id: Positive | UnsetType = UNSET
+    interval_seconds: Positive | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
+    trigger_node_id: NodeId | None | UnsetType = UNSET
+    start_at: Instant | None | UnsetType = UNSET
+    end_at: Instant | None | UnsetType = UNSET
+    total_repeats: NotNegative | UnsetType = UNSET
+    max_retries: NotNegative | UnsetType = UNSET
+    backoff_base_seconds: Positive | None | UnsetType = UNSET
+    timeout_seconds: Positive | UnsetType = UNSET
+    catch_up: CatchUp | UnsetType = UNSET
+    misfire_grace_seconds: NotNegative | UnsetType = UNSET
+    if_running: IfRunning | UnsetType = UNSET
+    trigger_payload: Payload | UnsetType = UNSET
+
+
+class ScheduleBatchInput(Input):
+    """Many new schedules, all or none."""
+
+    schedules: Annotated[list[ScheduleInput], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class LooseScheduleBatch(Input):
+    """The same before its items are looked at, so that every bad one can be named, not only the first."""
+
+    schedules: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class ScheduleIdsInput(Input):
+    """The schedules to delete."""
+
+    schedule_ids: Annotated[list[UUID], Meta(max_length=BATCH_MAX)]
+
+
+class RunInput(Input):
+    """How a manual run behaves while another one is under way; without it, as the schedule says."""
+
+    if_running: Literal["skip", "allow"] | UnsetType = UNSET
+
+
+class NoteInput(Input):
+    """An optional remark."""
+
+    note: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class NodeInput(Input):
+    """A node as it comes in."""
+
+    id: NodeId
+    type: Annotated[str, Meta(min_length=1, max_length=255)]
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class WorkflowInput(Input):
+    """A new workflow."""
+
+    name: Name
+    nodes: Annotated[list[NodeInput], Meta(min_length=1, max_length=500)]
+    edges: Annotated[list[Edge], Meta(max_length=5000)] = msgspec.field(default_factory=list)
+    active: bool = True
+    max_concurrent_runs: Positive | None = None
+    breaker_threshold: Positive | None = None
+    breaker_reset_seconds: Positive | None = None
+
+
+class WorkflowChanges(Input):
+    """New values for some fields of a workflow."""
+
+    name: Name | UnsetType = UNSET
+    nodes: Annotated[list[NodeInput], Meta(min_length=1, max_length=500)] | UnsetType = UNSET
+    edges: Annotated[list[Edge], Meta(max_length=5000)] | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
+    max_concurrent_runs: Positive | None | UnsetType = UNSET
+    breaker_threshold: Positive | None | UnsetType = UNSET
+    breaker_reset_seconds: Positive | None | UnsetType = UNSET
+
+
+class UserInput(Input):
+    """A new user."""
+
+    username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$")]
+    role: Role = Role.MEMBER
+
+
+class TokenInput(Input):
+    """A new token."""
+
+    name: Name
+
+
+def given(changes: Input) -> dict[str, Any]:
+    """The fields that a caller set."""
+    return {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}

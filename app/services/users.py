@@ -1,0 +1,103 @@
+"""Users, tokens, and who a request comes from."""
+
+import hmac
+
+import structlog
+
+from app.domain.access import Actor, require_admin
+from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
+from app.persistence import users
+from app.persistence.database import Database
+from app.services.inputs import INT_MAX, TokenInput, UserInput
+from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
+
+log = structlog.get_logger(__name__)
+
+
+class UserService:
+    """Use cases about users and tokens."""
+
+    def __init__(self, database: Database, admin_token: str) -> None:
+        """``admin_token`` is the built-in admin's, from the settings; blank means that there is none."""
+        self._database = database
+        self._admin_token = admin_token.encode()
+
+    async def authenticate(self, token: str) -> Actor:
+        """Whose token this is."""
+        async with self._database.transaction() as connection:
+            if self._admin_token and hmac.compare_digest(self._admin_token, token.encode()):
+                row = await users.find_by_name(connection, users.BUILT_IN_ADMIN)
+                actor = users.to_actor(row) if row else None
+            else:
+                actor = await users.find_by_token(connection, token)
+        if actor is None:
+            raise UnauthenticatedError
+        return actor
+
+    async def me(self, actor: Actor) -> UserView:
+        """The one who asks."""
+        return await self._get(actor.user_id)
+
+    async def list(self, actor: Actor) -> UserList:
+        """Everybody."""
+        require_admin(actor)
+        async with self._database.transaction() as connection:
+            return UserList([user_view(row) for row in await users.every(connection)])
+
+    async def create(self, actor: Actor, wanted: UserInput) -> UserView:
+        """A new user."""
+        require_admin(actor)
+        async with self._database.transaction() as connection:
+            row = await users.add(connection, wanted.username, wanted.role)
+        if row is None:
+            raise ConflictError(f"There is a user '{wanted.username}' already.")
+        log.info("user_created", user=row.id, role=row.role, by=actor.user_id)
+        return user_view(row)
+
+    async def create_token(self, actor: Actor, user_id: int, wanted: TokenInput) -> FreshTokenView:
+        """A new token for a user; its text is shown this once."""
+        require_admin(actor)
+        await self._get(user_id)
+        fresh = users.make_token()
+        async with self._database.transaction() as connection:
+            row = await users.add_token(connection, user_id, wanted.name, fresh)
+        log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
+        return FreshTokenView(
+            id=row.id, name=row.name, prefix=row.prefix, created_at=row.created_at, token=fresh.token
+        )
+
+    async def create_token_for(self, actor: Actor, username: str, wanted: TokenInput) -> FreshTokenView:
+        """The same, by the user's name."""
+        require_admin(actor)
+        async with self._database.transaction() as connection:
+            row = await users.find_by_name(connection, username)
+        if row is None:
+            raise NotFoundError(f"There is no user '{username}'.")
+        return await self.create_token(actor, row.id, wanted)
+
+    async def tokens(self, actor: Actor, user_id: int) -> TokenList:
+        """The tokens of a user."""
+        require_admin(actor)
+        await self._get(user_id)
+        async with self._database.transaction() as connection:
+            rows = await users.tokens_of(connection, user_id)
+        return TokenList([TokenView(**row._mapping) for row in rows])  # noqa: SLF001 - SQLAlchemy's public way
+
+    async def delete_token(self, actor: Actor, token_id: int) -> None:
+        """Refuse a token from now on."""
+        require_admin(actor)
+        if token_id > INT_MAX:
+            raise NotFoundError("There is no such token.")
+        async with self._database.transaction() as connection:
+            if not await users.delete_token(connection, token_id):
+                raise NotFoundError("There is no such token.")
+        log.info("token_deleted", token=token_id, by=actor.user_id)
+
+    async def _get(self, user_id: int) -> UserView:
+        if user_id > INT_MAX:
+            raise NotFoundError("There is no such user.")
+        async with self._database.transaction() as connection:
+            row = await users.get(connection, user_id)
+        if row is None:
+            raise NotFoundError("There is no such user.")
+        return user_view(row)

@@ -1,0 +1,254 @@
+"""What callers get to see."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row
+
+from app.domain.access import Role
+from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.ledger import LedgerEntry
+from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
+
+
+class ScheduleView(msgspec.Struct, kw_only=True):
+    """A schedule."""
+
+    id: UUID
+    name: str
+    description: str
+    workflow_id: int
+    trigger_node_id: str | None
+    user_profile_id: int
+    interval_seconds: int
+    start_at: datetime | None
+    end_at: datetime | None
+    total_repeats: int
+    max_retries: int
+    backoff_base_seconds: int | None
+    timeout_seconds: int
+    catch_up: CatchUp
+    misfire_grace_seconds: int
+    if_running: IfRunning
+    trigger_payload: dict[str, Any]
+    status: Status
+    status_reason: Reason
+    current_repeat: int
+    current_retry: int
+    run_count: int
+    error_count: int
+    last_run_at: datetime | None
+    next_run_at: datetime | None
+    last_error: str
+    next_slot: datetime | None
+    last_fired_at: datetime | None
+    last_success_at: datetime | None
+    last_success_execution_id: UUID | None
+    dead_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class SchedulePage(msgspec.Struct):
+    """A part of the list of schedules."""
+
+    items: list[ScheduleView]
+    total: int
+
+
+class ScheduleList(msgspec.Struct):
+    """Schedules that were created together."""
+
+    items: list[ScheduleView]
+
+
+class ExecutionView(msgspec.Struct, kw_only=True):
+    """An execution."""
+
+    id: UUID
+    workflow_id: int
+    scheduled_job_id: UUID
+    trigger: Trigger
+    status: ExecutionStatus
+    repeat_number: int
+    retry_attempt: int
+    scheduled_for: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    error: str
+
+
+class NodeResultView(msgspec.Struct, kw_only=True):
+    """What a node did."""
+
+    node_id: str
+    type: str
+    status: ExecutionStatus
+    output: Any
+    error: str
+    started_at: datetime
+    finished_at: datetime
+
+
+class ExecutionDetail(ExecutionView, kw_only=True):
+    """An execution with all that is known of it."""
+
+    payload: dict[str, Any]
+    nodes: list[NodeResultView]
+
+
+class ExecutionPage(msgspec.Struct):
+    """A part of the list of executions."""
+
+    items: list[ExecutionView]
+    total: int
+
+
+class RunView(ExecutionView, kw_only=True):
+    """A run in the audit of its schedule, with the payload as it was then."""
+
+    payload: dict[str, Any]
+
+
+class RunList(msgspec.Struct):
+    """The latest runs."""
+
+    items: list[RunView]
+
+
+class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"first": "from", "last": "to"}):
+    """A slot and what became of it; or, with ``from``, ``to`` and ``count``, a range of them."""
+
+    slot: datetime
+    outcome: str
+    reason: str
+    execution_id: UUID | None
+    first: datetime | None = None
+    last: datetime | None = None
+    count: int | None = None
+
+
+class LedgerList(msgspec.Struct):
+    """The account of the latest slots."""
+
+    items: list[LedgerItem]
+
+
+class WorkflowView(msgspec.Struct, kw_only=True):
+    """A workflow."""
+
+    id: int
+    user_profile_id: int
+    name: str
+    nodes: list[Any]
+    edges: list[Any]
+    active: bool
+    max_concurrent_runs: int | None
+    breaker_threshold: int | None
+    breaker_reset_seconds: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class WorkflowPage(msgspec.Struct):
+    """A part of the list of workflows."""
+
+    items: list[WorkflowView]
+    total: int
+
+
+class UserView(msgspec.Struct, kw_only=True):
+    """A user."""
+
+    id: int
+    username: str
+    role: Role
+    created_at: datetime
+
+
+class UserList(msgspec.Struct):
+    """All users."""
+
+    items: list[UserView]
+
+
+class TokenView(msgspec.Struct, kw_only=True):
+    """A token, without what proves it."""
+
+    id: int
+    name: str
+    prefix: str
+    created_at: datetime
+
+
+class FreshTokenView(TokenView, kw_only=True):
+    """A token, this once with its text."""
+
+    token: str
+
+
+class TokenList(msgspec.Struct):
+    """The tokens of a user."""
+
+    items: list[TokenView]
+
+
+def schedule_view(job: ScheduledJob) -> ScheduleView:
+    """A schedule as callers see it."""
+    return ScheduleView(**{name: getattr(job, name) for name in ScheduleView.__struct_fields__})
+
+
+def workflow_view(row: Row[Any]) -> WorkflowView:
+    """A workflow as callers see it."""
+    return WorkflowView(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+
+
+def user_view(row: Row[Any]) -> UserView:
+    """A user as callers see it."""
+    return UserView(id=row.id, username=row.username, role=Role(row.role), created_at=row.created_at)
+
+
+def execution_fields(row: Row[Any]) -> dict[str, Any]:
+    """The fields that all views of an execution share."""
+    return {
+        "id": row.id,
+        "workflow_id": row.workflow_id,
+        "scheduled_job_id": row.scheduled_job_id,
+        "trigger": Trigger(row.trigger),
+        "status": ExecutionStatus(row.status),
+        "repeat_number": row.repeat_number,
+        "retry_attempt": row.retry_attempt,
+        "scheduled_for": row.scheduled_for,
+        "started_at": row.started_at,
+        "finished_at": row.finished_at,
+        "duration_ms": _duration_ms(row.started_at, row.finished_at),
+        "error": row.error,
+    }
+
+
+def node_view(row: Row[Any]) -> NodeResultView:
+    """A node's result as callers see it."""
+    return NodeResultView(
+        node_id=row.node_id,
+        type=row.type,
+        status=ExecutionStatus(row.status),
+        output=row.output,
+        error=row.error,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def ledger_item(row: Row[Any] | LedgerEntry) -> LedgerItem:
+    """An entry as callers see it."""
+    item = LedgerItem(slot=row.last_slot, outcome=row.outcome, reason=row.reason, execution_id=row.execution_id)
+    if row.slot_count > 1:
+        item.first, item.last, item.count = row.first_slot, row.last_slot, row.slot_count
+    return item
+
+
+def _duration_ms(started: datetime | None, finished: datetime | None) -> int | None:
+    return None if started is None or finished is None else int((finished - started).total_seconds() * 1000)

@@ -1,0 +1,79 @@
+"""Workflows: created, changed, deleted, read."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.actions.catalog import Catalog
+from app.domain.access import Actor, require_owner
+from app.domain.errors import InvalidError
+from app.domain.workflows import Edge, Node, graph_errors
+from app.engine.ringing import Ringer
+from app.persistence import executions, schedules, workflows
+from app.persistence.database import Database
+from app.services.inputs import INT_MAX, WorkflowChanges, WorkflowInput, given
+from app.services.views import WorkflowPage, WorkflowView, workflow_view
+
+
+class WorkflowService:
+    """Use cases about workflows."""
+
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer) -> None:
+        """Nodes are checked against the catalog."""
+        self._database = database
+        self._catalog = catalog
+        self._ringer = ringer
+
+    async def create(self, actor: Actor, wanted: WorkflowInput) -> WorkflowView:
+        """A new workflow of the actor's."""
+        values = msgspec.to_builtins(wanted)
+        self._check(values)
+        async with self._database.transaction() as connection:
+            row = await workflows.add(connection, {**values, "user_profile_id": actor.user_id})
+        return workflow_view(row)
+
+    async def list(self, actor: Actor, limit: int, offset: int) -> WorkflowPage:
+        """What the actor may see, newest first."""
+        async with self._database.transaction() as connection:
+            page = await workflows.page(connection, actor, limit=limit, offset=offset)
+        return WorkflowPage([workflow_view(row) for row in page.items], page.total)
+
+    async def get(self, actor: Actor, workflow_id: int) -> WorkflowView:
+        """One workflow."""
+        async with self._database.transaction() as connection:
+            return workflow_view(await _owned(connection, actor, workflow_id))
+
+    async def change(self, actor: Actor, workflow_id: int, changes: WorkflowChanges) -> WorkflowView:
+        """New values; a run that is under way goes on with the old ones."""
+        values = msgspec.to_builtins(given(changes))
+        async with self._database.transaction() as connection:
+            before = await _owned(connection, actor, workflow_id, lock=True)
+            self._check({"nodes": before.nodes, "edges": before.edges, **values})
+            after = await workflows.save(connection, workflow_id, values) if values else before
+        return workflow_view(after)
+
+    async def delete(self, actor: Actor, workflow_id: int) -> None:
+        """Gone, with its schedules and their history; what runs is called off."""
+        async with self._database.transaction() as connection:
+            await _owned(connection, actor, workflow_id, lock=True)
+            job_ids = await schedules.ids_of_workflow(connection, workflow_id)
+            running = await executions.active_ids(connection, job_ids)
+            await workflows.remove(connection, workflow_id)
+        await self._ringer.call_off(running)
+
+    def _check(self, values: dict[str, Any]) -> None:
+        nodes = msgspec.convert(values["nodes"], list[Node])
+        edges = msgspec.convert(values["edges"], list[Edge])
+        errors = [*graph_errors(nodes, edges, self._catalog.names), *self._catalog.config_errors(nodes)]
+        if errors:
+            raise InvalidError(*errors)
+
+
+async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int, *, lock: bool = False) -> Row[Any]:
+    row = await workflows.get(connection, workflow_id, lock=lock) if workflow_id <= INT_MAX else None
+    require_owner(actor, row.user_profile_id if row else None, "workflow")
+    if row is None:
+        raise AssertionError("a workflow that nobody owns was let through")
+    return row

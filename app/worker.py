@@ -1,0 +1,85 @@
+"""The worker process: ``carillon worker``, and ``WorkerSettings`` for the stock ``arq app.worker.WorkerSettings``."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from app.config import Settings, load_settings
+from app.engine.ticks import TickEngine
+from app.observability.logs import set_up_logging
+from app.queue.stock import stock_settings
+from app.queue.wire import EXECUTE, RUN
+from app.queue.worker import QueueWorker
+from app.wiring import require_stores, wire_worker
+
+log = structlog.get_logger(__name__)
+
+Context = dict[str, Any]
+
+
+async def execute_scheduled_job(ctx: Context, job_id: str, generation: int) -> None:
+    """The function that a schedule's message names."""
+    engine: TickEngine = ctx["engine"]
+    await engine.execute_scheduled_job(UUID(job_id), generation)
+
+
+async def run_execution(ctx: Context, execution_id: str, token: int) -> None:
+    """The function that the message of a manual or handed-back execution names."""
+    engine: TickEngine = ctx["engine"]
+    await engine.run_execution(UUID(execution_id), token)
+
+
+async def run_worker(settings: Settings) -> None:
+    """Work until SIGINT or SIGTERM, then hand back what is unfinished."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with wire_worker(settings) as parts:
+        worker = QueueWorker(
+            parts.redis,
+            {EXECUTE: execute_scheduled_job, RUN: run_execution},
+            {"engine": parts.engine},
+            concurrency=settings.worker_concurrency,
+            lease_seconds=settings.lease_seconds,
+            on_cancel=parts.life.call_off,
+        )
+        await parts.life.begin()
+        log.info("worker_started", concurrency=settings.worker_concurrency)
+        delivering = asyncio.create_task(worker.run())
+        await stopping.wait()
+        log.info("worker_draining", seconds=settings.drain_seconds)
+        worker.stop()
+        await delivering
+        await parts.life.end(settings.drain_seconds)
+        log.info("worker_stopped")
+
+
+async def _begin(ctx: Context) -> None:
+    """arq's on_startup: the same parts, kept up beside the stock loop."""
+    settings = load_settings()
+    set_up_logging(settings.log_format, settings.log_level)
+    stack = ctx["stack"] = AsyncExitStack()
+    parts = ctx["parts"] = await stack.enter_async_context(wire_worker(settings))
+    ctx["engine"] = parts.engine
+    await parts.life.begin()
+
+
+async def _end(ctx: Context) -> None:
+    """arq's on_shutdown: its jobs are cancelled by now, what they ran is handed back."""
+    await ctx["parts"].life.end(0)
+    await ctx["stack"].aclose()
+
+
+def __getattr__(name: str) -> Any:
+    """``WorkerSettings`` is made when it is asked for: it needs the environment, importing this module does not."""
+    if name != "WorkerSettings":
+        raise AttributeError(name)
+    settings = require_stores(load_settings())
+    hooks = stock_settings(
+        settings.redis_url, execute_scheduled_job, run_execution, _begin, _end, settings.worker_concurrency
+    )
+    return type("WorkerSettings", (), hooks)

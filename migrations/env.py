@@ -1,0 +1,24 @@
+"""What Alembic runs: on a connection that is handed over, or on CARILLON_DATABASE_URL from the command line."""
+
+import asyncio
+
+from alembic import context
+from sqlalchemy import Connection
+
+from app.config import load_settings
+from app.persistence.migrations import run_alembic
+from app.persistence.tables import Base
+
+
+def run(connection: Connection) -> None:
+    """Apply the migrations in the connection's own transaction."""
+    context.configure(connection=connection, target_metadata=Base.metadata, compare_server_default=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+handed_over = context.config.attributes.get("connection")
+if handed_over is not None:
+    run(handed_over)
+else:
+    asyncio.run(run_alembic(load_settings().database_url, run))

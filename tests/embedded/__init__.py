@@ -1,0 +1,1 @@
+"""The embedded servers and ``carillon up``, with real processes."""

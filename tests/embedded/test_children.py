@@ -1,0 +1,110 @@
+"""What the children of ``carillon up`` are given, and when they are started again."""
+
+import io
+from signal import SIGKILL
+
+import pytest
+from rich.console import Console
+
+from app.config import load_settings
+from app.embedded import EmbeddedPostgres, EmbeddedValkey
+from app.embedded.child import DRAIN_STEPS, RestartPolicy, exit_words
+from app.embedded.command import StopStep
+from app.embedded.output import Output, QuietableConsole
+from app.embedded.surroundings import LOOPBACK, Surroundings, child_environment
+
+
+def _environment(environ: dict[str, str], **chosen: object) -> dict[str, str]:
+    surroundings = Surroundings(**{"port": 8000, "admin_token": "secret", **chosen})  # type: ignore[arg-type]
+    return child_environment(load_settings(environ), environ, surroundings)
+
+
+def test_children_get_what_a_machine_of_ones_own_needs() -> None:
+    """Loopback is allowed, nothing is limited, a stop is quick, and everything else comes along."""
+    given = _environment({"PATH": "/bin"}, database_url="postgresql+asyncpg://x", redis_url="unix:///y")
+    expected = {
+        "PATH": "/bin",
+        "PYTHONUNBUFFERED": "1",
+        "CARILLON_HOST": "127.0.0.1",
+        "CARILLON_PORT": "8000",
+        "CARILLON_ADMIN_TOKEN": "secret",
+        "CARILLON_DATABASE_URL": "postgresql+asyncpg://x",
+        "CARILLON_REDIS_URL": "unix:///y",
+        "CARILLON_HTTP_ALLOW": LOOPBACK,
+        "CARILLON_LOG_FORMAT": "console",
+        "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+        "CARILLON_DRAIN_SECONDS": "3",
+    }
+    assert expected == given
+
+
+@pytest.mark.parametrize(
+    ("name", "set_to", "expected"),
+    [
+        ("CARILLON_HTTP_ALLOW", "10.0.0.0/8, api.internal", f"10.0.0.0/8,api.internal,{LOOPBACK}"),
+        ("CARILLON_RATE_LIMIT_PER_MINUTE", "60", "60"),
+        ("CARILLON_RATE_LIMIT_PER_MINUTE", " ", "0"),
+        ("CARILLON_DRAIN_SECONDS", "1", "1"),
+        ("CARILLON_LOG_FORMAT", "json", "json"),
+        ("CARILLON_LOG_FORMAT", "auto", "console"),
+        ("CARILLON_HOST", "0.0.0.0", "0.0.0.0"),  # noqa: S104 - a value
+        ("CARILLON_REDIS_URL", "redis://elsewhere", "redis://elsewhere"),
+        ("CARILLON_SIGNING_SECRET", "whsec_x", "whsec_x"),
+    ],
+)
+def test_what_the_operator_set_stays(name: str, set_to: str, expected: str) -> None:
+    """A setting is passed on; a blank one is no setting."""
+    assert expected == _environment({name: set_to})[name]
+
+
+def test_children_keep_their_colours_on_a_terminal() -> None:
+    """They write to a pipe, and a person reads it."""
+    assert "1" == _environment({}, is_terminal=True)["FORCE_COLOR"]
+
+
+def test_pauses_grow_until_a_child_has_settled() -> None:
+    """Half a second, doubled up to ten; after a life of half a minute the pauses begin anew."""
+    policy, pause, pauses = RestartPolicy(), 0.0, []
+    for lived in (1, 1, 1, 1, 1, 1, 30, 29.9):
+        pause = policy.pause_after(pause, lived)
+        pauses.append(pause)
+    assert [0.5, 1, 2, 4, 8, 10, 0.5, 1] == pauses
+
+
+@pytest.mark.parametrize(("code", "words"), [(-9, "exited with signal 9"), (0, "exited with code 0"), (3, "exited with code 3")])
+def test_an_end_in_words(code: int, words: str) -> None:
+    """A signal is told from a code."""
+    assert words == exit_words(code)
+
+
+def test_the_longest_stop_fits_into_the_promise() -> None:
+    """Even if the worker and then Postgres ignore every signal but the last, all ends within ten seconds."""
+    servers = max(_patience(EmbeddedPostgres.stop_steps), _patience(EmbeddedValkey.stop_steps))
+    assert _patience(DRAIN_STEPS) + servers < 10
+
+
+def _patience(steps: tuple[StopStep, ...]) -> float:
+    """How long it takes until SIGKILL, which nothing ignores."""
+    assert SIGKILL == steps[-1].signal
+    return sum(step.seconds for step in steps[:-1])
+
+
+def test_lines_stay_whole_and_plain_for_a_pipe() -> None:
+    """A long line is not wrapped, brackets are no markup, and colours are left out where nobody sees them."""
+    written = io.StringIO()
+    output = Output(Console(file=written))
+    output.relay("api", "\x1b[31m[red]\x1b[0m " + "x" * 300)
+    output.say("Carillon is ready at http://127.0.0.1:8000", "bold green")
+    assert ["api      | [red] " + "x" * 300, "Carillon is ready at http://127.0.0.1:8000"] == written.getvalue().splitlines()
+
+
+def test_a_closed_pipe_is_survived() -> None:
+    """When the reader of our output has gone the work goes on in silence."""
+
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    console = QuietableConsole(file=Closed())
+    Output(console).say("anybody there?")
+    assert console.quiet
