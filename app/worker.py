@@ -33,11 +33,16 @@ async def run_execution(ctx: Context, execution_id: str, token: int) -> None:
     await engine.run_execution(UUID(execution_id), token)
 
 
-async def run_worker(settings: Settings) -> None:
-    """Work until SIGINT or SIGTERM, then hand back what is unfinished."""
+async def run_until_signalled(settings: Settings) -> None:
+    """Work until SIGINT or SIGTERM."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await run_worker(settings, stopping)
+
+
+async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
+    """Work until told to stop, then hand back what is unfinished."""
     async with wire_worker(settings) as parts:
         worker = QueueWorker(
             parts.redis,
@@ -59,7 +64,7 @@ async def run_worker(settings: Settings) -> None:
 
 
 async def _begin(ctx: Context) -> None:
-    """arq's on_startup: the same parts, kept up beside the stock loop."""
+    """Arq's on_startup: the same parts, kept up beside the stock loop."""
     settings = load_settings()
     set_up_logging(settings.log_format, settings.log_level)
     stack = ctx["stack"] = AsyncExitStack()
@@ -69,7 +74,7 @@ async def _begin(ctx: Context) -> None:
 
 
 async def _end(ctx: Context) -> None:
-    """arq's on_shutdown: its jobs are cancelled by now, what they ran is handed back."""
+    """Arq's on_shutdown: its jobs are cancelled by now, what they ran is handed back."""
     await ctx["parts"].life.end(0)
     await ctx["stack"].aclose()
 

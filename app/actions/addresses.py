@@ -41,12 +41,12 @@ class AddressGuard:
         family, kind, proto, _, sockaddr = addr_info
         self.require(str(sockaddr[0]))
         opened = socket.socket(family, kind, proto)
-        opened.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        opened.setblocking(False)
         return opened
 
     def require(self, literal: str) -> None:
         """Raise ``AddressRefusedError`` unless the address may be reached."""
-        if not (_host_allowed.get() or self.permits(ip_address(literal.split("%")[0]))):
+        if not (_host_allowed.get() or self.permits(ip_address(literal.split("%", maxsplit=1)[0]))):
             raise AddressRefusedError(f"The address {literal} is not public and not in CARILLON_HTTP_ALLOW.")
 
     def permits(self, address: Address) -> bool:
@@ -55,8 +55,10 @@ class AddressGuard:
             address = address.ipv4_mapped
         if any(address in network for network in self._networks if network.version == address.version):
             return True
-        return address.is_global and not address.is_multicast and not any(
-            address in tunnel for tunnel in _TUNNELS if address.version == tunnel.version
+        return (
+            address.is_global
+            and not address.is_multicast
+            and not any(address in tunnel for tunnel in _TUNNELS if address.version == tunnel.version)
         )
 
     def trust_host(self, host: str | None) -> None:

@@ -1,6 +1,5 @@
 """The HTTP client of a worker: one session, no redirects, no cookies, a capped answer, guarded addresses."""
 
-import asyncio
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -107,7 +106,7 @@ class HttpCaller:
                 return await _read(response)
         except aiohttp.ClientConnectorError as error:
             raise CallFailedError(_connect_problem(error, url)) from error
-        except (aiohttp.ClientError, ValueError, asyncio.TimeoutError) as error:
+        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             raise CallFailedError(f"{type(error).__name__}: {error}") from error
 
 

@@ -10,10 +10,10 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
-from app.api import openapi
-from app.api.docs import DocsController
+from app.api.docs import DocumentPlugin, PagePlugin
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
+from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
 from app.api.requests import count_request, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
@@ -48,20 +48,22 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
         before_request=count_request,
     )
     app = Litestar(
-        [v1, HealthController, DocsController],
+        [v1, HealthController],
         dependencies={name: Provide(_constant(value), sync_to_thread=False) for name, value in _named(services).items()}
         | {"actor": Provide(current_actor)},
         exception_handlers=HANDLERS,
         request_max_body_size=BODY_MAX_BYTES,
         openapi_config=OpenAPIConfig(
-            title="Carillon", version=version("carillon"), description=openapi.DESCRIPTION, enabled_endpoints=set()
+            title="Carillon",
+            version=version("carillon"),
+            description=DESCRIPTION,
+            render_plugins=[PagePlugin(), DocumentPlugin()],
         ),
         middleware=[counting_middleware],
         lifespan=[_lifespan(lifespan)],
         debug=False,
     )
     app.state.rate_limits = services.rate_limits
-    app.state.openapi = openapi.document(app)
     return app
 
 
@@ -91,4 +93,3 @@ def _lifespan(
             yield
 
     return life
-

@@ -3,8 +3,12 @@
 from html import escape
 from typing import Any
 
-from litestar import Controller, MediaType, get
-from litestar.datastructures import State
+import msgspec
+from litestar import MediaType
+from litestar.openapi.plugins import OpenAPIRenderPlugin
+
+from app.api.openapi import document
+from app.api.requests import AnyRequest
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Carillon API</title>
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}}
@@ -15,25 +19,31 @@ td{{padding:.25rem .75rem .25rem 0;vertical-align:top}}b{{font-family:monospace}
 <a href="/schema/openapi.json">OpenAPI 3.1</a>.</p>{sections}</html>"""
 
 
-class DocsController(Controller):
-    """The documentation of the API."""
+class DocumentPlugin(OpenAPIRenderPlugin):
+    """``/schema/openapi.json``."""
 
-    path = "/schema"
-    include_in_schema = False
+    def __init__(self) -> None:
+        """Plain JSON, which every tool takes."""
+        super().__init__(path="/openapi.json", media_type=MediaType.JSON)
 
-    @get("/openapi.json")
-    async def openapi(self, state: State) -> dict[str, Any]:
-        """The document."""
-        found: dict[str, Any] = state.openapi
-        return found
+    def render(self, request: AnyRequest, openapi_schema: dict[str, Any]) -> bytes:
+        """The document; Litestar's own is where it comes from."""
+        return msgspec.json.encode(document(request.app, openapi_schema))
 
-    @get("/", media_type=MediaType.HTML)
-    async def page(self, state: State) -> str:
+
+class PagePlugin(OpenAPIRenderPlugin):
+    """``/schema``."""
+
+    def __init__(self) -> None:
+        """At the root, so that it is the page one lands on."""
+        super().__init__(path="/")
+
+    def render(self, request: AnyRequest, openapi_schema: dict[str, Any]) -> bytes:
         """The list of calls."""
-        return render(state.openapi)
+        return page(document(request.app, openapi_schema)).encode()
 
 
-def render(schema: dict[str, Any]) -> str:
+def page(schema: dict[str, Any]) -> str:
     """The page for a document."""
     sections: dict[str, list[str]] = {}
     for path, methods in schema["paths"].items():

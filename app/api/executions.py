@@ -45,9 +45,7 @@ class ExecutionController(Controller):
         )
 
     @get("/{execution_id:uuid}")
-    async def read(
-        self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]
-    ) -> ExecutionDetail:
+    async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:
         """Read one execution, with what each node did."""
         return await execution_service.get(actor, execution_id)
 

@@ -3,6 +3,7 @@
 msgspec describes its types exactly, bounds and forbidden fields included; Litestar's own schemas lose some of that.
 """
 
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -18,9 +19,9 @@ BODY_ERRORS = (400, 413, 422)
 DESCRIPTION = "Recurring workflows over HTTP. Postgres decides, Redis rings the bell."
 
 
-def document(app: Litestar) -> dict[str, Any]:
-    """The whole document, as JSON values."""
-    schema: dict[str, Any] = app.openapi_schema.to_schema()
+def document(app: Litestar, generated: dict[str, Any]) -> dict[str, Any]:
+    """The whole document, as JSON values, from what Litestar has generated."""
+    schema = deepcopy(generated)
     operations = list(_operations(app, schema))
     types = _types([handler for handler, _ in operations])
     (described, components) = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
@@ -34,14 +35,10 @@ def document(app: Litestar) -> dict[str, Any]:
 def _operations(app: Litestar, schema: dict[str, Any]) -> Any:
     for route in app.routes:
         for handler in getattr(route, "route_handlers", []):
-            path = schema.get("paths", {}).get(_documented(route.path_format), {})
+            path = schema["paths"].get(route.path_format, {})
             for method in handler.http_methods:
                 if method.lower() in path:
                     yield handler, path[method.lower()]
-
-
-def _documented(path_format: str) -> str:
-    return path_format
 
 
 def _types(handlers: list[HTTPRouteHandler]) -> list[Any]:

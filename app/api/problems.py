@@ -1,5 +1,6 @@
 """Errors as answers: ``application/problem+json`` (RFC 9457) for everything that goes wrong, in one place."""
 
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -65,7 +66,11 @@ class TooManyRequestsError(Exception):
 
 
 def problem_response(
-    status: HTTPStatus, code: str, detail: str, errors: list[FieldError] | None = None, **headers: str
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    errors: Sequence[FieldError] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> Response[Problem]:
     """An error as an answer."""
     problem = Problem(
@@ -74,10 +79,9 @@ def problem_response(
         status=status,
         detail=detail,
         code=code,
-        errors=errors or [],
+        errors=list(errors),
     )
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(problem, status_code=status, media_type=PROBLEM_TYPE, headers=named)
+    return Response(problem, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
 def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
@@ -86,10 +90,10 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
     errors = list(error.errors) if isinstance(error, InvalidError) else []
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
-        headers["WWW_Authenticate"] = "Bearer"
+        headers["WWW-Authenticate"] = "Bearer"
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["Retry_After"] = str(RETRY_AFTER_SECONDS)
-    return problem_response(status, error.code, error.detail, errors, **headers)
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return problem_response(status, error.code, error.detail, errors, headers)
 
 
 def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
@@ -104,16 +108,15 @@ def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationExce
 def on_http_error(_request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """What the framework itself refused: no such path, the wrong method, too large."""
     status = HTTPStatus(error.status_code)
-    headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
-    return problem_response(status, _CODES.get(status, "refused"), error.detail or status.phrase, **headers)
+    code = _CODES.get(status, "refused")
+    return problem_response(status, code, error.detail or status.phrase, headers=error.headers)
 
 
 def on_too_many(_request: Request[Any, Any, Any], error: TooManyRequestsError) -> Response[Problem]:
     """Over the limit."""
     detail = (TooManyRequestsError.__doc__ or "").strip()
-    return problem_response(
-        HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", detail, Retry_After=str(error.retry_after)
-    )
+    headers = {"Retry-After": str(error.retry_after)}
+    return problem_response(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", detail, headers=headers)
 
 
 def on_crash(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 from litestar import Request
+from litestar.di import NamedDependency
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import TooManyRequestsError
@@ -24,7 +25,7 @@ def bearer_token(request: AnyRequest) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-async def current_actor(request: AnyRequest, user_service: UserService) -> Actor:
+async def current_actor(request: AnyRequest, user_service: NamedDependency[UserService]) -> Actor:
     """On whose behalf a request comes."""
     token = bearer_token(request)
     if token is None:

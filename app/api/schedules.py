@@ -39,7 +39,7 @@ class ScheduleController(Controller):
         return await schedule_service.create(actor, await body(request, ScheduleInput))
 
     @get("/")
-    async def list_all(  # noqa: PLR0913 - the filters of one list
+    async def list_all(
         self,
         actor: Acting,
         schedule_service: Schedules,
@@ -49,9 +49,7 @@ class ScheduleController(Controller):
         offset: Offset = 0,
     ) -> SchedulePage:
         """List schedules, newest first."""
-        return await schedule_service.list(
-            actor, status=status, workflow_id=workflow_id, limit=limit, offset=offset
-        )
+        return await schedule_service.list(actor, status=status, workflow_id=workflow_id, limit=limit, offset=offset)
 
     @post("/batch", opt={"body": ScheduleBatchInput})
     async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:
@@ -116,7 +114,7 @@ class ScheduleController(Controller):
         return await schedule_service.runs(actor, schedule_id, limit)
 
     @get("/{schedule_id:uuid}/ledger")
-    async def ledger(  # noqa: PLR0913 - the filters of one list
+    async def ledger(
         self,
         actor: Acting,
         schedule_service: Schedules,

@@ -21,7 +21,7 @@ from app.persistence.migrations import migrate as migrate_database
 from app.persistence.users import BUILT_IN_ADMIN
 from app.services.inputs import TokenInput, UserInput
 from app.services.users import UserService
-from app.worker import run_worker
+from app.worker import run_until_signalled
 
 GRACE_SECONDS = 5
 
@@ -55,7 +55,7 @@ def worker() -> None:
     """Fire schedules until stopped."""
     settings = load_settings()
     set_up_logging(settings.log_format, settings.log_level)
-    uvloop.run(run_worker(settings))
+    uvloop.run(run_until_signalled(settings))
 
 
 @app.command

@@ -88,7 +88,7 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
     return _fired(job, _pending_slot(job), job.next_attempt, following, now, _held_up(job, now))
 
 
-def _fired(  # noqa: PLR0913 - the parts of one decision, all of them known to the caller alone
+def _fired(
     job: ScheduledJob,
     slot: datetime,
     attempt: int,

@@ -80,8 +80,7 @@ def _cycles(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterable[FieldE
     try:
         TopologicalSorter(_predecessors(nodes, edges)).prepare()
     except CycleError as error:
-        # graphlib reports the cycle backwards, from a node to its predecessors.
-        yield FieldError("edges", f"The nodes form a cycle: {' -> '.join(reversed(error.args[1]))}.")
+        yield FieldError("edges", f"The nodes form a cycle: {' -> '.join(error.args[1])}.")
 
 
 def _predecessors(nodes: Iterable[Node], edges: Iterable[Edge]) -> dict[str, set[str]]:

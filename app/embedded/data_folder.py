@@ -3,7 +3,6 @@
 import fcntl
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from app.embedded.errors import DataFolderInUse, DataFolderUnusable
@@ -42,7 +41,7 @@ class DataFolderLock:
         self.acquire()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let it go."""
         self.release()
 

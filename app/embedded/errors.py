@@ -20,7 +20,7 @@ class DataFolderInUse(EmbeddedError):
 
 
 class DataFolderUnusable(EmbeddedError):
-    """This user cannot work in the data folder."""
+    """The user cannot work in the data folder."""
 
     code = "data_folder_unusable"
 

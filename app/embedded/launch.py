@@ -52,11 +52,11 @@ def die_with(parent: int, death_signal: int) -> None:
 def hold_folder() -> None:
     """Lock the current folder. The server and every process it forks inherit the lock, and the last one releases it."""
     folder = os.open(".", os.O_RDONLY)
-    os.set_inheritable(folder, True)  # noqa: FBT003 - the function has no keyword
+    os.set_inheritable(folder, True)
     deadline = time.monotonic() + PREDECESSOR_SECONDS
     while not locked(folder):
         if time.monotonic() > deadline:
-            sys.exit(f"another server still works in {os.getcwd()}")
+            sys.exit(f"another server still works in {os.getcwd()}")  # noqa: PTH109 - pathlib would double the start-up time
         time.sleep(POLL_SECONDS)
 
 
@@ -72,7 +72,7 @@ def locked(folder: int) -> bool:
 def execute(command: list[str]) -> None:
     """Become the program."""
     try:
-        os.execv(command[0], command)
+        os.execv(command[0], command)  # noqa: S606 - our own command, and no shell on purpose
     except OSError as error:
         sys.exit(f"{command[0]} cannot be run: {error.strerror}")
 

@@ -1,5 +1,6 @@
 """What ``carillon up`` prints: its own lines, and its children's lines behind an aligned prefix."""
 
+import contextlib
 import io
 import sys
 
@@ -14,8 +15,9 @@ class QuietableConsole(Console):
     """A console that falls silent when its reader has gone; the work goes on."""
 
     def on_broken_pipe(self) -> None:
-        """Stop printing instead of ending the process."""
-        self.quiet = True
+        """Do what rich does, except for ending the process."""
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
 
 
 class Output:

@@ -4,7 +4,6 @@ The server is started inside its data folder and told that the folder is ``/proc
 path from the top: the data may lie under a 0700 home that its account cannot enter, at any length, with any spaces.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -138,7 +137,7 @@ def _leftover_prefix(data_dir: Path) -> str:
 
 
 def _remove_leftovers(data_dir: Path) -> None:
-    """What a killed first start left behind."""
+    """Clear away what a killed first start left behind."""
     for leftover in data_dir.parent.glob(f"{_leftover_prefix(data_dir)}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -158,7 +157,7 @@ def _forget_stale_pid(data_dir: Path) -> None:
         return
     try:
         pid = int(pid_file.read_text().split("\n", 1)[0])
-        works_here = os.path.samestat(os.stat(f"/proc/{pid}/cwd"), data_dir.stat())
+        works_here = Path(f"/proc/{pid}/cwd").samefile(data_dir)
     except (OSError, ValueError):
         works_here = False
     if not works_here:

@@ -5,8 +5,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import IO, ClassVar, Self
 
 from app.clock import monotonic
 from app.embedded.account import Account, server_account
@@ -35,8 +34,7 @@ class EmbeddedServer(ABC):
         self.data_dir = data_dir.resolve()
         self._sockets: SocketFolder | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        # Nameless: a name in a folder of the server's account could be led elsewhere by that account.
-        self._log = tempfile.TemporaryFile()
+        self._log: IO[bytes] | None = None
 
     @property
     @abstractmethod
@@ -97,22 +95,27 @@ class EmbeddedServer(ABC):
         self.close()
 
     def close(self) -> None:
-        """Remove the socket's folder; the server must have ended."""
+        """Remove the socket's folder and the log; the server must have ended."""
         if self._sockets is not None:
             self._sockets.remove()
             self._sockets = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def __enter__(self) -> Self:
         """Run it for the length of a block."""
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """End it."""
         self.stop()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = self.command()
+        # Nameless: a name in a folder of the server's account could be led elsewhere by that account.
+        self._log = self._log or tempfile.TemporaryFile()
         return subprocess.Popen(  # noqa: S603 - our own command
             command.launcher_argv(),
             stdin=subprocess.DEVNULL,
@@ -133,6 +136,8 @@ class EmbeddedServer(ABC):
             time.sleep(POLL_SECONDS)
 
     def _last_words(self) -> str:
+        if self._log is None:
+            return ""
         self._log.seek(0)
         return self._log.read()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from app.config import Settings
@@ -48,7 +47,7 @@ class Stack:
         """Nothing is held yet."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let go of the data folder and the sockets, when all processes have ended."""
         self._held.close()
 

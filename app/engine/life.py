@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 class WorkerLife:
     """Begins, is kept up by two loops, and ends by handing back what is unfinished."""
 
-    def __init__(  # noqa: PLR0913 - the parts that live and end together
+    def __init__(
         self,
         lease: WorkerLease,
         reconciler: Reconciler,
@@ -61,7 +61,7 @@ class WorkerLife:
 
     async def end(self, drain_seconds: float) -> None:
         """Give running work its time, hand the rest back, release the lease."""
-        await self._drained(drain_seconds)
+        await self._idle_within(drain_seconds)
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -108,16 +108,15 @@ class WorkerLife:
         # Staggered, so that many workers do not all ask at once.
         return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret
 
-    async def _drained(self, seconds: float) -> None:
+    async def _idle_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._runner.running():
-                    await asyncio.sleep(0.05)
+            await asyncio.wait_for(self._engine.idle(), seconds)
 
     async def _hand_everything_back(self) -> None:
         for execution_id, token in self._runner.running().items():
             self._runner.call_off(execution_id)
             await self._engine.hand_back(execution_id, token)
+        await self._engine.idle()
         with suppress(UnavailableError):
             await self._lease.release()
 

@@ -1,4 +1,4 @@
-"""Recovery: what went astray is found in Postgres and set going again. The same code at start-up and every few seconds."""
+"""Recovery: what went astray is found in Postgres and set going again, at start-up and every few seconds."""
 
 import asyncio
 from collections.abc import Coroutine

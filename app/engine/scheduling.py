@@ -1,4 +1,4 @@
-"""What people do to schedules, carried out inside a transaction that the caller opens. Ringing comes after its commit."""
+"""What people do to schedules, inside a transaction that the caller opens. Ringing comes after its commit."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

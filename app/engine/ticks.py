@@ -34,6 +34,8 @@ class TickEngine:
         self._lease = lease
         # What Postgres says that this worker holds and what is not in here has nobody who works on it.
         self.owned: set[UUID] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
@@ -52,13 +54,17 @@ class TickEngine:
 
     async def finish(self, execution: Execution) -> None:
         """Run an execution that this worker holds, and settle it."""
-        self.owned.add(execution.id)
+        self._hold(execution)
         try:
             outcome = await self._runner.run(execution)
             if outcome is not None:
                 await self.settle(outcome)
         finally:
-            self.owned.discard(execution.id)
+            self._let_go(execution)
+
+    async def idle(self) -> None:
+        """Wait until nothing is held any more."""
+        await self._idle.wait()
 
     async def claim_directly(self, ticks: list[Tick]) -> list[Claimed]:
         """Claim ticks without their messages, straight from Postgres."""
@@ -102,8 +108,17 @@ class TickEngine:
 
     def _own(self, claimed: Claimed) -> Claimed:
         if claimed.execution is not None:
-            self.owned.add(claimed.execution.id)
+            self._hold(claimed.execution)
         return claimed
+
+    def _hold(self, execution: Execution) -> None:
+        self.owned.add(execution.id)
+        self._idle.clear()
+
+    def _let_go(self, execution: Execution) -> None:
+        self.owned.discard(execution.id)
+        if not self.owned:
+            self._idle.set()
 
     async def _claim_all(self, ticks: list[Tick]) -> list[ClaimResult]:
         """All at once; if one of them spoils the transaction, each alone, so that it fails alone."""

@@ -5,6 +5,7 @@ import sys
 from typing import Literal
 
 import structlog
+from structlog.typing import Processor
 
 LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine", "aiohttp.access")
 
@@ -12,13 +13,13 @@ LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine", "aio
 def set_up_logging(log_format: Literal["auto", "console", "json"], level: str) -> None:
     """Send our events and the libraries' warnings the same way, to stdout."""
     console = log_format == "console" or (log_format == "auto" and sys.stdout.isatty())
-    shared = [
+    shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso" if not console else "%H:%M:%S", utc=not console),
     ]
-    renderer = _console() if console else structlog.processors.JSONRenderer()
-    tracebacks = [] if console else [structlog.processors.format_exc_info]
+    renderer: Processor = _console() if console else structlog.processors.JSONRenderer()
+    tracebacks: list[Processor] = [] if console else [structlog.processors.format_exc_info]
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, *tracebacks, renderer],
@@ -38,7 +39,7 @@ def _colours() -> bool:
     return sys.stdout.isatty()
 
 
-def _adopt_libraries(shared: list[structlog.typing.Processor], last: list[structlog.typing.Processor]) -> None:
+def _adopt_libraries(shared: list[Processor], last: list[Processor]) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -1,4 +1,4 @@
-"""The claim: in one transaction, what due ticks do is decided and written. A list of ticks in, a list of results out."""
+"""The claim: what due ticks do is decided and written in one transaction. A list of ticks in, a list out."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -47,7 +47,7 @@ async def claim(database: Database, ticks: Sequence[Tick], worker_id: UUID) -> l
 class _Batch:
     """The state that the ticks of one claim share: each sees what those before it did."""
 
-    def __init__(  # noqa: PLR0913 - everything that was read under the locks
+    def __init__(
         self,
         jobs: dict[UUID, ScheduledJob],
         active: dict[UUID, tuple[ActiveRun, ...]],

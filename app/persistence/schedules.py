@@ -70,7 +70,7 @@ async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID
     return set(found.scalars())
 
 
-async def page(  # noqa: PLR0913 - the filters of one list
+async def page(
     connection: AsyncConnection,
     actor: Actor,
     *,

@@ -42,4 +42,7 @@ def _open(url: str, retries: int, backoff_cap: float) -> ArqRedis:
         retry=Retry(ExponentialBackoff(cap=backoff_cap, base=0.02), retries),
         retry_on_error=[RedisConnectionError, RedisTimeoutError, OSError],
     )
-    return ArqRedis(pool, job_serializer=serialize, job_deserializer=deserialize)
+    redis = ArqRedis(pool, job_serializer=serialize, job_deserializer=deserialize)
+    # The pool is this client's alone, so closing the one closes the other.
+    redis.auto_close_connection_pool = True
+    return redis

@@ -15,7 +15,7 @@ JOB_TIMEOUT_SECONDS = 7 * 24 * 3600
 POLL_SECONDS = 0.1
 
 
-def stock_settings(  # noqa: PLR0913 - the hooks of one worker
+def stock_settings(
     redis_url: str, execute: WakeFunction, run: WakeFunction, on_startup: Any, on_shutdown: Any, concurrency: int
 ) -> dict[str, Any]:
     """What ``arq app.worker.WorkerSettings`` reads.

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 WakeFunction = Callable[..., Awaitable[None]]
 
 
-class PutBack(Retry):  # type: ignore[misc]  # arq's exceptions carry no types
+class PutBack(Retry):
     """The message is to be delivered again after a delay; stock arq understands this too."""
 
     def __init__(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Delivery(msgspec.Struct, frozen=True):
 class QueueWorker:
     """Delivers due messages to the functions that they name, many at once."""
 
-    def __init__(  # noqa: PLR0913 - one worker's settings
+    def __init__(
         self,
         redis: ArqRedis,
         functions: Mapping[str, WakeFunction],
@@ -166,7 +166,7 @@ class QueueWorker:
 
     async def _return(self, message: Message, seconds: float) -> None:
         with suppress(BellAwayError), bell_errors():
-            args = [self._owner, message.id, max(1, int(seconds * 1000))]
+            args: list[str | int] = [self._owner, message.id, max(1, int(seconds * 1000))]
             await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
 
     async def _sleep(self, seconds: float | None) -> None:

@@ -24,7 +24,7 @@ class ExecutionService:
         self._database = database
         self._ringer = ringer
 
-    async def list(  # noqa: PLR0913 - the filters of one list
+    async def list(
         self,
         actor: Actor,
         *,
@@ -52,9 +52,7 @@ class ExecutionService:
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
             nodes = await executions.node_results(connection, execution_id)
-        return ExecutionDetail(
-            **execution_fields(row), payload=row.payload, nodes=[node_view(node) for node in nodes]
-        )
+        return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=[node_view(node) for node in nodes])
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
         """End it here and now; whoever runs it drops the work."""

@@ -54,12 +54,12 @@ class ScheduleChanges(Input):
     workflow_id: Positive | UnsetType = UNSET
     interval_seconds: Positive | UnsetType = UNSET
     description: Description | UnsetType = UNSET
-    trigger_node_id: NodeId | None | UnsetType = UNSET
-    start_at: Instant | None | UnsetType = UNSET
-    end_at: Instant | None | UnsetType = UNSET
+    trigger_node_id: NodeId | UnsetType | None = UNSET
+    start_at: Instant | UnsetType | None = UNSET
+    end_at: Instant | UnsetType | None = UNSET
     total_repeats: NotNegative | UnsetType = UNSET
     max_retries: NotNegative | UnsetType = UNSET
-    backoff_base_seconds: Positive | None | UnsetType = UNSET
+    backoff_base_seconds: Positive | UnsetType | None = UNSET
     timeout_seconds: Positive | UnsetType = UNSET
     catch_up: CatchUp | UnsetType = UNSET
     misfire_grace_seconds: NotNegative | UnsetType = UNSET
@@ -124,9 +124,9 @@ class WorkflowChanges(Input):
     nodes: Annotated[list[NodeInput], Meta(min_length=1, max_length=500)] | UnsetType = UNSET
     edges: Annotated[list[Edge], Meta(max_length=5000)] | UnsetType = UNSET
     active: bool | UnsetType = UNSET
-    max_concurrent_runs: Positive | None | UnsetType = UNSET
-    breaker_threshold: Positive | None | UnsetType = UNSET
-    breaker_reset_seconds: Positive | None | UnsetType = UNSET
+    max_concurrent_runs: Positive | UnsetType | None = UNSET
+    breaker_threshold: Positive | UnsetType | None = UNSET
+    breaker_reset_seconds: Positive | UnsetType | None = UNSET
 
 
 class UserInput(Input):

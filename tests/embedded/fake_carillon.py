@@ -36,7 +36,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main(notes: Path, name: str) -> None:
     """Do what the command of this name does."""
-    (notes / f"{name}.env").write_text(json.dumps(dict(os.environ)))
+    draft = notes / f"{name}.draft"
+    draft.write_text(json.dumps(dict(os.environ)))
+    draft.rename(notes / f"{name}.env")
     if (notes / f"{name}.broken").exists():
         sys.exit(f"{name} is broken")
     print(f"{name} runs as pid {os.getpid()}", flush=True)  # noqa: T201 - what is relayed

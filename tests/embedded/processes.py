@@ -79,17 +79,20 @@ class Running:
 
 @contextmanager
 def running(
-    log: Path, script: str, *arguments: object, env: Mapping[str, str], preexec: Callable[[], None] | None = None
+    log: Path,
+    script: str,
+    *arguments: object,
+    env: Mapping[str, str],
+    output: int | None = None,
 ) -> Iterator[Running]:
     """Run a script of this folder; whatever the test does, the process and all that came from it end."""
     command = [sys.executable, str(Path(__file__).with_name(script)), *map(str, arguments)]
-    with log.open("wb") as output:
+    with log.open("wb") as file:
         process = subprocess.Popen(
             command,
-            stdout=output,
+            stdout=output or file,
             stderr=subprocess.STDOUT,
             env={**env, "PYTHONPATH": str(CHECKOUT)},
-            preexec_fn=preexec,
         )
     try:
         yield Running(process, log)

@@ -12,8 +12,13 @@ from app.embedded import DataFolderInUse, DataFolderLock, DataFolderUnusable
 from app.embedded.admin_token import kept_admin_token
 from tests.embedded.processes import CHECKOUT
 
-HOLDER = "import sys, pathlib, signal; from app.embedded import DataFolderLock; " \
-    "DataFolderLock(pathlib.Path(sys.argv[1])).acquire(); print('held', flush=True); signal.pause()"
+HOLDER = """
+import pathlib, signal, sys
+from app.embedded import DataFolderLock
+DataFolderLock(pathlib.Path(sys.argv[1])).acquire()
+print("held", flush=True)
+signal.pause()
+"""
 
 
 def test_a_second_holder_is_told_who_holds_it(folder: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_port_that_becomes_free_is_waited_for(monkeypatch: pytest.MonkeyPatch,
     assert [taken, taken] == attempts
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])  # noqa: S104 - nothing listens
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
 def test_port_zero_chooses_a_free_one(host: str) -> None:
     """The port is a real one, free to listen on."""
     port = listenable_port(host, 0)

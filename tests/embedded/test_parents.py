@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.embedded.capabilities import ORDINARY_UID, become_ordinary
+from tests.embedded.capabilities import ORDINARY_UID
 from tests.embedded.processes import is_gone, running, user_of, wait_for
 
 FIRST_LINE = '"visits"'
@@ -28,11 +28,9 @@ def test_servers_die_with_a_killed_parent_and_start_again(
 
 def test_an_ordinary_user_needs_no_root(folder: Path, tmp_path: Path, plain_environment: dict[str, str]) -> None:
     """The servers run as the user who starts them, and leave no socket behind."""
-    preexec = None
     if os.geteuid() == 0:
         os.chown(folder, ORDINARY_UID, ORDINARY_UID)
-        preexec = become_ordinary
-    with running(tmp_path / "log", "both_servers.py", folder, env=plain_environment, preexec=preexec) as parent:
+    with running(tmp_path / "log", "both_servers.py", folder, "--ordinary", env=plain_environment) as parent:
         found = json.loads(parent.line(FIRST_LINE))
         users = {found["uid"], *map(user_of, found["pids"])}
         parent.process.send_signal(signal.SIGTERM)

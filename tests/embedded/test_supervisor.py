@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -40,6 +39,24 @@ def _run(bring_up: Callable[[Supervisor], Awaitable[None]], written: io.StringIO
 
 def _stop() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+class StopsAfter(io.StringIO):
+    """What was written; at the given number of times that the text was, a signal asks to stop."""
+
+    def __init__(self, text: str, times: int) -> None:
+        """Wait for the text."""
+        super().__init__()
+        self._text = text
+        self._times = times
+
+    def write(self, text: str) -> int:
+        """Write, and count."""
+        before = self.getvalue().count(self._text)
+        written = super().write(text)
+        if before < self._times <= self.getvalue().count(self._text):
+            _stop()
+        return written
 
 
 def _printed(written: io.StringIO, text: str) -> Callable[[], str | None]:
@@ -107,22 +124,15 @@ def test_a_missing_program_is_named() -> None:
 
 def test_after_ready_a_child_is_started_again_for_ever() -> None:
     """A child that keeps ending is reported each time, beyond the number that would be given up before."""
-    written = io.StringIO()
 
     async def bring_up(supervisor: Supervisor) -> None:
         supervisor.keep_running(_child("worker", "raise SystemExit(7)"))
-        asyncio.get_running_loop().create_task(_stop_after(written, 6))
 
-    assert 6 <= sum("worker exited with code 7; started again (pid " in line for line in _run(bring_up, written))
-
-
-async def _stop_after(written: io.StringIO, restarts: int) -> None:
-    while written.getvalue().count("started again") < restarts:
-        await asyncio.sleep(0.01)
-    _stop()
+    lines = _run(bring_up, StopsAfter("started again", 6))
+    assert 6 <= sum("worker exited with code 7; started again (pid " in line for line in lines)
 
 
-def test_children_are_stopped_in_the_reverse_order(tmp_path: Path) -> None:
+def test_children_are_stopped_in_the_reverse_order() -> None:
     """What was started last is stopped first, and an earlier one only when that has ended."""
     written = io.StringIO()
     code = (
@@ -155,22 +165,16 @@ def test_a_stubborn_child_meets_harsher_signals() -> None:
 
 def test_a_second_signal_hastens_the_stop() -> None:
     """A child that would have had an hour is killed at once."""
-    written = io.StringIO()
+    written = StopsAfter("no", 1)
     steps = (StopStep(signal.SIGTERM, 3600), StopStep(signal.SIGKILL, 10))
     code = (
         "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n"
         "print('up', flush=True)\nwhile True: signal.pause()"
     )
 
-    async def ask_again() -> None:
-        while "no" not in written.getvalue():
-            await asyncio.sleep(0.01)
-        _stop()
-
     async def bring_up(supervisor: Supervisor) -> None:
         supervisor.keep_running(_child("worker", code, stop_steps=steps))
         await supervisor.until("it", _printed(written, "up"))
-        asyncio.get_running_loop().create_task(ask_again())
         _stop()
 
     assert "worker   | no" == _run(bring_up, written)[-1]

@@ -39,15 +39,17 @@ def up(notes: Path, folder: Path, plain_environment: dict[str, str]) -> Up:
     """Start ``carillon up`` on a data folder of the test, with these settings."""
     numbers = iter(range(100))
 
-    def start(**settings: str) -> AbstractContextManager[Running]:
+    def start(output: int | None = None, **settings: str) -> AbstractContextManager[Running]:
         env = {"CARILLON_DATA_DIR": str(folder), "CARILLON_PORT": "0", **plain_environment, **settings}
-        return running(notes.parent / f"up-{next(numbers)}.log", "fake_up.py", notes, env=env)
+        return running(notes.parent / f"up-{next(numbers)}.log", "fake_up.py", notes, env=env, output=output)
 
     return start
 
 
 def _environment(notes: Path, name: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads((notes / f"{name}.env").read_text())
+    note = notes / f"{name}.env"
+    wait_for(note.exists, f"the start of {name}")
+    found: dict[str, str] = json.loads(note.read_text())
     return found
 
 
@@ -73,6 +75,11 @@ def _answers(host: Path) -> bool:
         return False
 
 
+def _pings(url: str) -> bool:
+    with redis.Redis.from_url(url) as client:
+        return bool(client.ping())
+
+
 @pytest.mark.usefixtures("set_up_folder")
 def test_everything_comes_up_restarts_and_stops(up: Up, notes: Path) -> None:
     """Servers, migration, API and worker run; killed ones are started again in their places; a stop leaves nothing."""
@@ -80,7 +87,7 @@ def test_everything_comes_up_restarts_and_stops(up: Up, notes: Path) -> None:
         url = carillon.line(READY).split()[-1]
         env = _environment(notes, "api")
         assert url == f"http://{env['CARILLON_HOST']}:{env['CARILLON_PORT']}"
-        assert redis.Redis.from_url(env["CARILLON_REDIS_URL"]).ping()
+        assert _pings(env["CARILLON_REDIS_URL"])
         _kill_worker_and_see_it_again(carillon)
         _kill_postgres_and_see_it_again(carillon, notes)
         family, sockets = descendants(carillon.pid), _socket_folder(notes)
@@ -166,7 +173,7 @@ def test_each_server_is_replaceable_alone(up: Up, notes: Path, folder: Path) -> 
     with up(**VALKEY_ONLY) as carillon:
         assert f"Starting valkey in {folder}\n" == carillon.line("Starting")
         carillon.line(READY)
-        assert redis.Redis.from_url(_environment(notes, "worker")["CARILLON_REDIS_URL"]).ping()
+        assert _pings(_environment(notes, "worker")["CARILLON_REDIS_URL"])
 
 
 def test_a_failed_migration_is_said(up: Up, notes: Path) -> None:
@@ -195,3 +202,15 @@ def test_a_wrong_setting_is_one_red_line(up: Up) -> None:
         assert 1 == carillon.ends()
     assert 1 == len(carillon.output.splitlines())
     assert carillon.output.startswith("carillon up: A CARILLON_ setting is wrong")
+
+
+def test_a_closed_pipe_is_survived(up: Up, notes: Path) -> None:
+    """When the reader of the output has gone, as with ``| head -1``, the work goes on in silence and ends well."""
+    reading, writing = os.pipe()
+    with up(**ELSEWHERE, output=writing) as carillon:
+        os.close(writing)
+        with os.fdopen(reading) as output:
+            assert output.readline()
+        wait_for((notes / "worker.env").exists, "the worker")
+        carillon.process.send_signal(signal.SIGTERM)
+        assert 0 == carillon.ends()

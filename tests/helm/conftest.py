@@ -102,4 +102,4 @@ def publish(ready: Path, folder: Path) -> None:
 
 def run(command: list[str], timeout: float, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and keep what it said."""
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environ, check=False)  # noqa: S603 - our own arguments
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environ, check=False)

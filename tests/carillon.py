@@ -1,0 +1,138 @@
+"""Carillon as a client sees it, and what tests do behind its back."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from uuid import UUID
+
+import httpx
+from sqlalchemy import text
+
+from app.config import Settings
+from app.engine.ticks import TickEngine
+from app.persistence.database import Database
+from app.wiring import wire_worker
+from app.worker import run_worker
+
+ADMIN_TOKEN = "the-admin-token-of-the-tests"
+PATIENCE_SECONDS = 60.0
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+async def until(check: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE_SECONDS) -> T:
+    """Ask again and again until there is an answer; a generous deadline, as machines stall."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = await check()
+            if found:
+                return found
+            await asyncio.sleep(0.05)
+
+
+class Carillon:
+    """A client with a token."""
+
+    def __init__(self, client: Any, settings: Settings, token: str = ADMIN_TOKEN) -> None:
+        self._client = client
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.settings = settings
+
+    def with_token(self, token: str) -> "Carillon":
+        """The same API for somebody else."""
+        return Carillon(self._client, self.settings, token)
+
+    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Any call below /api/v1."""
+        headers = {**self._headers, **options.pop("headers", {})}
+        response: httpx.Response = await self._client.request(method, f"/api/v1{path}", headers=headers, **options)
+        return response
+
+    async def raw(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Any call at all, without a token."""
+        response: httpx.Response = await self._client.request(method, path, **options)
+        return response
+
+    async def call(self, method: str, path: str, expected: int = 200, **options: Any) -> Any:
+        """A call that must be answered in this way; its JSON."""
+        response = await self.request(method, path, **options)
+        assert expected == response.status_code, response.text
+        return response.json() if response.content else None
+
+    async def workflow(self, *actions: Json, **values: Any) -> Json:
+        """A workflow of these actions in a row, or of one that does nothing."""
+        nodes = [{"id": "start", "type": "trigger_schedule"}, *(actions or ({"id": "work", "type": "core.noop"},))]
+        edges = [{"from": a["id"], "to": b["id"]} for a, b in itertools.pairwise(nodes)]
+        body = {"name": "w", "nodes": nodes, "edges": edges, **values}
+        made: Json = await self.call("POST", "/workflows/", 201, json=body)
+        return made
+
+    async def schedule(self, workflow: Json | None = None, **values: Any) -> Json:
+        """A schedule, of a workflow that does nothing unless one is given."""
+        workflow_id = (workflow or await self.workflow())["id"]
+        body = {"name": "s", "workflow_id": workflow_id, "interval_seconds": 300, **values}
+        made: Json = await self.call("POST", "/schedules/", 201, json=body)
+        return made
+
+    async def get(self, schedule: Json) -> Json:
+        """A schedule as it is now."""
+        found: Json = await self.call("GET", f"/schedules/{schedule['id']}/")
+        return found
+
+    async def runs(self, schedule: Json) -> list[Json]:
+        """Its runs, oldest first."""
+        answer = await self.call("GET", f"/schedules/{schedule['id']}/runs/", params={"limit": 500})
+        return list(reversed(answer["items"]))
+
+    async def ledger(self, schedule: Json) -> list[Json]:
+        """Its account, oldest first."""
+        answer = await self.call("GET", f"/schedules/{schedule['id']}/ledger/", params={"limit": 500})
+        return list(reversed(answer["items"]))
+
+    async def member(self, name: str = "mia") -> "Carillon":
+        """A new member's client."""
+        user = await self.call("POST", "/users/", 201, json={"username": name})
+        token = await self.call("POST", f"/users/{user['id']}/tokens/", 201, json={"name": "t"})
+        return self.with_token(token["token"])
+
+
+def http_node(url: str, **config: Any) -> Json:
+    """A node that calls a URL."""
+    return {"id": "call", "type": "core.http_request", "config": {"url": url, **config}}
+
+
+async def make_due(database: Database, schedule: Json, seconds_ago: float = 0) -> Json:
+    """Move a schedule's whole cadence into the past, so that its pending tick was due so long ago."""
+    statement = text(
+        "WITH gap AS (SELECT id, next_run_at - clock_timestamp() + make_interval(secs => :ago) AS d "
+        "FROM scheduled_jobs WHERE id = :id) "
+        "UPDATE scheduled_jobs AS j SET anchor_at = anchor_at - d, next_slot = next_slot - d, "
+        "next_run_at = next_run_at - d, cadence_slot = cadence_slot - d FROM gap WHERE gap.id = j.id "
+        "RETURNING j.next_slot, j.generation"
+    )
+    async with database.transaction() as connection:
+        row = (await connection.execute(statement, {"id": UUID(schedule["id"]), "ago": seconds_ago})).one()
+    return {"slot": row.next_slot, "generation": row.generation}
+
+
+@asynccontextmanager
+async def engine_of(settings: Settings) -> AsyncIterator[TickEngine]:
+    """A worker's engine that is driven by hand: with a lease, without a queue and without a reconciler."""
+    async with wire_worker(settings) as parts:
+        await parts.life._lease.begin()
+        yield parts.engine
+
+
+@asynccontextmanager
+async def working(settings: Settings) -> AsyncIterator[None]:
+    """A whole worker in this process, as long as the block lasts."""
+    stopping = asyncio.Event()
+    task = asyncio.create_task(run_worker(settings, stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await task

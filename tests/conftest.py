@@ -1,0 +1,101 @@
+"""Real servers for the whole run: one Postgres, one Valkey, and a fresh database for each test."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import asyncpg
+import pytest
+import redis as redis_client
+from litestar.testing import AsyncTestClient
+
+from app.config import Settings, load_settings
+from app.embedded import EmbeddedPostgres, EmbeddedValkey
+from app.persistence.database import Database
+from app.persistence.migrations import migrate_now
+from app.queue.pool import RedisPool, open_pool
+from app.wiring import wire_api
+from tests.carillon import ADMIN_TOKEN, Carillon
+from tests.sink import Sink
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """A Postgres with a migrated template to copy."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("pg") / "postgres", durable=False) as server:
+        migrate_now(server.url)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]:
+    """A Valkey that all tests share, one after another."""
+    with EmbeddedValkey(tmp_path_factory.mktemp("vk") / "valkey") as server:
+        yield server
+
+
+@pytest.fixture
+async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """A database of the test's own, with all tables, and empty but for the built-in admin."""
+    name = f"test_{uuid4().hex}"
+    connection = await asyncpg.connect(host=str(postgres.socket_folder), user="carillon", database="postgres")
+    await connection.execute(f"CREATE DATABASE {name} TEMPLATE carillon")
+    yield postgres.url.replace("/carillon?", f"/{name}?")
+    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await connection.close()
+
+
+@pytest.fixture
+def redis_url(valkey: EmbeddedValkey) -> str:
+    """An empty Redis."""
+    with redis_client.Redis.from_url(valkey.url) as client:
+        client.flushall()
+    return valkey.url
+
+
+@pytest.fixture
+def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
+    """Settings with short leases, so that recovery takes seconds."""
+    return load_settings(
+        {
+            "CARILLON_DATABASE_URL": database_url,
+            "CARILLON_REDIS_URL": redis_url,
+            "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
+            "CARILLON_HTTP_ALLOW": "127.0.0.0/8,::1",
+            "CARILLON_LEASE_SECONDS": "3",
+            "CARILLON_RECONCILE_SECONDS": "0.5",
+            "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+            "CARILLON_DRAIN_SECONDS": "1",
+            "CARILLON_DATA_DIR": str(tmp_path),
+        }
+    )
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncIterator[Database]:
+    """The test's database."""
+    opened = Database(settings.database_url, pool_size=5)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def redis(settings: Settings) -> AsyncIterator[RedisPool]:
+    """The test's Redis."""
+    pool = open_pool(settings.redis_url)
+    yield pool
+    await pool.aclose()
+
+
+@pytest.fixture
+async def carillon(settings: Settings) -> AsyncIterator[Carillon]:
+    """The API, in this process, on the real servers."""
+    async with AsyncTestClient(wire_api(settings), raise_server_exceptions=False) as client:
+        yield Carillon(client, settings)
+
+
+@pytest.fixture
+async def sink() -> AsyncIterator[Sink]:
+    """An HTTP target that remembers every call."""
+    async with Sink() as opened:
+        yield opened

@@ -1,0 +1,58 @@
+"""Values to test decisions with."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.lifecycle import created
+from app.domain.schedules import ScheduledJob
+from app.domain.settling import EndedRun
+from app.domain.ticks import Decided, Decision, Fire, Tick, decide
+
+T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+JOB = UUID("11111111-2222-4333-8444-555555555555")
+
+
+def after(seconds: float) -> datetime:
+    """So many seconds after the beginning."""
+    return T0 + timedelta(seconds=seconds)
+
+
+def schedule(**values: Any) -> ScheduledJob:
+    """A schedule that was created at the beginning."""
+    fields: dict[str, Any] = {"interval_seconds": 300, **values}
+    draft = ScheduledJob(
+        id=JOB, user_profile_id=1, workflow_id=1, name="s", anchor_at=T0, created_at=T0, updated_at=T0, **fields
+    )
+    return created(draft, T0)
+
+
+def tick(job: ScheduledJob) -> Tick:
+    """The message for the pending tick."""
+    return Tick(job.id, job.generation)
+
+
+def decision(job: ScheduledJob, now: datetime, *active: Any) -> Decision:
+    """What the pending tick does at a time."""
+    return decide(job, tick(job), active, now)
+
+
+def fired(job: ScheduledJob, now: datetime) -> tuple[ScheduledJob, Fire]:
+    """The schedule after its tick has fired."""
+    decided = decision(job, now)
+    assert isinstance(decided, Decided)
+    assert decided.fire is not None
+    return decided.job, decided.fire
+
+
+def ended(fire: Fire, status: ExecutionStatus, error: str = "") -> EndedRun:
+    """A scheduled run that has ended."""
+    return EndedRun(
+        execution_id=fire.execution_id,
+        trigger=Trigger.SCHEDULE,
+        slot=fire.slot,
+        attempt=fire.attempt,
+        status=status,
+        error=error,
+    )

@@ -1,0 +1,37 @@
+"""Who may see and change what."""
+
+import pytest
+
+from app.domain.access import Actor, Role, require_admin, require_owner
+from app.domain.errors import ForbiddenError, NotFoundError
+
+ADMIN = Actor(1, "admin", Role.ADMIN)
+MEMBER = Actor(2, "mia", Role.MEMBER)
+
+
+@pytest.mark.parametrize(
+    ("actor", "owner", "allowed"),
+    [
+        (ADMIN, 1, True),
+        (ADMIN, 2, True),
+        (ADMIN, None, False),
+        (MEMBER, 2, True),
+        (MEMBER, 1, False),
+        (MEMBER, None, False),
+    ],
+)
+def test_what_is_not_yours_looks_as_if_it_did_not_exist(actor: Actor, owner: int | None, allowed: bool) -> None:
+    """Admins reach everything that there is, members what is theirs."""
+    if allowed:
+        require_owner(actor, owner, "schedule")
+    else:
+        with pytest.raises(NotFoundError, match=r"There is no such schedule\."):
+            require_owner(actor, owner, "schedule")
+
+
+def test_only_admins_are_admins() -> None:
+    """And lists are limited for everybody else."""
+    require_admin(ADMIN)
+    with pytest.raises(ForbiddenError):
+        require_admin(MEMBER)
+    assert (None, 2) == (ADMIN.owner_filter, MEMBER.owner_filter)

@@ -1,0 +1,153 @@
+"""The schema: what the migrations make is what the tables say, and the promises stand as constraints."""
+
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from alembic import command
+from msgspec.structs import replace
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.schedules import ScheduledJob, Status
+from app.persistence import executions, ledger, schedules
+from app.persistence.database import Database, database_now
+from app.persistence.executions import NewExecution
+from app.persistence.migrations import alembic_config, migrate, run_alembic
+from tests.carillon import Carillon
+
+
+async def test_the_migrations_and_the_tables_agree(database_url: str) -> None:
+    """`alembic check` finds nothing to do."""
+
+    def check(connection: Connection) -> None:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.check(config)
+
+    await run_alembic(database_url, check)
+
+
+async def test_migrating_twice_changes_nothing(database_url: str) -> None:
+    """Nor does it fail."""
+    await migrate(database_url)
+
+
+async def test_the_migrations_can_be_taken_back(database_url: str) -> None:
+    """Down to nothing and up again."""
+
+    def down_and_up(connection: Connection) -> None:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+        command.upgrade(config, "head")
+
+    await run_alembic(database_url, down_and_up)
+
+
+@pytest.fixture
+async def job(carillon: Carillon, database: Database) -> ScheduledJob:
+    """A schedule that exists."""
+    made = await carillon.schedule()
+    async with database.transaction() as connection:
+        found = await schedules.get(connection, UUID(made["id"]))
+    assert found is not None
+    return found
+
+
+async def execution(database: Database, job: ScheduledJob, **values: object) -> NewExecution:
+    """A row for an execution that runs."""
+    async with database.transaction() as connection:
+        now = await database_now(connection)
+    row = NewExecution(
+        id=uuid4(),
+        scheduled_job_id=job.id,
+        workflow_id=job.workflow_id,
+        trigger=Trigger.SCHEDULE,
+        status=ExecutionStatus.PENDING,
+        exclusive=True,
+        repeat_number=0,
+        retry_attempt=0,
+        scheduled_for=now,
+        payload={},
+        timeout_seconds=5,
+        created_at=now,
+    )
+    return replace(row, **values)
+
+
+async def refused(database: Database, *rows: NewExecution) -> str:
+    """The name of the constraint that refuses these executions."""
+    with pytest.raises(IntegrityError) as caught:
+        async with database.transaction() as connection:
+            for row in rows:
+                await executions.add(connection, [row])
+    return str(caught.value.orig)
+
+
+async def test_one_execution_for_each_schedule_slot_and_retry(database: Database, job: ScheduledJob) -> None:
+    """A second one is refused by the database itself."""
+    first = await execution(database, job, exclusive=False)
+    again = replace(first, id=uuid4())
+    assert "uq_workflow_executions_fire" in await refused(database, first, again)
+
+
+async def test_under_skip_one_active_execution_for_each_schedule(database: Database, job: ScheduledJob) -> None:
+    """Even for another slot."""
+    first = await execution(database, job)
+    other = replace(first, id=uuid4(), scheduled_for=first.scheduled_for - timedelta(seconds=1))
+    assert "uq_workflow_executions_no_overlap" in await refused(database, first, other)
+
+
+async def test_an_execution_never_starts_before_its_slot(database: Database, job: ScheduledJob) -> None:
+    """Nothing fires early."""
+    row = await execution(database, job)
+    early = replace(
+        row,
+        status=ExecutionStatus.RUNNING,
+        worker_id=uuid4(),
+        started_at=row.scheduled_for - timedelta(milliseconds=1),
+    )
+    assert "never_early" in await refused(database, early)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "change"),
+    [
+        ("only_active_is_planned", {"status": Status.PAUSED}),
+        ("tick_whole", {"next_slot": None}),
+        ("dead_since", {"status": Status.DEAD, "next_slot": None, "next_run_at": None}),
+        ("done_at_the_limit", {"total_repeats": 1, "current_repeat": 1}),
+        ("interval_positive", {"interval_seconds": 0}),
+        ("counters_not_negative", {"run_count": -1}),
+    ],
+)
+async def test_a_schedule_in_an_impossible_state_is_refused(
+    database: Database, job: ScheduledJob, constraint: str, change: dict[str, object]
+) -> None:
+    """The same invariants that the code keeps."""
+    with pytest.raises(IntegrityError, match=constraint):
+        async with database.transaction() as connection:
+            await schedules.save(connection, [replace(job, **change)])
+
+
+async def test_a_slot_has_one_entry_in_the_ledger(database: Database, job: ScheduledJob) -> None:
+    """A second one is refused."""
+    slot = job.next_slot
+    assert slot is not None
+    entry = LedgerEntry(first_slot=slot, last_slot=slot, slot_count=1, outcome=LedgerOutcome.MISSED, reason="r")
+    with pytest.raises(IntegrityError, match="uq_ledger_entries"):
+        async with database.transaction() as connection:
+            await ledger.add(connection, [(job.id, entry), (job.id, entry)])
+
+
+async def test_finding_what_is_due_uses_the_partial_index(database: Database, job: ScheduledJob) -> None:
+    """Whatever the number of schedules that are not due."""
+    async with database.transaction() as connection:
+        await connection.execute(text("SET LOCAL enable_seqscan = off"))
+        plan = await connection.execute(
+            text("EXPLAIN SELECT * FROM scheduled_jobs WHERE next_run_at <= now() ORDER BY next_run_at LIMIT 10")
+        )
+        assert "ix_scheduled_jobs_due" in "\n".join(plan.scalars())

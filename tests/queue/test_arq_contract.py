@@ -1,0 +1,60 @@
+"""What our worker relies on in arq 0.28.0: a new version that changes one of these turns this red."""
+
+from importlib.metadata import version
+
+import msgspec
+from arq import constants
+from arq.worker import Retry
+
+from app.queue import scripts, wire
+from app.queue.pool import RedisPool
+from app.queue.worker import PutBack
+from tests.domain.builders import T0, schedule
+
+
+def test_the_version_is_the_one_that_was_measured() -> None:
+    """Pinned exactly."""
+    assert "0.28.0" == version("arq")
+
+
+def test_the_key_names_in_the_scripts_are_arqs() -> None:
+    """Stock producers and stock workers share the queue with ours."""
+    assert "arq:queue" == wire.QUEUE == constants.default_queue_name
+    assert "arq:job:" == constants.job_key_prefix
+    assert "arq:in-progress:" == constants.in_progress_key_prefix
+    assert "arq:retry:" == constants.retry_key_prefix
+    for script in (scripts.RING, scripts.CLAIM, scripts.FINISH):
+        assert constants.job_key_prefix in script
+
+
+async def test_a_stock_producers_message_reads_like_ours(redis: RedisPool) -> None:
+    """The same body, but for the time of its making."""
+    job = schedule()
+    await redis.enqueue_job("execute_scheduled_job", str(job.id), 7, _job_id="stock")
+    stored = await redis.get("arq:job:stock")
+    message = wire.to_message("stock", stored)
+    assert ("execute_scheduled_job", (str(job.id), 7), {}) == (message.function, message.args, message.kwargs)
+    ours = msgspec.msgpack.decode(wire.tick_wake(job).body())
+    theirs = msgspec.msgpack.decode(stored)
+    assert theirs.keys() == ours.keys()
+
+
+def test_the_id_names_the_state_that_it_wakes() -> None:
+    """Deterministic, with n and rc for people and the generation for the fence."""
+    job = schedule()
+    assert f"sched-{job.id}-n0-rc0-g{job.generation}" == wire.tick_wake(job).id
+    assert wire.tick_wake(job) == wire.tick_wake(job)
+
+
+def test_scores_are_rounded_up() -> None:
+    """So that the bell never rings before the database says that it is time."""
+    due = T0.replace(microsecond=1001)
+    wake = wire.Wake("x", "f", (), due)
+    assert int(T0.timestamp() * 1000) + 2 == wake.score()
+
+
+def test_put_back_is_a_retry_that_stock_arq_understands() -> None:
+    """With its delay in milliseconds."""
+    wish = PutBack(1.5)
+    assert isinstance(wish, Retry)
+    assert 1500 == wish.defer_score

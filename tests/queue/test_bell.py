@@ -1,0 +1,85 @@
+"""Ringing: a true answer for each message, and none queued twice."""
+
+from datetime import timedelta
+
+import pytest
+
+from app import clock
+from app.queue.bell import RING_BATCH, Bell, BellAwayError
+from app.queue.limits import RateLimits
+from app.queue.pool import RedisPool, open_pool
+from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE, Wake
+
+
+def wake(name: str, seconds: float = 0) -> Wake:
+    """A message that is due so many seconds from now."""
+    return Wake(name, "execute_scheduled_job", ("x", 1), clock.now() + timedelta(seconds=seconds))
+
+
+async def test_the_answers_are_true(redis: RedisPool) -> None:
+    """Queued now, or there already."""
+    bell = Bell(redis)
+    assert [True, True] == await bell.ring([wake("a"), wake("b")], clock.now())
+    assert [False, True] == await bell.ring([wake("a"), wake("c")], clock.now())
+    assert 3 == await redis.zcard(QUEUE)
+
+
+async def test_many_messages_are_rung_in_batches(redis: RedisPool) -> None:
+    """Each is answered."""
+    count = RING_BATCH * 2 + 1
+    answers = await Bell(redis).ring([wake(f"j{k}") for k in range(count)], clock.now())
+    assert [True] * count == answers
+
+
+@pytest.mark.parametrize("missing", ["body", "entry"])
+async def test_a_half_message_is_made_whole(redis: RedisPool, missing: str) -> None:
+    """A body without a queue entry, or the other way round, wakes nobody."""
+    bell = Bell(redis)
+    await bell.ring([wake("a")], clock.now())
+    if missing == "body":
+        await redis.delete("arq:job:a")
+    else:
+        await redis.zrem(QUEUE, "a")
+    assert [True] == await bell.ring([wake("a")], clock.now())
+    assert await redis.exists("arq:job:a")
+    assert await redis.zscore(QUEUE, "a")
+
+
+async def test_a_body_outlives_a_far_deferral(redis: RedisPool) -> None:
+    """A monthly tick's body is still there when its time comes."""
+    month = 31 * 86_400
+    await Bell(redis).ring([wake("a", month)], clock.now())
+    assert await redis.pttl("arq:job:a") > month * 1000 + BODY_EXTRA_MS - 60_000
+
+
+async def test_a_flush_takes_the_epoch_along(redis: RedisPool) -> None:
+    """That is how it is noticed."""
+    bell = Bell(redis)
+    assert not await bell.remembers()
+    await bell.begin_epoch()
+    assert await bell.remembers()
+    await redis.flushall()
+    assert not await bell.remembers()
+    assert not await redis.exists(EPOCH_KEY)
+
+
+async def test_a_redis_that_is_away_is_one_kind_of_error() -> None:
+    """Whatever redis-py calls it."""
+    pool = open_pool("unix:///nowhere/valkey.sock")
+    bell = Bell(pool)
+    with pytest.raises(BellAwayError):
+        await bell.ring([wake("a")], clock.now())
+    with pytest.raises(BellAwayError):
+        await bell.ping()
+    assert await RateLimits(pool, 1).retry_after(["x"]) is None
+    await pool.aclose()
+
+
+async def test_limits_count_each_party(redis: RedisPool) -> None:
+    """Over the limit there is a time to wait; others are not concerned."""
+    limits = RateLimits(redis, 2)
+    assert [None, None] == [await limits.retry_after(["address:a"]) for _ in range(2)]
+    wait = await limits.retry_after(["address:a"])
+    assert wait is not None
+    assert 1 <= wait <= 60
+    assert await limits.retry_after(["address:b"]) is None
