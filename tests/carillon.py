@@ -105,12 +105,13 @@ def http_node(url: str, **config: Any) -> Json:
 
 
 async def make_due(database: Database, schedule: Json, seconds_ago: float = 0) -> Json:
-    """Move a schedule's whole cadence into the past, so that its pending tick was due so long ago."""
+    """Let a schedule's pending tick have been due so long ago: a retry's alone, else with the whole cadence."""
     statement = text(
-        "WITH gap AS (SELECT id, next_run_at - clock_timestamp() + make_interval(secs => :ago) AS d "
-        "FROM scheduled_jobs WHERE id = :id) "
-        "UPDATE scheduled_jobs AS j SET anchor_at = anchor_at - d, next_slot = next_slot - d, "
-        "next_run_at = next_run_at - d, cadence_slot = cadence_slot - d FROM gap WHERE gap.id = j.id "
+        "WITH gap AS (SELECT id, next_run_at - now() + make_interval(secs => :ago) AS run, "
+        "CASE next_attempt WHEN 0 THEN next_run_at - now() + make_interval(secs => :ago) "
+        "ELSE interval '0' END AS slots FROM scheduled_jobs WHERE id = :id) "
+        "UPDATE scheduled_jobs AS j SET next_run_at = next_run_at - run, next_slot = next_slot - slots, "
+        "anchor_at = anchor_at - slots, cadence_slot = cadence_slot - slots FROM gap WHERE gap.id = j.id "
         "RETURNING j.next_slot, j.generation"
     )
     async with database.transaction() as connection:

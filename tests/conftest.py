@@ -1,5 +1,6 @@
 """Real servers for the whole run: one Postgres, one Valkey, and a fresh database for each test."""
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -7,6 +8,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 import redis as redis_client
+import structlog
 from litestar.testing import AsyncTestClient
 
 from app.config import Settings, load_settings
@@ -17,6 +19,16 @@ from app.queue.pool import RedisPool, open_pool
 from app.wiring import wire_api
 from tests.carillon import ADMIN_TOKEN, Carillon
 from tests.sink import Sink
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logging() -> None:
+    """Events go to the standard library's logging, which pytest captures."""
+    structlog.configure(
+        processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(key_order=["event"])],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
 
 
 @pytest.fixture(scope="session")

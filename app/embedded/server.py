@@ -115,7 +115,7 @@ class EmbeddedServer(ABC):
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = self.command()
         # Nameless: a name in a folder of the server's account could be led elsewhere by that account.
-        self._log = self._log or tempfile.TemporaryFile()
+        self._log = self._log or tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the server
         return subprocess.Popen(  # noqa: S603 - our own command
             command.launcher_argv(),
             stdin=subprocess.DEVNULL,
