@@ -7,6 +7,7 @@ import msgspec
 
 from app.actions.context import ActionContext
 from app.domain.errors import FieldError
+from app.domain.fields import field_error
 from app.domain.workflows import Node
 
 Config = TypeVar("Config", bound=msgspec.Struct)
@@ -51,7 +52,8 @@ class Catalog:
                 try:
                     self._config(node)
                 except msgspec.ValidationError as error:
-                    errors.append(FieldError(f"nodes[{index}].config", f"Node '{node.id}': {error}"))
+                    found = field_error(error, f"nodes[{index}].config")
+                    errors.append(FieldError(found.field, f"Node '{node.id}': {found.message}"))
         return errors
 
     async def run(self, node: Node, context: ActionContext) -> Any:

@@ -63,6 +63,10 @@ class InvalidError(CarillonError):
         super().__init__()
         self.errors = errors
 
+    def __str__(self) -> str:
+        """All of it in one line."""
+        return " ".join((self.detail, *(f"{error.field}: {error.message}" for error in self.errors)))
+
 
 class NoTriggerError(CarillonError):
     """No trigger node of the workflow matches the event."""

@@ -13,6 +13,7 @@ from app.embedded.child import Child
 from app.embedded.command import Command
 from app.embedded.data_folder import DataFolderLock
 from app.embedded.listening import base_url, listenable_port, missing_for_ready
+from app.embedded.noticeboard import post_database_url, remove_database_url
 from app.embedded.output import Output
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import EmbeddedServer
@@ -73,6 +74,9 @@ class Stack:
         supervisor.keep_running(*map(_server_child, servers))
         for server in servers:
             await supervisor.until(server.name, partial(_missing_answer, server))
+        if self._postgres is not None:
+            self._held.callback(remove_database_url, self._data_dir)
+            post_database_url(self._data_dir, self._postgres.url)
 
     def _carillon(self, name: str, env: dict[str, str]) -> Child:
         return Child(name=name, command=Command(argv=(*self._program, name), env=env))

@@ -1,6 +1,7 @@
 """Logging: one event a line, readable on a terminal, JSON elsewhere."""
 
 import logging
+import os
 import sys
 from typing import Literal
 
@@ -36,7 +37,8 @@ def _console() -> structlog.dev.ConsoleRenderer:
 
 
 def _colours() -> bool:
-    return sys.stdout.isatty()
+    """On a terminal; and below `carillon up` on one, which relays our lines."""
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def _adopt_libraries(shared: list[Processor], last: list[Processor]) -> None:

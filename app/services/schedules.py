@@ -12,6 +12,7 @@ from app import clock
 from app.domain.access import Actor, require_owner
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.fields import field_error
 from app.domain.identities import manual_execution_id
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.engine import scheduling
@@ -20,7 +21,6 @@ from app.persistence import executions, ledger, schedules, workflows
 from app.persistence.database import Database
 from app.persistence.executions import NewExecution
 from app.services.inputs import RunInput, ScheduleChanges, ScheduleInput, given
-from app.services.validation import field_error
 from app.services.views import (
     ExecutionView,
     LedgerItem,
@@ -227,10 +227,11 @@ def _converted(raw: Sequence[Any]) -> tuple[dict[int, ScheduleInput], list[Field
     for index, item in enumerate(raw):
         try:
             wanted[index] = msgspec.convert(item, ScheduleInput)
-            found = _errors(wanted[index])
         except msgspec.ValidationError as error:
-            found = [field_error(error)]
-        errors += [FieldError(f"schedules[{index}].{one.field}".rstrip("."), one.message) for one in found]
+            errors.append(field_error(error, f"schedules[{index}]"))
+        else:
+            found = _errors(wanted[index])
+            errors += [FieldError(f"schedules[{index}].{one.field}", one.message) for one in found]
     return wanted, errors
 
 

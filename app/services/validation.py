@@ -1,19 +1,16 @@
 """Reading what was sent: bytes to a typed value, or an error that names the field."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
 from app.domain.errors import CarillonError, FieldError, InvalidError
+from app.domain.fields import field_error
 
 T = TypeVar("T")
 
 MAX_DEPTH = 100
-
-_PATH = re.compile(r" - at `\$\.?(.*?)`$", re.DOTALL)
-_NAMED = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
 class MalformedError(CarillonError):
@@ -24,7 +21,11 @@ class MalformedError(CarillonError):
 
 def read(body: bytes, wanted: type[T]) -> T:
     """The body as a value of this type."""
-    raw = _parsed(body)
+    return checked(_parsed(body), wanted)
+
+
+def checked(raw: Any, wanted: type[T]) -> T:
+    """JSON values as a value of this type."""
     nul = next(_nul_fields(raw), None)
     if nul is not None:
         raise InvalidError(FieldError(nul, "NUL characters cannot be stored."))
@@ -32,18 +33,6 @@ def read(body: bytes, wanted: type[T]) -> T:
         return msgspec.convert(raw, wanted)
     except msgspec.ValidationError as error:
         raise InvalidError(field_error(error)) from None
-
-
-def field_error(error: msgspec.ValidationError) -> FieldError:
-    """What msgspec says, with the field apart from the words."""
-    text = str(error)
-    found = _PATH.search(text)
-    path = found.group(1) if found else ""
-    words = text[: found.start()] if found else text
-    named = _NAMED.search(words)
-    if named:
-        path = f"{path}.{named.group(1)}".lstrip(".")
-    return FieldError(path, f"{words}.")
 
 
 def _parsed(body: bytes) -> Any:
