@@ -9,15 +9,14 @@ import asyncpg
 import pytest
 import redis as redis_client
 import structlog
-from litestar.testing import AsyncTestClient
 
 from app.config import Settings, load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.persistence.database import Database
 from app.persistence.migrations import migrate_now
 from app.queue.pool import RedisPool, open_pool
-from app.wiring import wire_api
 from tests.carillon import ADMIN_TOKEN, Carillon
+from tests.serving import serving
 from tests.sink import Sink
 
 
@@ -102,8 +101,8 @@ async def redis(settings: Settings) -> AsyncIterator[RedisPool]:
 @pytest.fixture
 async def carillon(settings: Settings) -> AsyncIterator[Carillon]:
     """The API, in this process, on the real servers."""
-    async with AsyncTestClient(wire_api(settings), raise_server_exceptions=False) as client:
-        yield Carillon(client, settings)
+    async with serving(settings) as client:
+        yield client
 
 
 @pytest.fixture

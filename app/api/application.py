@@ -15,7 +15,7 @@ from app.api.executions import ExecutionController
 from app.api.health import HealthController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
-from app.api.requests import count_request, counting_middleware, current_actor
+from app.api.requests import before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
 from app.api.users import UserController
 from app.api.workflows import WorkflowController
@@ -45,7 +45,7 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
     v1 = Router(
         "/api/v1",
         route_handlers=[UserController, WorkflowController, ScheduleController, ExecutionController],
-        before_request=count_request,
+        before_request=before_handling,
     )
     app = Litestar(
         [v1, HealthController],

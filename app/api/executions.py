@@ -49,7 +49,7 @@ class ExecutionController(Controller):
         """Read one execution, with what each node did."""
         return await execution_service.get(actor, execution_id)
 
-    @post("/{execution_id:uuid}/cancel", status_code=200)
+    @post("/{execution_id:uuid}/cancel", status_code=200, opt={"errors": (400,)})
     async def cancel(
         self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]
     ) -> ExecutionDetail:

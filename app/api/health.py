@@ -1,6 +1,6 @@
 """``/health`` and ``/metrics``: for probes and scrapers, without a token."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from litestar import Controller, Response, get
@@ -32,7 +32,7 @@ class HealthController(Controller):
         readiness = await health_service.readiness()
         return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
 
-    @get("/metrics", include_in_schema=False)
-    async def metrics(self) -> Response[Any]:
-        """Prometheus's text format."""
-        return Response(exposition(), media_type=CONTENT_TYPE)
+    @get("/metrics", media_type=CONTENT_TYPE, opt={"open": True})
+    async def metrics(self) -> str:
+        """What there is to measure, in Prometheus's text format."""
+        return exposition().decode()

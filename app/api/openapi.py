@@ -1,91 +1,131 @@
 """The OpenAPI document: paths and parameters from the routes, bodies and answers from the types themselves.
 
 msgspec describes its types exactly, bounds and forbidden fields included; Litestar's own schemas lose some of that.
+What a signature cannot say stands in the handler's ``opt``: the type of the ``body`` and whether it is
+``body_optional``, the ``errors`` beside the usual ones, ``other_statuses`` with the same answer, and ``open`` for a
+call without a token.
 """
 
-from copy import deepcopy
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar import Litestar
+from litestar import Litestar, MediaType, Response
 from litestar.handlers import HTTPRouteHandler
 
 from app.api.problems import PROBLEM_TYPE, Problem
 
-BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}
-# Every call with a token may meet these; a body and a path add theirs.
-COMMON_ERRORS = (401, 429, 503)
-BODY_ERRORS = (400, 413, 422)
 DESCRIPTION = "Recurring workflows over HTTP. Postgres decides, Redis rings the bell."
+BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}
+PROBLEMS = {
+    400: "The body is not JSON, or the state does not allow this.",
+    401: "There is no token, or it is not valid.",
+    403: "This needs the role admin.",
+    404: "There is no such thing, or it is not yours.",
+    409: "Another change stands in the way.",
+    413: "The body is too large.",
+    422: "Some values are not valid; `errors` names each of them.",
+    429: "This token or address has sent too many requests.",
+    503: "The database cannot be reached right now.",
+}
+RETRY_AFTER = {"Retry-After": {"description": "In seconds.", "required": True, "schema": {"type": "integer"}}}
+PROBLEM_HEADERS = {
+    401: {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}},
+    429: RETRY_AFTER,
+    503: RETRY_AFTER,
+}
+# Every call with a token may meet these; a path, a query and a body add theirs.
+COMMON_ERRORS = (401, 429, 503)
+PATH_ERRORS = (404,)
+QUERY_ERRORS = (422,)
+BODY_ERRORS = (400, 413, 422)
+
+Json = dict[str, Any]
 
 
-def document(app: Litestar, generated: dict[str, Any]) -> dict[str, Any]:
-    """The whole document, as JSON values, from what Litestar has generated."""
-    schema = deepcopy(generated)
-    operations = list(_operations(app, schema))
-    types = _types([handler for handler, _ in operations])
-    (described, components) = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    refs = dict(zip(types, described, strict=True))
+@lru_cache(maxsize=1)
+def document(app: Litestar) -> Json:
+    """The whole document, as JSON values."""
+    schema: Json = app.openapi_schema.to_schema()
+    operations = list(_operations(app, schema["paths"]))
+    kinds = _kinds(handler for handler, _ in operations)
+    described, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    refs = dict(zip(kinds, described, strict=True))
     for handler, operation in operations:
         _describe(handler, operation, refs)
-    schema["components"] = {"schemas": components, "securitySchemes": BEARER}
+    schema["paths"] = {_spelled(path): item for path, item in schema["paths"].items()}
+    schema["components"] = {"schemas": schemas, "responses": _problems(refs[Problem]), "securitySchemes": BEARER}
     return schema
 
 
-def _operations(app: Litestar, schema: dict[str, Any]) -> Any:
+def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, Json]]:
     for route in app.routes:
-        for handler in getattr(route, "route_handlers", []):
-            path = schema["paths"].get(route.path_format, {})
+        for handler in getattr(route, "route_handlers", ()):
             for method in handler.http_methods:
-                if method.lower() in path:
-                    yield handler, path[method.lower()]
+                operation = paths.get(route.path_format, {}).get(method.lower())
+                if operation is not None:
+                    yield handler, operation
 
 
-def _types(handlers: list[HTTPRouteHandler]) -> list[Any]:
-    wanted: list[Any] = [Problem]
-    for handler in handlers:
-        for kind in (handler.opt.get("body"), _answer(handler)):
-            if kind is not None and kind not in wanted:
-                wanted.append(kind)
-    return wanted
+def _kinds(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
+    wanted = [kind for handler in handlers for kind in (handler.opt.get("body"), _answer(handler)) if kind is not None]
+    return list(dict.fromkeys([Problem, *wanted]))
 
 
 def _answer(handler: HTTPRouteHandler) -> Any:
-    annotation = handler.parsed_fn_signature.return_type
-    inner = annotation.inner_types[0].annotation if annotation.inner_types else annotation.annotation
-    return None if inner in (None, type(None)) else inner
+    returned = handler.parsed_fn_signature.return_type
+    kind = returned.inner_types[0] if returned.is_subclass_of(Response) else returned
+    return None if kind.is_none_type else kind.annotation
 
 
-def _describe(handler: HTTPRouteHandler, operation: dict[str, Any], refs: dict[Any, Any]) -> None:
-    answer = _answer(handler)
-    content = {"application/json": {"schema": refs[answer]}} if answer is not None else None
-    good = {"description": "Done", **({"content": content} if content else {})}
-    operation["responses"] = {str(handler.status_code): good}
-    for status in handler.opt.get("other_statuses", ()):
-        operation["responses"][str(status)] = good
+def _describe(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> None:
+    operation["operationId"] = f"{operation['tags'][0]}_{handler.handler_name}"
+    operation["summary"] = handler.fn.__doc__
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _given(parameter["schema"])
+    operation["responses"] = _answers(handler, refs) | _refusals(handler, operation)
     if not handler.opt.get("open"):
-        operation["security"] = [{"bearer": []}]
-        for status in _errors(handler, operation):
-            problem = {PROBLEM_TYPE: {"schema": refs[Problem]}}
-            operation["responses"][str(status)] = {"description": "Refused", "content": problem}
-    kind = handler.opt.get("body")
-    if kind is not None:
-        operation["requestBody"] = {
-            "required": not handler.opt.get("body_optional", False),
-            "content": {"application/json": {"schema": refs[kind]}},
-        }
+        operation["security"] = [{name: []} for name in BEARER]
+    if "body" in handler.opt:
+        content = {"application/json": {"schema": refs[handler.opt["body"]]}}
+        operation["requestBody"] = {"required": not handler.opt.get("body_optional"), "content": content}
 
 
-def _errors(handler: HTTPRouteHandler, operation: dict[str, Any]) -> list[int]:
-    errors = {*COMMON_ERRORS, *handler.opt.get("errors", ())}
+def _given(schema: Json) -> Json:
+    """What an optional parameter is when it is given; Litestar adds that it might be null."""
+    given: Json = next((option for option in schema.get("oneOf", ()) if option != {"type": "null"}), {})
+    return {name: value for name, value in schema.items() if name != "oneOf"} | given
+
+
+def _answers(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
+    kind = _answer(handler)
+    media_type = (handler.media_type or MediaType.JSON).split(";")[0]
+    content = {} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}
+    statuses = (handler.status_code, *handler.opt.get("other_statuses", ()))
+    return {str(status): {"description": HTTPStatus(status).phrase, **content} for status in statuses}
+
+
+def _refusals(handler: HTTPRouteHandler, operation: Json) -> Json:
+    if handler.opt.get("open"):
+        return {}
     places = {parameter["in"] for parameter in operation.get("parameters", ())}
-    if "path" in places:
-        errors.add(404)
-    if "query" in places:
-        errors.add(422)
-    if handler.opt.get("body") is not None:
-        errors.update(BODY_ERRORS)
-    if "POST" in handler.http_methods and "path" in places:
-        # An action that the state forbids.
-        errors.add(400)
-    return sorted(errors)
+    statuses = {*COMMON_ERRORS, *handler.opt.get("errors", ())}
+    statuses.update(PATH_ERRORS if "path" in places else ())
+    statuses.update(QUERY_ERRORS if "query" in places else ())
+    statuses.update(BODY_ERRORS if "body" in handler.opt else ())
+    return {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(statuses)}
+
+
+def _problems(ref: Json) -> Json:
+    content = {PROBLEM_TYPE: {"schema": ref}}
+    return {
+        f"Problem{status}": {"description": words, "headers": PROBLEM_HEADERS.get(status, {}), "content": content}
+        for status, words in PROBLEMS.items()
+    }
+
+
+def _spelled(path: str) -> str:
+    """As the contract writes it; the API answers with and without the slash."""
+    return f"{path}/" if path.startswith("/api/v1/") else path

@@ -1,17 +1,19 @@
 """The parameters that several calls share, with their bounds."""
 
-from datetime import datetime
 from typing import Annotated
 
-from litestar.params import QueryParameter
+from litestar.params import PathParameter, QueryParameter
 
 from app.services.inputs import INT_MAX
 
 # Far beyond every list, and within what Postgres counts with.
 OFFSET_MAX = 2**31 - 1
 
+# A number beyond the bounds is one that nothing has: 404, not 422.
+Id = Annotated[int, PathParameter(schema_extra={"minimum": 1, "maximum": INT_MAX})]
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
 Offset = Annotated[int, QueryParameter(ge=0, le=OFFSET_MAX)]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
-Since = Annotated[datetime | None, QueryParameter(name="from")]
-Until = Annotated[datetime | None, QueryParameter(name="to")]
+# Litestar would take a number for a moment as well; ``Span`` reads these as strictly as a body.
+Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]
+Until = Annotated[str | None, QueryParameter(name="to", schema_extra={"format": "date-time"})]

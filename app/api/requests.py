@@ -8,7 +8,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import TooManyRequestsError
 from app.domain.access import Actor
-from app.domain.errors import UnauthenticatedError
+from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
 from app.observability.metrics import REQUESTS
 from app.persistence.users import hash_token
 from app.queue.limits import RateLimits
@@ -43,6 +43,23 @@ async def count_request(request: AnyRequest) -> None:
     retry_after = await limits.retry_after(parties)
     if retry_after is not None:
         raise TooManyRequestsError(retry_after)
+
+
+def refuse_null(request: AnyRequest) -> None:
+    """Refuse the word ``null`` in a query: Litestar would take it for a filter that was left out."""
+    errors = [
+        FieldError(name, "It must have a value, or be left out.")
+        for name, value in request.query_params.multi_items()
+        if value.lower() == "null"
+    ]
+    if errors:
+        raise InvalidError(*errors)
+
+
+async def before_handling(request: AnyRequest) -> None:
+    """What stands before every handler of the API."""
+    await count_request(request)
+    refuse_null(request)
 
 
 def counting_middleware(app: ASGIApp) -> ASGIApp:

@@ -19,8 +19,10 @@ from app.services.inputs import (
     ScheduleChanges,
     ScheduleIdsInput,
     ScheduleInput,
+    Span,
 )
 from app.services.schedules import ScheduleService
+from app.services.validation import checked
 from app.services.views import ExecutionView, LedgerList, RunList, ScheduleList, SchedulePage, ScheduleView
 
 Acting = NamedDependency[Actor]
@@ -66,7 +68,7 @@ class ScheduleController(Controller):
         """Read one schedule."""
         return await schedule_service.get(actor, schedule_id)
 
-    @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges})
+    @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges, "body_optional": True})
     async def change(
         self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
     ) -> ScheduleView:
@@ -94,7 +96,7 @@ class ScheduleController(Controller):
         await body(request, NoteInput)
         return await schedule_service.resume(actor, schedule_id)
 
-    @post("/{schedule_id:uuid}/revive", status_code=200)
+    @post("/{schedule_id:uuid}/revive", status_code=200, opt={"errors": (400,)})
     async def revive(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
         """Bring a dead schedule back, with all its retries."""
         return await schedule_service.revive(actor, schedule_id)
@@ -124,4 +126,5 @@ class ScheduleController(Controller):
         limit: Limit = 100,
     ) -> LedgerList:
         """The account of every slot, newest first: fired, or not and why."""
-        return await schedule_service.ledger(actor, schedule_id, since, until, limit)
+        span = checked({"from": since, "to": until}, Span)
+        return await schedule_service.ledger(actor, schedule_id, span, limit)

@@ -2,8 +2,8 @@
 
 from litestar import Controller, delete, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath
 
+from app.api.parameters import Id
 from app.api.requests import AnyRequest, body
 from app.domain.access import Actor
 from app.services.inputs import TokenInput, UserInput
@@ -35,18 +35,18 @@ class UserController(Controller):
         return await user_service.create(actor, await body(request, UserInput))
 
     @get("/users/{user_id:int}/tokens", opt={"errors": (403,)})
-    async def tokens(self, actor: Acting, user_service: Users, user_id: FromPath[int]) -> TokenList:
+    async def tokens(self, actor: Acting, user_service: Users, user_id: Id) -> TokenList:
         """List a user's tokens, without what proves them."""
         return await user_service.tokens(actor, user_id)
 
     @post("/users/{user_id:int}/tokens", opt={"body": TokenInput, "errors": (403,)})
     async def create_token(
-        self, request: AnyRequest, actor: Acting, user_service: Users, user_id: FromPath[int]
+        self, request: AnyRequest, actor: Acting, user_service: Users, user_id: Id
     ) -> FreshTokenView:
         """Create a token; its text is shown this once."""
         return await user_service.create_token(actor, user_id, await body(request, TokenInput))
 
     @delete("/tokens/{token_id:int}", opt={"errors": (403,)})
-    async def delete_token(self, actor: Acting, user_service: Users, token_id: FromPath[int]) -> None:
+    async def delete_token(self, actor: Acting, user_service: Users, token_id: Id) -> None:
         """Refuse a token from now on."""
         await user_service.delete_token(actor, token_id)

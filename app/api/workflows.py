@@ -2,9 +2,8 @@
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath
 
-from app.api.parameters import Limit, Offset
+from app.api.parameters import Id, Limit, Offset
 from app.api.requests import AnyRequest, body
 from app.domain.access import Actor
 from app.services.inputs import WorkflowChanges, WorkflowInput
@@ -34,18 +33,18 @@ class WorkflowController(Controller):
         return await workflow_service.list(actor, limit, offset)
 
     @get("/{workflow_id:int}")
-    async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: FromPath[int]) -> WorkflowView:
+    async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> WorkflowView:
         """Read one workflow."""
         return await workflow_service.get(actor, workflow_id)
 
-    @patch("/{workflow_id:int}", opt={"body": WorkflowChanges})
+    @patch("/{workflow_id:int}", opt={"body": WorkflowChanges, "body_optional": True})
     async def change(
-        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: FromPath[int]
+        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: Id
     ) -> WorkflowView:
         """Change some fields."""
         return await workflow_service.change(actor, workflow_id, await body(request, WorkflowChanges))
 
     @delete("/{workflow_id:int}")
-    async def remove(self, actor: Acting, workflow_service: Workflows, workflow_id: FromPath[int]) -> None:
+    async def remove(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> None:
         """Delete a workflow, and with it its schedules."""
         await workflow_service.delete(actor, workflow_id)

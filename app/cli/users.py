@@ -40,7 +40,6 @@ def create_token(user: str, *, name: str = "cli") -> None:
 
 def _call(action: Callable[[UserService], Awaitable[T]]) -> T:
     """One use case, on a connection of its own."""
-
     # What happened is said by the command itself.
     set_up_logging("auto", "warning")
 

@@ -177,11 +177,11 @@ class QueueWorker:
 
     async def _listen(self) -> None:
         """Hear the publishes; while this does not work, the polling goes on without."""
-        while True:
+        while not self._stopping.is_set():
             pubsub = self._redis.pubsub()
             try:
                 await pubsub.subscribe(WAKE_CHANNEL, CANCEL_CHANNEL)
-                while True:
+                while not self._stopping.is_set():
                     heard = await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
                     if heard is not None:
                         self._hear(heard["channel"], heard["data"])

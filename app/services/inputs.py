@@ -12,7 +12,13 @@ from app.domain.schedules import CatchUp, IfRunning
 from app.domain.workflows import Edge
 
 INT_MAX = 2**31 - 1
+# What the database can number.
+IDS = range(1, INT_MAX + 1)
 BATCH_MAX = 1000
+EXAMPLE_NODES = [
+    {"id": "start", "type": "trigger_schedule"},
+    {"id": "call", "type": "core.http_request", "config": {"url": "https://example.com/hook", "json": {"a": 1}}},
+]
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Description = Annotated[str, Meta(max_length=10_000)]
@@ -85,6 +91,13 @@ class ScheduleIdsInput(Input):
     schedule_ids: Annotated[list[UUID], Meta(max_length=BATCH_MAX)]
 
 
+class Span(Input, rename={"since": "from", "until": "to"}):
+    """A stretch of time, open where nothing is given."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+
+
 class RunInput(Input):
     """How a manual run behaves while another one is under way; without it, as the schedule says."""
 
@@ -105,12 +118,16 @@ class NodeInput(Input):
     config: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+Nodes = Annotated[list[NodeInput], Meta(min_length=1, max_length=500, examples=[EXAMPLE_NODES])]
+Edges = Annotated[list[Edge], Meta(max_length=5000, examples=[[{"from": "start", "to": "call"}]])]
+
+
 class WorkflowInput(Input):
     """A new workflow."""
 
     name: Name
-    nodes: Annotated[list[NodeInput], Meta(min_length=1, max_length=500)]
-    edges: Annotated[list[Edge], Meta(max_length=5000)] = msgspec.field(default_factory=list)
+    nodes: Nodes
+    edges: Edges = msgspec.field(default_factory=list)
     active: bool = True
     max_concurrent_runs: Positive | None = None
     breaker_threshold: Positive | None = None
@@ -121,8 +138,8 @@ class WorkflowChanges(Input):
     """New values for some fields of a workflow."""
 
     name: Name | UnsetType = UNSET
-    nodes: Annotated[list[NodeInput], Meta(min_length=1, max_length=500)] | UnsetType = UNSET
-    edges: Annotated[list[Edge], Meta(max_length=5000)] | UnsetType = UNSET
+    nodes: Nodes | UnsetType = UNSET
+    edges: Edges | UnsetType = UNSET
     active: bool | UnsetType = UNSET
     max_concurrent_runs: Positive | UnsetType | None = UNSET
     breaker_threshold: Positive | UnsetType | None = UNSET
@@ -132,7 +149,8 @@ class WorkflowChanges(Input):
 class UserInput(Input):
     """A new user."""
 
-    username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$")]
+    # Python's ``$`` alone would let a line break follow.
+    username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)")]
     role: Role = Role.MEMBER
 
 

@@ -1,7 +1,7 @@
 """Schedules: created, changed, paused, run, deleted, read."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,7 +20,7 @@ from app.engine.ringing import Ringer
 from app.persistence import executions, ledger, schedules, workflows
 from app.persistence.database import Database
 from app.persistence.executions import NewExecution
-from app.services.inputs import RunInput, ScheduleChanges, ScheduleInput, given
+from app.services.inputs import RunInput, ScheduleChanges, ScheduleInput, Span, given
 from app.services.views import (
     ExecutionView,
     LedgerItem,
@@ -149,14 +149,15 @@ class ScheduleService:
             rows = await executions.runs(connection, job_id, limit)
         return RunList([RunView(**execution_fields(row), payload=row.payload) for row in rows])
 
-    async def ledger(
-        self, actor: Actor, job_id: UUID, since: datetime | None, until: datetime | None, limit: int
-    ) -> LedgerList:
+    async def ledger(self, actor: Actor, job_id: UUID, span: Span, limit: int) -> LedgerList:
         """The account of the latest slots, fired or not."""
+        errors = _span_errors(span)
+        if errors:
+            raise InvalidError(*errors)
         async with self._database.transaction() as connection:
             await _owned(connection, actor, job_id)
-            others = await ledger.of_job(connection, job_id, since, until, limit)
-            fired = await ledger.fired(connection, job_id, since, until, limit)
+            others = await ledger.of_job(connection, job_id, span.since, span.until, limit)
+            fired = await ledger.fired(connection, job_id, span.since, span.until, limit)
         items = [ledger_item(row) for row in others]
         items += [LedgerItem(slot=row.scheduled_for, outcome="fired", reason="", execution_id=row.id) for row in fired]
         items.sort(key=lambda item: item.slot, reverse=True)
@@ -218,6 +219,15 @@ def _errors(wanted: ScheduleInput | ScheduleChanges) -> list[FieldError]:
     if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
         errors.append(FieldError("end_at", "The end must not be before start_at."))
     return errors
+
+
+def _span_errors(span: Span) -> list[FieldError]:
+    """In its first and last year the calendar may have no such moment in UTC."""
+    return [
+        FieldError(field, "At the edge of the calendar only UTC is known.")
+        for field, moment in (("from", span.since), ("to", span.until))
+        if moment is not None and moment.year in {MINYEAR, MAXYEAR} and moment.utcoffset()
+    ]
 
 
 def _converted(raw: Sequence[Any]) -> tuple[dict[int, ScheduleInput], list[FieldError]]:

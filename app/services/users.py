@@ -8,7 +8,7 @@ from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
 from app.persistence import users
 from app.persistence.database import Database
-from app.services.inputs import INT_MAX, TokenInput, UserInput
+from app.services.inputs import IDS, TokenInput, UserInput
 from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
 
 log = structlog.get_logger(__name__)
@@ -84,7 +84,7 @@ class UserService:
     async def delete_token(self, actor: Actor, token_id: int) -> None:
         """Refuse a token from now on."""
         require_admin(actor)
-        if token_id > INT_MAX:
+        if token_id not in IDS:
             raise NotFoundError("There is no such token.")
         async with self._database.transaction() as connection:
             if not await users.delete_token(connection, token_id):
@@ -92,7 +92,7 @@ class UserService:
         log.info("token_deleted", token=token_id, by=actor.user_id)
 
     async def _get(self, user_id: int) -> UserView:
-        if user_id > INT_MAX:
+        if user_id not in IDS:
             raise NotFoundError("There is no such user.")
         async with self._database.transaction() as connection:
             row = await users.get(connection, user_id)

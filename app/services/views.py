@@ -1,6 +1,5 @@
 """What callers get to see."""
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +10,8 @@ from app.domain.access import Role
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
+from app.domain.workflows import Edge, Node
+from app.services.inputs import Instant
 
 
 class ScheduleView(msgspec.Struct, kw_only=True):
@@ -23,8 +24,8 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     trigger_node_id: str | None
     user_profile_id: int
     interval_seconds: int
-    start_at: datetime | None
-    end_at: datetime | None
+    start_at: Instant | None
+    end_at: Instant | None
     total_repeats: int
     max_retries: int
     backoff_base_seconds: int | None
@@ -39,16 +40,16 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     current_retry: int
     run_count: int
     error_count: int
-    last_run_at: datetime | None
-    next_run_at: datetime | None
+    last_run_at: Instant | None
+    next_run_at: Instant | None
     last_error: str
-    next_slot: datetime | None
-    last_fired_at: datetime | None
-    last_success_at: datetime | None
+    next_slot: Instant | None
+    last_fired_at: Instant | None
+    last_success_at: Instant | None
     last_success_execution_id: UUID | None
-    dead_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
+    dead_at: Instant | None
+    created_at: Instant
+    updated_at: Instant
 
 
 class SchedulePage(msgspec.Struct):
@@ -74,9 +75,9 @@ class ExecutionView(msgspec.Struct, kw_only=True):
     status: ExecutionStatus
     repeat_number: int
     retry_attempt: int
-    scheduled_for: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
+    scheduled_for: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
     duration_ms: int | None
     error: str
 
@@ -89,8 +90,8 @@ class NodeResultView(msgspec.Struct, kw_only=True):
     status: ExecutionStatus
     output: Any
     error: str
-    started_at: datetime
-    finished_at: datetime
+    started_at: Instant
+    finished_at: Instant
 
 
 class ExecutionDetail(ExecutionView, kw_only=True):
@@ -122,12 +123,12 @@ class RunList(msgspec.Struct):
 class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"first": "from", "last": "to"}):
     """A slot and what became of it; or, with ``from``, ``to`` and ``count``, a range of them."""
 
-    slot: datetime
+    slot: Instant
     outcome: str
     reason: str
     execution_id: UUID | None
-    first: datetime | None = None
-    last: datetime | None = None
+    first: Instant | None = None
+    last: Instant | None = None
     count: int | None = None
 
 
@@ -143,14 +144,14 @@ class WorkflowView(msgspec.Struct, kw_only=True):
     id: int
     user_profile_id: int
     name: str
-    nodes: list[Any]
-    edges: list[Any]
+    nodes: list[Node]
+    edges: list[Edge]
     active: bool
     max_concurrent_runs: int | None
     breaker_threshold: int | None
     breaker_reset_seconds: int | None
-    created_at: datetime
-    updated_at: datetime
+    created_at: Instant
+    updated_at: Instant
 
 
 class WorkflowPage(msgspec.Struct):
@@ -166,7 +167,7 @@ class UserView(msgspec.Struct, kw_only=True):
     id: int
     username: str
     role: Role
-    created_at: datetime
+    created_at: Instant
 
 
 class UserList(msgspec.Struct):
@@ -181,7 +182,7 @@ class TokenView(msgspec.Struct, kw_only=True):
     id: int
     name: str
     prefix: str
-    created_at: datetime
+    created_at: Instant
 
 
 class FreshTokenView(TokenView, kw_only=True):
@@ -203,7 +204,7 @@ def schedule_view(job: ScheduledJob) -> ScheduleView:
 
 def workflow_view(row: Row[Any]) -> WorkflowView:
     """A workflow as callers see it."""
-    return WorkflowView(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    return msgspec.convert(row._mapping, WorkflowView)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
 
 
 def user_view(row: Row[Any]) -> UserView:
@@ -250,5 +251,5 @@ def ledger_item(row: Row[Any] | LedgerEntry) -> LedgerItem:
     return item
 
 
-def _duration_ms(started: datetime | None, finished: datetime | None) -> int | None:
+def _duration_ms(started: Instant | None, finished: Instant | None) -> int | None:
     return None if started is None or finished is None else int((finished - started).total_seconds() * 1000)

@@ -13,7 +13,7 @@ from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
-from app.services.inputs import INT_MAX, WorkflowChanges, WorkflowInput, given
+from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.views import WorkflowPage, WorkflowView, workflow_view
 
 
@@ -72,7 +72,7 @@ class WorkflowService:
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int, *, lock: bool = False) -> Row[Any]:
-    row = await workflows.get(connection, workflow_id, lock=lock) if workflow_id <= INT_MAX else None
+    row = await workflows.get(connection, workflow_id, lock=lock) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
         raise AssertionError("a workflow that nobody owns was let through")

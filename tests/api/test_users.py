@@ -1,14 +1,13 @@
 """Users, tokens, limits and health."""
 
 import pytest
-from litestar.testing import AsyncTestClient
 from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from app.wiring import wire_api
 from tests.carillon import ADMIN_TOKEN, Carillon
+from tests.serving import serving
 
 
 async def test_me(carillon: Carillon) -> None:
@@ -105,8 +104,7 @@ async def test_numbers_beyond_every_id_are_404(carillon: Carillon, path: str) ->
 async def test_limits_are_per_token_and_per_address(settings: Settings) -> None:
     """429 with Retry-After once a party is over it; health is not limited."""
     limited = replace(settings, rate_limit_per_minute=3)
-    async with AsyncTestClient(wire_api(limited)) as client:
-        carillon = Carillon(client, limited)
+    async with serving(limited) as carillon:
         answers = [await carillon.request("GET", "/me/") for _ in range(4)]
         assert [200, 200, 200, 429] == [answer.status_code for answer in answers]
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
@@ -126,8 +124,7 @@ async def test_health_and_metrics_need_no_token(carillon: Carillon) -> None:
 async def test_without_postgres_it_says_so(settings: Settings) -> None:
     """503 with Retry-After, ready names what is away, live does not care."""
     away = replace(settings, database_url="postgresql+asyncpg://carillon@/x?host=/nowhere")
-    async with AsyncTestClient(wire_api(away)) as client:
-        carillon = Carillon(client, away)
+    async with serving(away) as carillon:
         response = await carillon.request("GET", "/schedules/")
         assert (503, "database_unavailable") == (response.status_code, response.json()["code"])
         assert response.headers["retry-after"]
@@ -140,8 +137,7 @@ async def test_without_postgres_it_says_so(settings: Settings) -> None:
 async def test_without_redis_the_api_goes_on(settings: Settings) -> None:
     """Schedules are created; ready says that the bell is away."""
     away = replace(settings, redis_url="unix:///nowhere/valkey.sock")
-    async with AsyncTestClient(wire_api(away)) as client:
-        carillon = Carillon(client, away)
+    async with serving(away) as carillon:
         assert "active" == (await carillon.schedule())["status"]
         ready = await carillon.raw("GET", "/health/ready")
         assert (200, "degraded", "sweep") == (ready.status_code, ready.json()["status"], ready.json()["mode"])

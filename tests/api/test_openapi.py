@@ -1,0 +1,290 @@
+"""The OpenAPI document tells the truth: all that exists is in it, and all of it behaves as it says."""
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import pytest
+import requests
+import schemathesis
+import uvicorn
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import allow_header_conformance, positive_data_acceptance
+
+from app.api.openapi import document
+from app.config import Settings, load_settings
+from app.wiring import wire_api
+from tests.carillon import ADMIN_TOKEN, Carillon, Json
+
+AUTHORIZATION = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+CALLS = {
+    *("GET /api/v1/me/", "GET /api/v1/users/", "POST /api/v1/users/", "DELETE /api/v1/tokens/{token_id}/"),
+    *("GET /api/v1/users/{user_id}/tokens/", "POST /api/v1/users/{user_id}/tokens/"),
+    *("GET /api/v1/workflows/", "POST /api/v1/workflows/"),
+    *(f"{method} /api/v1/workflows/{{workflow_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
+    *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
+    *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run")),
+    *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger")),
+    *("GET /api/v1/executions/", "GET /api/v1/executions/{execution_id}/"),
+    "POST /api/v1/executions/{execution_id}/cancel/",
+    *("GET /health/live", "GET /health/ready", "GET /metrics"),
+}
+# For these a body or a query that fits its schema may be refused; no schema could say so.
+BEYOND_SCHEMAS = re.compile(
+    r"NUL characters cannot be stored"
+    r"|Expected `int.*`, got `float`"  # 1.0 is an integer to JSON Schema
+    r"|The year must be between|The end must not be before|At the edge of the calendar"
+    r"|There is no such workflow"
+    r"|is used \d+ times|There is no action|There is no node|form a cycle"
+)
+
+
+def served_document() -> Json:
+    """The document as it leaves the API; nothing is connected to for it."""
+    nowhere = {"CARILLON_DATABASE_URL": "postgresql+asyncpg:///nowhere", "CARILLON_REDIS_URL": "unix:///nowhere"}
+    decoded: Json = msgspec.json.decode(msgspec.json.encode(document(wire_api(load_settings(nowhere)))))
+    return decoded
+
+
+DOCUMENT = served_document()
+SCHEMA = schemathesis.openapi.from_dict(
+    DOCUMENT,
+    config=schemathesis.Config.from_dict(
+        {
+            "seed": 1,
+            "suppress-health-check": ["all"],
+            "generation": {
+                "deterministic": True,
+                "max-examples": 15,
+                "no-shrink": True,
+                "database": "none",
+                # Every call has the right token; ``ignored_auth`` takes it away by itself.
+                "with-security-parameters": False,
+            },
+            # 413 is how a body that is too large is refused.
+            "checks": {"negative_data_rejection": {"expected-statuses": [400, 404, 405, 409, 413, 422]}},
+        }
+    ),
+)
+EXCLUDED_CHECKS = [
+    # ``fitting_data_is_accepted`` says the same with what no schema can say.
+    positive_data_acceptance,
+    # Litestar answers OPTIONS by itself and names only the method that it registered last.
+    allow_header_conformance,
+]
+
+
+def operations() -> Iterator[tuple[str, Json]]:
+    """Every call by its name, with its description."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def resolved(schema: Json) -> Json:
+    """What a reference refers to."""
+    found = DOCUMENT
+    for step in schema["$ref"].removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+async def test_the_document_is_served_to_everyone(carillon: Carillon) -> None:
+    """As OpenAPI 3.1, without a token, and it is the one that the tests below hold against the API."""
+    response = await carillon.raw("GET", "/schema/openapi.json")
+    assert (200, "application/json") == (response.status_code, response.headers["content-type"])
+    assert DOCUMENT == response.json()
+    assert DOCUMENT["openapi"].startswith("3.1.")
+
+
+def test_the_document_is_valid() -> None:
+    """By the schema of OpenAPI 3.1 itself."""
+    SCHEMA.validate()
+
+
+def test_every_call_is_listed() -> None:
+    """With a name of its own, a sentence, a tag, and the token that it needs."""
+    assert {name for name, _ in operations()} == CALLS
+    assert len(CALLS) == len({operation["operationId"] for _, operation in operations()})
+    for name, operation in operations():
+        assert operation["summary"].endswith(".")
+        assert 1 == len(operation["tags"])
+        assert ([{"bearer": []}] if "/api/v1/" in name else None) == operation.get("security")
+
+
+def test_bodies_forbid_what_they_do_not_know() -> None:
+    """Down to the last object, but for those that are the caller's own."""
+    inputs = [
+        body["content"]["application/json"]["schema"] for _, one in operations() if (body := one.get("requestBody"))
+    ]
+    seen: list[str] = []
+    while inputs:
+        match inputs.pop():
+            case {"$ref": ref} as schema if ref not in seen:
+                seen.append(ref)
+                inputs.append(resolved(schema))
+            case {"type": "object", "properties": properties} as schema:
+                assert schema["additionalProperties"] is False
+                inputs.extend(properties.values())
+            case {"type": "array", "items": items}:
+                inputs.append(items)
+            case {"anyOf": options}:
+                inputs.extend(options)
+    assert {"WorkflowInput", "NodeInput", "Edge", "ScheduleInput", "ScheduleChanges", "RunInput"} <= {
+        ref.rpartition("/")[2] for ref in seen
+    }
+
+
+@pytest.mark.parametrize("name", ["ScheduleInput", "ScheduleChanges"])
+def test_bounds_are_told(name: str) -> None:
+    """Of what is created and of what is changed alike."""
+    fields = DOCUMENT["components"]["schemas"][name]["properties"]
+    assert (1, 2**31 - 1) == (fields["interval_seconds"]["minimum"], fields["interval_seconds"]["maximum"])
+    assert (0, 1) == (fields["max_retries"]["minimum"], fields["timeout_seconds"]["minimum"])
+    assert (1, 255) == (fields["name"]["minLength"], fields["name"]["maxLength"])
+    assert {"type": "string", "format": "date-time"} in fields["start_at"]["anyOf"]
+
+
+def test_parameters_are_told() -> None:
+    """With bounds, formats and defaults; nothing is null in a path or in a query."""
+    listed = DOCUMENT["paths"]["/api/v1/schedules/"]["get"]["parameters"]
+    schemas = {parameter["name"]: parameter["schema"] for parameter in listed}
+    assert {"type": "integer", "minimum": 1, "maximum": 500, "default": 50} == schemas["limit"]
+    assert {"active", "paused", "done", "dead"} == set(resolved(schemas["status"])["enum"])
+    ledger = DOCUMENT["paths"]["/api/v1/schedules/{schedule_id}/ledger/"]["get"]["parameters"]
+    formats = {parameter["name"]: parameter["schema"].get("format") for parameter in ledger}
+    assert {"schedule_id": "uuid", "from": "date-time", "to": "date-time", "limit": None} == formats
+
+
+class Links(HTMLParser):
+    """Collects what a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Remember every address, and every script."""
+        self.found += [value or "" for name, value in attrs if name in {"src", "href", "srcset", "action"}]
+        assert tag not in {"script", "iframe", "link", "img"}
+
+
+async def test_the_page_lists_every_call_and_loads_nothing(carillon: Carillon) -> None:
+    """It stands on its own, without a token and without a network."""
+    response = await carillon.raw("GET", "/schema")
+    assert (200, "text/html; charset=utf-8") == (response.status_code, response.headers["content-type"])
+    links = Links()
+    links.feed(response.text)
+    assert ["/schema/openapi.json"] == links.found
+    assert "url(" not in response.text
+    assert "@import" not in response.text
+    for path in DOCUMENT["paths"]:
+        assert f"<code>{path}</code>" in response.text
+
+
+class World:
+    """What a case needs so that it is about something that exists."""
+
+    def __init__(self, address: str, session: requests.Session) -> None:
+        self.address = address
+        self.session = session
+        self.workflow_id = self._workflow()
+
+    def fill(self, case: schemathesis.Case) -> None:
+        """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
+        if not is_negative(case) and crc32(repr(case.path_parameters).encode()) % 4 == 0:
+            return
+        if case.path_parameters and not case.meta.is_negative_at(ParameterLocation.PATH):
+            case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
+            if case.path.endswith("/resume/"):
+                self._made(f"/schedules/{case.path_parameters['schedule_id']}/pause/")
+        if isinstance(case.body, dict) and not case.meta.is_negative_at(ParameterLocation.BODY):
+            case.body = self._filled(case.body)
+
+    def _filled(self, body: Json) -> Json:
+        filled = {**body}
+        if "workflow_id" in body:
+            filled["workflow_id"] = self.workflow_id
+        if "schedules" in body:
+            filled["schedules"] = [self._filled(one) for one in body["schedules"]]
+        if body.get("schedule_ids"):
+            filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
+        return filled
+
+    def _fresh(self, name: str) -> Any:
+        match name:
+            case "user_id":
+                return 1
+            case "token_id":
+                return self._made("/users/1/tokens/", {"name": "t"})
+            case "workflow_id":
+                return self._workflow()
+            case "schedule_id":
+                return self._schedule()
+            case "execution_id":
+                return self._made(f"/schedules/{self._schedule()}/run/")
+        raise AssertionError(f"nobody knows what a {name} is")
+
+    def _workflow(self) -> Any:
+        return self._made("/workflows/", {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]})
+
+    def _schedule(self) -> Any:
+        return self._made("/schedules/", {"name": "s", "workflow_id": self.workflow_id, "interval_seconds": 300})
+
+    def _made(self, path: str, body: Json | None = None) -> Any:
+        response = self.session.post(f"{self.address}/api/v1{path}", json=body, headers=AUTHORIZATION)
+        response.raise_for_status()
+        return response.json()["id"]
+
+
+def is_negative(case: schemathesis.Case) -> bool:
+    """Whether a case is meant to be refused."""
+    return case.meta.generation.mode.is_negative
+
+
+def fitting_data_is_accepted(_context: object, response: schemathesis.Response, case: schemathesis.Case) -> None:
+    """What fits the document is refused only for what no schema can say."""
+    if is_negative(case) or response.status_code not in {400, 422}:
+        return
+    problem = response.json()
+    if problem["code"] != "wrong_state":
+        assert [] == [error for error in problem["errors"] if not BEYOND_SCHEMAS.search(error["message"])]
+
+
+@pytest.fixture
+def address(settings: Settings) -> Iterator[str]:
+    """The API behind a real server, in a thread with a loop of its own, as schemathesis waits for its answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(wire_api(settings), log_config=None, access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def world(address: str) -> Iterator[World]:
+    """What exists."""
+    with requests.Session() as session:
+        yield World(address, session)
+
+
+@SCHEMA.parametrize()
+def test_calls_behave_as_the_document_says(case: schemathesis.Case, world: World) -> None:
+    """Whatever is sent, the answer is one of those that are told, and what must not pass does not."""
+    world.fill(case)
+    case.call_and_validate(
+        base_url=world.address,
+        session=world.session,
+        headers=AUTHORIZATION,
+        additional_checks=[fitting_data_is_accepted],
+        excluded_checks=EXCLUDED_CHECKS,
+    )

@@ -1,0 +1,30 @@
+"""The API over real HTTP: uvicorn in the test's own loop, on a free port of loopback."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import uvicorn
+
+from app.config import Settings
+from app.wiring import wire_api
+from tests.carillon import Carillon
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Carillon]:
+    """An API with these settings, and a client with the admin's token."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(wire_api(settings), log_config=None, access_log=False, lifespan="on")
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+                yield Carillon(client, settings)
+        finally:
+            server.should_exit = True
+            await task
