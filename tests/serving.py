@@ -18,6 +18,8 @@ async def serving(settings: Settings) -> AsyncIterator[Carillon]:
     """An API with these settings, and a client with the admin's token."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        # Whoever connects before the server takes over waits in line.
+        listening.listen()
         config = uvicorn.Config(wire_api(settings), log_config=None, access_log=False, lifespan="on")
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[listening]))

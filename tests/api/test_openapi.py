@@ -3,11 +3,12 @@
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from html.parser import HTMLParser
 from typing import Any
 from zlib import crc32
 
+import asyncpg
 import msgspec
 import pytest
 import requests
@@ -18,6 +19,7 @@ from schemathesis.specs.openapi.checks import allow_header_conformance, positive
 
 from app.api.openapi import document
 from app.config import Settings, load_settings
+from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.wiring import wire_api
 from tests.carillon import ADMIN_TOKEN, Carillon, Json
 
@@ -258,11 +260,28 @@ def fitting_data_is_accepted(_context: object, response: schemathesis.Response, 
         assert [] == [error for error in problem["errors"] if not BEYOND_SCHEMAS.search(error["message"])]
 
 
-@pytest.fixture
-def address(settings: Settings) -> Iterator[str]:
-    """The API behind a real server, in a thread with a loop of its own, as schemathesis waits for its answers."""
+@pytest.fixture(scope="module")
+async def shared_settings(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) -> AsyncIterator[Settings]:
+    """One database for all calls; each case makes what it needs."""
+    connection = await asyncpg.connect(host=str(postgres.socket_folder), user="carillon", database="postgres")
+    await connection.execute("CREATE DATABASE test_openapi TEMPLATE carillon")
+    yield load_settings(
+        {
+            "CARILLON_DATABASE_URL": postgres.url.replace("/carillon?", "/test_openapi?"),
+            "CARILLON_REDIS_URL": valkey.url,
+            "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
+            "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+        }
+    )
+    await connection.execute("DROP DATABASE test_openapi WITH (FORCE)")
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
+def address(shared_settings: Settings) -> Iterator[str]:
+    """The API in a thread with a loop of its own, as schemathesis blocks while it waits for an answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(wire_api(settings), log_config=None, access_log=False))
+        server = uvicorn.Server(uvicorn.Config(wire_api(shared_settings), log_config=None, access_log=False))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
