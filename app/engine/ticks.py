@@ -59,6 +59,10 @@ class TickEngine:
             outcome = await self._runner.run(execution)
             if outcome is not None:
                 await self.settle(outcome)
+        except asyncio.CancelledError:
+            # Stopped from outside, as the stock worker does at SIGTERM: somebody else shall go on with it.
+            await asyncio.shield(self.hand_back(execution.id, execution.token))
+            raise
         finally:
             self._let_go(execution)
 

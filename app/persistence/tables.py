@@ -223,7 +223,9 @@ class WorkflowExecutionRow(Base):
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
     scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
-    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"))
+    # What ran then. No foreign key: the history belongs to the schedule, which may have moved to another workflow,
+    # and a claim shall lock its schedule alone.
+    workflow_id: Mapped[int]
     trigger: Mapped[str]
     status: Mapped[str]
     # Whether `skip` held for it; an override of a manual run, say, does not take part in that promise.

@@ -32,9 +32,10 @@ async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
 
 
 async def get(connection: AsyncConnection, workflow_id: int, *, lock: bool = False) -> Row[Any] | None:
-    """One workflow, locked against changes if asked for."""
+    """One workflow, locked against other changes if asked for."""
     query = select(_TABLE).where(_TABLE.c.id == workflow_id)
-    return (await connection.execute(query.with_for_update() if lock else query)).one_or_none()
+    locked = query.with_for_update(key_share=True) if lock else query
+    return (await connection.execute(locked)).one_or_none()
 
 
 async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:

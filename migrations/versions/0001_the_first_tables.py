@@ -239,9 +239,6 @@ def upgrade() -> None:
             name=op.f("fk_workflow_executions_scheduled_job_id"),
             ondelete="CASCADE",
         ),
-        sa.ForeignKeyConstraint(
-            ["workflow_id"], ["workflows.id"], name=op.f("fk_workflow_executions_workflow_id"), ondelete="CASCADE"
-        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workflow_executions")),
     )
     op.create_index(
