@@ -20,6 +20,7 @@ OUTAGE_PAUSE_SECONDS = 1.0
 # While the bell is silent, due schedules are claimed from Postgres at this pace.
 SWEEP_SECONDS = 0.5
 HAND_BACK_SECONDS = 3.0
+LOOP_SECONDS = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,8 @@ class WorkerLife:
         self._reconcile_seconds = reconcile_seconds
         self._registered = False
         self._suspects: set[UUID] = set()
-        self._loops: list[asyncio.Task[None]] = []
+        self._ending = asyncio.Event()
+        self._loops: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
         """Take a lease, recover what was missed, and keep going. Postgres being away delays this, no more."""
@@ -54,19 +56,16 @@ class WorkerLife:
             await self._keep_lease()
             recovered = await self._reconciler.recover_scheduled_jobs()
             log.info("recovered", schedules=recovered)
-        self._loops = [
-            asyncio.create_task(_for_ever("lease", self._keep_lease)),
-            asyncio.create_task(_for_ever("reconcile", self._reconcile)),
-        ]
+        self._loops = {
+            asyncio.create_task(self._repeat("lease", self._keep_lease)),
+            asyncio.create_task(self._repeat("reconcile", self._reconcile)),
+        }
 
     async def end(self, drain_seconds: float) -> None:
         """Give running work its time, hand the rest back, release the lease."""
         await self._idle_within(drain_seconds)
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._hand_everything_back(), HAND_BACK_SECONDS)
+        await self._loops_ended()
+        await asyncio.wait({asyncio.create_task(self._hand_everything_back())}, timeout=HAND_BACK_SECONDS)
 
     def call_off(self, execution_id: str) -> None:
         """Word from the bell: an execution is no longer to be run."""
@@ -108,6 +107,27 @@ class WorkerLife:
         # Staggered, so that many workers do not all ask at once.
         return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret
 
+    async def _repeat(self, name: str, step: Callable[[], Awaitable[float]]) -> None:
+        """Step after step until the end; a bad one is said and survived."""
+        while not self._ending.is_set():
+            try:
+                pause = await step()
+            except UnavailableError:
+                log.warning("database_away", loop=name)
+                pause = OUTAGE_PAUSE_SECONDS
+            except Exception:
+                log.exception("loop_failed", loop=name)
+                pause = OUTAGE_PAUSE_SECONDS
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), pause)
+
+    async def _loops_ended(self) -> None:
+        """By being told; a cancellation can get lost inside a driver, so it is only the second means."""
+        self._ending.set()
+        _, late = await asyncio.wait(self._loops, timeout=LOOP_SECONDS) if self._loops else (set(), set())
+        for loop in late:
+            loop.cancel()
+
     async def _idle_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._engine.idle(), seconds)
@@ -119,17 +139,3 @@ class WorkerLife:
         await self._engine.idle()
         with suppress(UnavailableError):
             await self._lease.release()
-
-
-async def _for_ever(name: str, step: Callable[[], Awaitable[float]]) -> None:
-    """Step after step; a bad one is said and survived."""
-    while True:
-        try:
-            pause = await step()
-        except UnavailableError:
-            log.warning("database_away", loop=name)
-            pause = OUTAGE_PAUSE_SECONDS
-        except Exception:
-            log.exception("loop_failed", loop=name)
-            pause = OUTAGE_PAUSE_SECONDS
-        await asyncio.sleep(pause)

@@ -21,6 +21,7 @@ from app.persistence import users, workflows
 from app.persistence.database import Database
 
 OUTAGE_PAUSE_SECONDS = 1.0
+DROP_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -113,8 +114,9 @@ async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) 
         await asyncio.wait({task}, timeout=execution.timeout_seconds)
         if not task.done():
             task.cancel()
-            await asyncio.wait({task})
-            if task.cancelled():
+            # An action that ignores this is left to itself: its time is over.
+            await asyncio.wait({task}, timeout=DROP_SECONDS)
+            if not task.done() or task.cancelled():
                 late = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
                 return _outcome(execution, ExecutionStatus.TIMED_OUT, late)
     finally:

@@ -164,6 +164,7 @@ async def test_lists_are_newest_first_with_filters_and_pages(carillon: Carillon)
         {"offset": -1},
         {"offset": 10**30},
         {"status": "sleepy"},
+        {"status": "null"},
         {"workflow_id": "x"},
         {"workflow_id": 10**30},
     ],
@@ -172,6 +173,28 @@ async def test_bad_parameters_are_422(carillon: Carillon, params: dict[str, Any]
     """The parameter is named."""
     problem = await carillon.call("GET", "/schedules/", 422, params=params)
     assert list(params) == [error["field"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize("name", ["from", "to"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2026-01-01",
+        "2026-01-01T00:00:00",
+        "1767225600",
+        "null",
+        "",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+    ],
+)
+async def test_the_ledger_wants_moments(carillon: Carillon, name: str, value: str) -> None:
+    """With an offset, and within the calendar."""
+    schedule = await carillon.schedule()
+    path = f"/schedules/{schedule['id']}/ledger/"
+    problem = await carillon.call("GET", path, 422, params={name: value})
+    assert [name] == [error["field"] for error in problem["errors"]]
+    await carillon.call("GET", path, params={"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"})
 
 
 @pytest.mark.parametrize("path", ["/schedules/nonsense/", f"/schedules/{uuid4()}/", f"/schedules/{uuid4()}/runs/"])

@@ -86,7 +86,9 @@ async def test_a_name_is_taken_once(carillon: Carillon) -> None:
     await carillon.call("POST", "/users/", 409, json={"username": "bob"})
 
 
-@pytest.mark.parametrize("body", [{}, {"username": ""}, {"username": "a b"}, {"username": "x", "role": "god"}])
+@pytest.mark.parametrize(
+    "body", [{}, {"username": ""}, {"username": "a b"}, {"username": "a\n"}, {"username": "x", "role": "god"}]
+)
 async def test_bad_users_are_422(carillon: Carillon, body: dict[str, str]) -> None:
     """With the field named."""
     problem = await carillon.call("POST", "/users/", 422, json=body)
@@ -94,11 +96,16 @@ async def test_bad_users_are_422(carillon: Carillon, body: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize(
-    "path", ["/users/99999/tokens/", "/users/99999999999999999999/tokens/", "/workflows/99999999999999999999/"]
+    ("method", "path"),
+    [
+        (method, path.format(number))
+        for method, path in (("GET", "/users/{}/tokens/"), ("GET", "/workflows/{}/"), ("DELETE", "/tokens/{}/"))
+        for number in (99_999, 10**20, -1, -(10**20))
+    ],
 )
-async def test_numbers_beyond_every_id_are_404(carillon: Carillon, path: str) -> None:
+async def test_numbers_beyond_every_id_are_404(carillon: Carillon, method: str, path: str) -> None:
     """Not a failure of the database."""
-    await carillon.call("GET", path, 404)
+    await carillon.call(method, path, 404)
 
 
 async def test_limits_are_per_token_and_per_address(settings: Settings) -> None:
