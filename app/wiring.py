@@ -82,7 +82,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease = WorkerLease(database, settings.lease_seconds)
         runner = Runner(database, Catalog(BUILTIN), http, lease)
         engine = TickEngine(database, ringer, runner, lease)
-        reconciler = Reconciler(database, bell, ringer, engine, lease, settings.lease_seconds)
+        reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
             lease,
             reconciler,

@@ -55,12 +55,16 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
         await parts.life.begin()
         log.info("worker_started", concurrency=settings.worker_concurrency)
         delivering = asyncio.create_task(worker.run())
-        await stopping.wait()
+        told = asyncio.create_task(stopping.wait())
+        # A delivery that dies ends the worker too: whoever supervises it starts a whole one.
+        await asyncio.wait({delivering, told}, return_when=asyncio.FIRST_COMPLETED)
         log.info("worker_draining", seconds=settings.drain_seconds)
         worker.stop()
-        await delivering
+        await asyncio.wait({delivering})
         await parts.life.end(settings.drain_seconds)
         log.info("worker_stopped")
+        told.cancel()
+        delivering.result()
 
 
 async def _begin(ctx: Context) -> None:

@@ -10,8 +10,15 @@ from typing import Any
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# They count as global, and yet lead to addresses that do not: NAT64, 6to4, Teredo.
-_TUNNELS = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"), ip_network("2002::/16"), ip_network("2001::/32"))
+# They may count as global, by the version of Python, and yet lead inside: NAT64, 6to4, Teredo, addresses that carry an
+# IPv4 one, site-local ones, and where clouds keep their metadata and agents.
+_INSIDE = tuple(
+    ip_network(network)
+    for network in (
+        *("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96", "::ffff:0:0:0/96", "fec0::/10"),
+        *("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32"),
+    )
+)
 
 # Set for the time of one call whose host name is allowed; connecting happens in tasks that inherit it.
 _host_allowed: ContextVar[bool] = ContextVar("host_allowed", default=False)
@@ -58,7 +65,7 @@ class AddressGuard:
         return (
             address.is_global
             and not address.is_multicast
-            and not any(address in tunnel for tunnel in _TUNNELS if address.version == tunnel.version)
+            and not any(address in network for network in _INSIDE if address.version == network.version)
         )
 
     def trust_host(self, host: str | None) -> None:

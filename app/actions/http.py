@@ -37,11 +37,21 @@ class Answer(msgspec.Struct, frozen=True):
         """The body as JSON where it is that, else as text."""
         if "json" in self.headers.get("content-type", "") and not self.truncated:
             try:
-                return msgspec.json.decode(self.body)
+                return without_nul(msgspec.json.decode(self.body))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
-        # Postgres keeps no NUL in text.
-        return self.body.decode(errors="replace").replace("\x00", "\ufffd")
+        return without_nul(self.body.decode(errors="replace"))
+
+
+def without_nul(value: Any) -> Any:
+    """The same JSON value with NUL characters replaced, which Postgres does not keep."""
+    if isinstance(value, str):
+        return value.replace("\x00", "\ufffd")
+    if isinstance(value, list):
+        return [without_nul(item) for item in value]
+    if isinstance(value, dict):
+        return {without_nul(key): without_nul(item) for key, item in value.items()}
+    return value
 
 
 class Signer:
@@ -97,11 +107,13 @@ class HttpCaller:
         """One call and its answer. How long it may take is the caller's to bound."""
         if self._session is None:
             raise AssertionError("the session is not open")
-        self._guard.trust_host(URL(url).host)
-        signed = self._signer.headers(message_id, body) if self._signer else {}
+        sent = CIMultiDict(headers)
+        if self._signer is not None:
+            sent.update(self._signer.headers(message_id, body))
         try:
+            self._guard.trust_host(URL(url).host)
             async with self._session.request(
-                method, url, headers=CIMultiDict(headers, **signed), data=body or None, allow_redirects=False
+                method, url, headers=sent, data=body or None, allow_redirects=False
             ) as response:
                 return await _read(response)
         except aiohttp.ClientConnectorError as error:

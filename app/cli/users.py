@@ -26,14 +26,14 @@ def create_user(name: str, *, admin: Annotated[bool, Parameter(negative="")] = F
     """Create a user."""
     wanted = checked({"username": name, "role": Role.ADMIN if admin else Role.MEMBER}, UserInput)
     made = _call(lambda service: service.create(OPERATOR, wanted))
-    Console().print(f"Created user {made.username} (id {made.id}, {made.role}).", highlight=False)
+    Console().print(f"Created user {made.username} (id {made.id}, {made.role}).", markup=False)
 
 
 def create_token(user: str, *, name: str = "cli") -> None:
     """Create a token for a user. It is shown this once."""
     wanted = checked({"name": name}, TokenInput)
     made = _call(lambda service: service.create_token_for(OPERATOR, user, wanted))
-    Console(stderr=True).print(f"Token {made.id} ({made.name}) of {user}; it is not shown again:", highlight=False)
+    Console(stderr=True).print(f"Token {made.id} ({made.name}) of {user}; it is not shown again:", markup=False)
     # Alone on stdout, so that a script can take it.
     print(made.token)  # noqa: T201
 

@@ -11,7 +11,6 @@ from app.domain.planning import (
     anchored_at_start,
     finished,
     planned,
-    restarted,
     resumed_cadence,
     without_tick,
 )
@@ -19,11 +18,13 @@ from app.domain.schedules import Reason, ScheduledJob, Status, moved
 
 # A change to one of these is a new cadence.
 CADENCE_FIELDS = frozenset({"interval_seconds", "start_at"})
+# What can finish a schedule, and arm it again.
+LIMITS = frozenset({"total_repeats", "end_at"})
 
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
     """A new schedule with its first slot planned; one that ends before it begins is done at once."""
-    return restarted(anchored_at_start(draft, now), 0, now)
+    return resumed_cadence(anchored_at_start(draft, now), 0, now)
 
 
 def paused(job: ScheduledJob) -> ScheduledJob:
@@ -35,14 +36,14 @@ def paused(job: ScheduledJob) -> ScheduledJob:
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """Active again with a fresh slot, one interval from now; the retry count is kept."""
     _require(job, Status.PAUSED, "resume")
-    return restarted(anchored(moved(job, Status.ACTIVE, Reason.NONE), now), active_runs, now)
+    return resumed_cadence(anchored(moved(job, Status.ACTIVE, Reason.NONE), now), active_runs, now)
 
 
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """A dead schedule starts again with all its retries."""
     _require(job, Status.DEAD, "revive")
     alive = replace(moved(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None)
-    return restarted(anchored(alive, now), active_runs, now)
+    return resumed_cadence(anchored(alive, now), active_runs, now)
 
 
 def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
@@ -65,13 +66,16 @@ def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: da
 def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """An active schedule after an edit: its pending tick again fits its cadence and its limits."""
     if CADENCE_FIELDS & changes.keys():
-        return restarted(job, active_runs, now)
+        return resumed_cadence(job, active_runs, now)
     if job.next_run_at is None:
         return resumed_cadence(job, active_runs, now)
     if not job.expects_more(active_runs):
         return without_tick(job)
     if job.end_at is not None and job.next_run_at > job.end_at:
         return planned(job, None, active_runs)
+    if job.cadence_slot is None and LIMITS & changes.keys():
+        # The retry of what was the last repeat is pending; now there are slots for it to hold up.
+        return replace(job, cadence_slot=job.cadence.first_after(now))
     return job
 
 
@@ -82,14 +86,10 @@ def _reanchored(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> Sc
 
 
 def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
-    """A finished schedule goes on if the edit took away what had finished it."""
-    raised = job.status_reason is Reason.REPEAT_LIMIT and "total_repeats" in changes and not job.limit_reached
-    extended = job.status_reason is Reason.END_REACHED and "end_at" in changes
-    if not (raised or extended):
+    """A finished schedule goes on if an edit of its limits leaves it something to do."""
+    if not LIMITS & changes.keys() or job.limit_reached or anchored(job, now).cadence.first_after(now) is None:
         return job
-    if job.cadence.first_after(now) is None or job.limit_reached:
-        return job
-    return restarted(anchored(moved(job, Status.ACTIVE, Reason.NONE), now), active_runs, now)
+    return resumed_cadence(anchored(moved(job, Status.ACTIVE, Reason.NONE), now), active_runs, now)
 
 
 def _require(job: ScheduledJob, status: Status, verb: str) -> None:

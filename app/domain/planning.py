@@ -44,7 +44,7 @@ def planned(job: ScheduledJob, slot: datetime | None, active_runs: int) -> Sched
 
 
 def resumed_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """For an active schedule without a pending tick: go on with the first slot after now."""
+    """Go on with the first slot after now; a pending retry is dropped, and a schedule at its limit is done."""
     if job.limit_reached:
         return finished(job, Reason.REPEAT_LIMIT)
     return planned(job, job.cadence.first_after(now), active_runs)
@@ -59,8 +59,3 @@ def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:
 def anchored_at_start(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Count the slots from ``start_at`` where there is one, be it past: its phase is what was asked for."""
     return anchored(job, now) if job.start_at is None else replace(job, anchor_at=job.start_at)
-
-
-def restarted(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """Plan the first slot after now of a schedule with a new anchor; a pending retry is dropped."""
-    return planned(job, job.cadence.first_after(now), active_runs)

@@ -9,8 +9,13 @@ from msgspec.structs import replace
 from app.domain.executions import ActiveRun, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
-from app.domain.planning import finished, planned
+from app.domain.planning import finished, planned, with_retry
 from app.domain.schedules import Reason, ScheduledJob, Status
+
+# A tick is never handled in the very moment of its slot; up to this it is on time, whatever the grace.
+PUNCTUAL = timedelta(seconds=1)
+# How long a retry makes way for a run that somebody started by hand.
+MAKE_WAY = timedelta(seconds=5)
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -65,7 +70,7 @@ def _decide_slot(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
     latest = job.cadence.latest_at(now) or first
     ledger = _missed_before(job, first, latest)
     following = job.cadence.first_after(latest)
-    if now - latest > timedelta(seconds=job.misfire_grace_seconds):
+    if now - latest > max(timedelta(seconds=job.misfire_grace_seconds), PUNCTUAL):
         entry = _entry(job, latest, latest, LedgerOutcome.MISSED, "later than misfire_grace_seconds")
         return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, entry))
     if active:
@@ -78,6 +83,8 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
     """A retry fires its own slot again; the slots that it held up are skipped."""
     if job.end_at is not None and now > job.end_at:
         return Decided(job=finished(job, Reason.END_REACHED), ledger=_held_up(job, now))
+    if active and not counting(active):
+        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
     following = job.cadence_slot
     if following is not None and following <= now:
         following = job.cadence.first_after(now)

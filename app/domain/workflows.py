@@ -52,7 +52,7 @@ def graph_errors(nodes: Iterable[Node], edges: Iterable[Edge], known_types: Coll
     nodes, edges = tuple(nodes), tuple(edges)
     errors = [*_duplicate_ids(nodes), *_unknown_types(nodes, known_types), *_dangling_edges(nodes, edges)]
     if not errors:
-        errors.extend(_cycles(nodes, edges))
+        errors.extend((*_edges_to_triggers(nodes, edges), *_cycles(nodes, edges)))
     return errors
 
 
@@ -74,6 +74,13 @@ def _dangling_edges(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterabl
         for side, node_id in (("from", edge.source), ("to", edge.target)):
             if node_id not in ids:
                 yield FieldError(f"edges[{index}].{side}", f"There is no node '{node_id}'.")
+
+
+def _edges_to_triggers(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterable[FieldError]:
+    triggers = {node.id for node in nodes if node.is_trigger}
+    for index, edge in enumerate(edges):
+        if edge.target in triggers:
+            yield FieldError(f"edges[{index}].to", f"'{edge.target}' is a trigger: runs start there.")
 
 
 def _cycles(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterable[FieldError]:

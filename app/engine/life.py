@@ -62,10 +62,13 @@ class WorkerLife:
         }
 
     async def end(self, drain_seconds: float) -> None:
-        """Give running work its time, hand the rest back, release the lease."""
+        """Take on nothing more, give running work its time, hand the rest back, release the lease."""
+        self._engine.close()
         await self._idle_within(drain_seconds)
-        await self._loops_ended()
         await asyncio.wait({asyncio.create_task(self._hand_everything_back())}, timeout=HAND_BACK_SECONDS)
+        await self._loops_ended()
+        with suppress(UnavailableError):
+            await self._lease.release()
 
     def call_off(self, execution_id: str) -> None:
         """Word from the bell: an execution is no longer to be run."""
@@ -94,8 +97,9 @@ class WorkerLife:
     async def _return_orphans(self, held: dict[UUID, int]) -> None:
         """A claim whose answer was lost left an execution that nobody here knows of: seen twice, it is handed back."""
         orphans = held.keys() - self._engine.owned
-        for execution_id in orphans & self._suspects:
-            await self._engine.hand_back(execution_id, held[execution_id])
+        twice = orphans & self._suspects
+        if twice:
+            await self._engine.hand_back({execution_id: held[execution_id] for execution_id in twice})
         self._suspects = orphans
 
     async def _reconcile(self) -> float:
@@ -133,9 +137,7 @@ class WorkerLife:
             await asyncio.wait_for(self._engine.idle(), seconds)
 
     async def _hand_everything_back(self) -> None:
-        for execution_id, token in self._runner.running().items():
-            self._runner.call_off(execution_id)
-            await self._engine.hand_back(execution_id, token)
+        held = dict(self._engine.owned)
+        if held:
+            await self._engine.hand_back(held)
         await self._engine.idle()
-        with suppress(UnavailableError):
-            await self._lease.release()

@@ -4,23 +4,28 @@ import asyncio
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import structlog
 
+from app import clock
+from app.domain.executions import Outcome
 from app.domain.schedules import ScheduledJob
 from app.domain.ticks import Tick
-from app.engine.lease import WorkerLease
 from app.engine.ringing import Ringer
 from app.engine.ticks import TickEngine
 from app.persistence import executions, schedules, workers
 from app.persistence.database import Database, database_now
-from app.persistence.settle import Settled, settle
 from app.queue.bell import Bell, BellAwayError
+from app.queue.wire import tick_wake
+from app.queue.worker import PutBack
 
 # A tick this late has lost its message; one that is merely waiting its turn rings twice at no cost.
 OVERDUE = timedelta(seconds=1)
 PAGE = 500
+# What was missed while nobody worked is released at this pace, so that it does not stampede.
+SPREAD = timedelta(milliseconds=1)
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +48,6 @@ class Reconciler:
         bell: Bell,
         ringer: Ringer,
         engine: TickEngine,
-        lease: WorkerLease,
         lease_seconds: float,
     ) -> None:
         """Claim directly whatever has been overdue for longer than a lease."""
@@ -51,19 +55,25 @@ class Reconciler:
         self._bell = bell
         self._ringer = ringer
         self._engine = engine
-        self._lease = lease
         self._patience = timedelta(seconds=lease_seconds)
         self._going: set[asyncio.Task[None]] = set()
 
     async def recover_scheduled_jobs(self) -> int:
         """Ring for every schedule whose due time has passed; how many that were."""
-        overdue = await self._overdue(timedelta(0))
-        await self._ringer.ticks(overdue)
-        return len(overdue)
+        recovered, after = 0, None
+        while True:
+            async with self._database.transaction() as connection:
+                now = await database_now(connection)
+                page = await schedules.overdue(connection, now, PAGE, after)
+            if not page:
+                return recovered
+            await self._ringer.ticks_spread(page, now + recovered * SPREAD, SPREAD)
+            recovered += len(page)
+            after = page[-1]
 
     async def run_once(self) -> Recovered:
         """One pass over everything that can go astray."""
-        lost = await self._settle_lost()
+        lost = len(await self._engine.settle_all(await self._lost()))
         try:
             rung = await self._ring_what_is_missing()
         except BellAwayError:
@@ -73,11 +83,6 @@ class Reconciler:
         claimed = await self._claim_overdue(self._patience)
         await self._forget_workers()
         return Recovered(rung=rung, claimed=claimed, lost=lost)
-
-    async def finished(self) -> None:
-        """Wait for what was claimed directly."""
-        while self._going:
-            await asyncio.wait(self._going)
 
     async def _ring_what_is_missing(self) -> int:
         """After a flush everything, else what is overdue, and executions that nobody has started."""
@@ -96,41 +101,37 @@ class Reconciler:
                 page = await schedules.planned_after(connection, after, PAGE)
             if not page:
                 return rung
-            rung += await self._ringer.ticks(page)
+            # Not through the ringer: a bell that falls silent now must not be taken for a full one.
+            rung += sum(await self._bell.ring([tick_wake(job) for job in page], clock.now()))
             after = page[-1].id
 
     async def _claim_overdue(self, by: timedelta) -> int:
         """Claim and run without the bell; the fence makes it harmless if a message comes after all."""
         overdue = await self._overdue(by)
-        if not overdue or not self._lease.holds():
+        if not overdue:
             return 0
         claimed = await self._engine.claim_directly([Tick(job.id, job.generation) for job in overdue])
-        await self._ringer.ticks([result.job for result in claimed])
         for result in claimed:
-            if result.execution is not None:
-                self._go(self._engine.finish(result.execution))
+            self._go(self._engine.carry_on(result))
         return len(claimed)
 
     async def _start_pending(self) -> None:
         for execution_id, token in await self._pending():
             self._go(self._engine.run_execution(execution_id, token))
 
-    async def _settle_lost(self) -> int:
+    async def _lost(self) -> list[Outcome]:
         async with self._database.transaction() as connection:
             lost = await executions.lost(connection, PAGE)
-        if not lost:
-            return 0
-        settled = [result for result in await settle(self._database, lost) if isinstance(result, Settled)]
-        log.warning("executions_lost", count=len(settled))
-        await self._ringer.ticks([result.job for result in settled])
-        return len(settled)
+        if lost:
+            log.warning("executions_lost", count=len(lost))
+        return lost
 
     async def _overdue(self, by: timedelta) -> list[ScheduledJob]:
         async with self._database.transaction() as connection:
             now: datetime = await database_now(connection)
             return await schedules.overdue(connection, now - by, PAGE)
 
-    async def _pending(self) -> list[Any]:
+    async def _pending(self) -> list[tuple[UUID, int]]:
         async with self._database.transaction() as connection:
             return await executions.pending(connection, PAGE)
 
@@ -147,5 +148,8 @@ class Reconciler:
 async def _survived(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
+    except PutBack:
+        # There is no message to put back; the next pass finds it again.
+        return
     except Exception:
         log.exception("direct_run_failed")

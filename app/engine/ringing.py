@@ -1,8 +1,10 @@
 """Ringing after the commit. A silent bell loses nothing: the reconciler rings again for what Postgres expects."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from app import clock
@@ -23,6 +25,11 @@ class Ringer:
     async def ticks(self, jobs: Iterable[ScheduledJob]) -> int:
         """Ring for the pending ticks of these schedules; how many were not queued yet."""
         return await self._ring([tick_wake(job) for job in jobs if job.next_run_at is not None])
+
+    async def ticks_spread(self, jobs: Sequence[ScheduledJob], start: datetime, gap: timedelta) -> int:
+        """The same, one after the other from a moment on, so that overdue ones do not all come at once."""
+        wakes = [msgspec.structs.replace(tick_wake(job), due=start + k * gap) for k, job in enumerate(jobs)]
+        return await self._ring(wakes)
 
     async def executions(self, pending: Iterable[tuple[UUID, int]]) -> int:
         """Ring for executions that wait to be started, given as (id, token)."""

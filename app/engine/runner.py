@@ -1,7 +1,6 @@
 """Running an execution under its timeout, where it can be called off and handed back."""
 
 import asyncio
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -59,11 +58,16 @@ class Runner:
 
     async def run(self, execution: Execution) -> Outcome | None:
         """Run to the end; None if it was called off meanwhile."""
+        worker_id = self._lease.worker_id
         try:
             dispatched = await self._dispatch_patiently(execution)
         except NoTriggerError as error:
-            return _outcome(execution, ExecutionStatus.FAILED, error.detail)
-        walk = Walk(dispatched, self._catalog, lambda node_id: self._context(execution, dispatched, node_id))
+            return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
+
+        def context_for(node_id: str) -> ActionContext:
+            return self._context(execution, dispatched, node_id, worker_id)
+
+        walk = Walk(dispatched, self._catalog, context_for)
         run = _Running(execution.token, asyncio.create_task(walk.run()))
         self._running[execution.id] = run
         try:
@@ -94,8 +98,8 @@ class Runner:
             execution.trigger_node_id,
         )
 
-    def _context(self, execution: Execution, dispatched: Dispatched, node_id: str) -> ActionContext:
-        slot: datetime = execution.scheduled_for
+    def _context(self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID) -> ActionContext:
+        slot = execution.scheduled_for
         return ActionContext(
             execution_id=execution.id,
             scheduled_job_id=execution.scheduled_job_id,
@@ -104,7 +108,8 @@ class Runner:
             event=dispatched.event_data,
             idempotency_key=idempotency_key(execution.scheduled_job_id, slot, node_id),
             http=self._http,
-            lease_holds=self._lease.holds,
+            # A lease that was lost and begun anew does not hold for what was claimed under the old one.
+            lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
 
 
@@ -118,18 +123,19 @@ async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) 
             await asyncio.wait({task}, timeout=DROP_SECONDS)
             if not task.done() or task.cancelled():
                 late = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
-                return _outcome(execution, ExecutionStatus.TIMED_OUT, late)
+                return outcome_of(execution, ExecutionStatus.TIMED_OUT, late)
     finally:
         task.cancel()
     if task.cancelled():
-        return _outcome(execution, ExecutionStatus.CANCELLED, "The run was dropped.")
+        return outcome_of(execution, ExecutionStatus.CANCELLED, "The run was dropped.")
     failure = task.result()
     if failure is None:
-        return _outcome(execution, ExecutionStatus.SUCCESS)
-    return _outcome(execution, ExecutionStatus.FAILED, f"Node '{failure.node_id}': {failure.error}")
+        return outcome_of(execution, ExecutionStatus.SUCCESS)
+    return outcome_of(execution, ExecutionStatus.FAILED, f"Node '{failure.node_id}': {failure.error}")
 
 
-def _outcome(execution: Execution, status: ExecutionStatus, error: str = "") -> Outcome:
+def outcome_of(execution: Execution, status: ExecutionStatus, error: str = "") -> Outcome:
+    """How an execution that this worker holds ended."""
     return Outcome(
         execution_id=execution.id,
         scheduled_job_id=execution.scheduled_job_id,

@@ -1,16 +1,19 @@
 """One run of a schedule, top to bottom: claim, ring for the next, run, settle."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import structlog
 
 from app.domain.errors import UnavailableError
-from app.domain.executions import Execution, Outcome
+from app.domain.executions import Execution, ExecutionStatus, Outcome
 from app.domain.ticks import NotDue, Tick
+from app.engine.batches import all_or_each
 from app.engine.lease import WorkerLease
 from app.engine.ringing import Ringer
-from app.engine.runner import Runner
+from app.engine.runner import Runner, outcome_of
 from app.persistence import executions
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim
 from app.persistence.database import Database
@@ -32,50 +35,101 @@ class TickEngine:
         self._ringer = ringer
         self._runner = runner
         self._lease = lease
-        # What Postgres says that this worker holds and what is not in here has nobody who works on it.
-        self.owned: set[UUID] = set()
+        # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
+        self.owned: dict[UUID, int] = {}
+        self._closing = False
+        self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
-        claimed = await self._claim(Tick(job_id, generation))
-        if claimed is None:
-            return
-        await self._ringer.ticks([claimed.job])
-        if claimed.execution is not None:
-            await self.finish(claimed.execution)
+        async with self._counted():
+            claimed = await self._claim(Tick(job_id, generation))
+            if claimed is not None:
+                await self._carry_on(claimed)
 
     async def run_execution(self, execution_id: UUID, token: int) -> None:
         """What the message of an execution starts that exists already."""
-        execution = await self._start(execution_id, token)
-        if execution is not None:
-            await self.finish(execution)
+        async with self._counted():
+            execution = await self._start(execution_id, token)
+            if execution is not None:
+                async with self._held(execution):
+                    await self._run_and_settle(execution)
 
-    async def finish(self, execution: Execution) -> None:
-        """Run an execution that this worker holds, and settle it."""
-        self._hold(execution)
+    async def carry_on(self, claimed: Claimed) -> None:
+        """The rest of a tick that was claimed without its message."""
+        async with self._counted():
+            await self._carry_on(claimed)
+
+    async def claim_directly(self, ticks: Sequence[Tick]) -> list[Claimed]:
+        """Claim ticks without their messages, straight from Postgres."""
+        if self._closing or not self._lease.holds():
+            return []
+
+        async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
+            return await claim(self._database, batch, self._lease.worker_id)
+
+        results = await all_or_each(claim_all, ticks, "claim_failed")
+        return [result for result in results if isinstance(result, Claimed)]
+
+    async def settle_all(self, outcomes: Sequence[Outcome]) -> list[Settled]:
+        """Settle outcomes that were found in Postgres, and ring for what changed."""
+
+        async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
+            return await settle(self._database, batch)
+
+        results = await all_or_each(settle_batch, outcomes, "settle_failed")
+        settled = [result for result in results if isinstance(result, Settled)]
+        await self._ringer.ticks([result.job for result in settled])
+        return settled
+
+    async def hand_back(self, held: dict[UUID, int]) -> None:
+        """Let others run what this worker cannot; no retry is spent. Without Postgres the lease runs out instead."""
+        for execution_id in held:
+            self._runner.call_off(execution_id)
         try:
-            outcome = await self._runner.run(execution)
-            if outcome is not None:
-                await self.settle(outcome)
-        except asyncio.CancelledError:
-            # Stopped from outside, as the stock worker does at SIGTERM: somebody else shall go on with it.
-            await asyncio.shield(self.hand_back(execution.id, execution.token))
-            raise
-        finally:
-            self._let_go(execution)
+            async with self._database.transaction() as connection:
+                returned = await executions.hand_back(connection, held)
+        except UnavailableError:
+            return
+        if returned:
+            log.info("runs_handed_back", count=len(returned))
+        await self._ringer.executions(returned)
+
+    def close(self) -> None:
+        """Take on nothing more."""
+        self._closing = True
 
     async def idle(self) -> None:
-        """Wait until nothing is held any more."""
+        """Wait until nothing is under way any more."""
         await self._idle.wait()
 
-    async def claim_directly(self, ticks: list[Tick]) -> list[Claimed]:
-        """Claim ticks without their messages, straight from Postgres."""
-        results = await self._claim_all(ticks)
-        return [self._own(result) for result in results if isinstance(result, Claimed)]
+    async def _carry_on(self, claimed: Claimed) -> None:
+        if claimed.execution is None:
+            await self._ringer.ticks([claimed.job])
+            return
+        async with self._held(claimed.execution):
+            await self._ringer.ticks([claimed.job])
+            await self._run_and_settle(claimed.execution)
 
-    async def settle(self, outcome: Outcome) -> None:
+    async def _run_and_settle(self, execution: Execution) -> None:
+        """However the run ends, its outcome is written: one that cannot be is written as a failure."""
+        try:
+            outcome = await self._runner.run(execution)
+        except Exception as error:
+            log.exception("run_crashed", execution=str(execution.id))
+            outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
+        if outcome is None:
+            return
+        try:
+            await self._settle(outcome)
+        except Exception as error:
+            log.exception("settle_failed", execution=str(execution.id))
+            words = f"The outcome could not be stored: {type(error).__name__}."
+            await self._settle(outcome_of(execution, ExecutionStatus.FAILED, words))
+
+    async def _settle(self, outcome: Outcome) -> None:
         """Write the outcome, however long Postgres is away: only the token decides whether it still counts."""
         while True:
             try:
@@ -86,20 +140,8 @@ class TickEngine:
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
         await self._after_settle(outcome, result)
 
-    async def hand_back(self, execution_id: UUID, token: int) -> None:
-        """Let another worker run what this one cannot; no retry is spent. Without Postgres the lease runs out."""
-        try:
-            async with self._database.transaction() as connection:
-                fresh = await executions.hand_back(connection, execution_id, token)
-        except UnavailableError:
-            return
-        if fresh is not None:
-            log.info("run_handed_back", execution=str(execution_id))
-            await self._ringer.executions([(execution_id, fresh)])
-
     async def _claim(self, tick: Tick) -> Claimed | None:
-        if not self._lease.holds():
-            raise PutBack(OUTAGE_PAUSE_SECONDS)
+        self._require_readiness()
         try:
             (result,) = await claim(self._database, [tick], self._lease.worker_id)
         except UnavailableError:
@@ -108,46 +150,20 @@ class TickEngine:
             raise PutBack(result.wait.total_seconds())
         if isinstance(result, Busy):
             raise PutBack(BUSY_PAUSE_SECONDS)
-        return self._own(result) if isinstance(result, Claimed) else None
-
-    def _own(self, claimed: Claimed) -> Claimed:
-        if claimed.execution is not None:
-            self._hold(claimed.execution)
-        return claimed
-
-    def _hold(self, execution: Execution) -> None:
-        self.owned.add(execution.id)
-        self._idle.clear()
-
-    def _let_go(self, execution: Execution) -> None:
-        self.owned.discard(execution.id)
-        if not self.owned:
-            self._idle.set()
-
-    async def _claim_all(self, ticks: list[Tick]) -> list[ClaimResult]:
-        """All at once; if one of them spoils the transaction, each alone, so that it fails alone."""
-        try:
-            return await claim(self._database, ticks, self._lease.worker_id)
-        except UnavailableError:
-            raise
-        except Exception:
-            log.exception("claim_batch_failed", ticks=len(ticks))
-        results: list[ClaimResult] = []
-        for tick in ticks:
-            try:
-                results += await claim(self._database, [tick], self._lease.worker_id)
-            except Exception:
-                log.exception("claim_failed", schedule=str(tick.job_id))
-        return results
+        return result if isinstance(result, Claimed) else None
 
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
-        if not self._lease.holds():
-            raise PutBack(OUTAGE_PAUSE_SECONDS)
+        self._require_readiness()
         try:
             async with self._database.transaction() as connection:
                 return await executions.start(connection, execution_id, token, self._lease.worker_id)
         except UnavailableError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
+
+    def _require_readiness(self) -> None:
+        """A worker without a lease, or at its end, leaves messages to others."""
+        if self._closing or not self._lease.holds():
+            raise PutBack(OUTAGE_PAUSE_SECONDS)
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult) -> None:
         if not isinstance(result, Settled):
@@ -163,3 +179,26 @@ class TickEngine:
         )
         if result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
+
+    @asynccontextmanager
+    async def _held(self, execution: Execution) -> AsyncIterator[None]:
+        """While this lasts the execution is ours; stopped from outside, as stock arq does, it is handed back."""
+        self.owned[execution.id] = execution.token
+        try:
+            yield
+        except asyncio.CancelledError:
+            await asyncio.shield(self.hand_back({execution.id: execution.token}))
+            raise
+        finally:
+            self.owned.pop(execution.id, None)
+
+    @asynccontextmanager
+    async def _counted(self) -> AsyncIterator[None]:
+        self._under_way += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()

@@ -7,7 +7,8 @@ from datetime import datetime
 import asyncpg
 import msgspec
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from app.domain.errors import UnavailableError
@@ -22,8 +23,9 @@ SERVER_SETTINGS = {
     "idle_in_transaction_session_timeout": "30000",
     "jit": "off",
 }
-# Shutting down, starting up, crashed, too many connections, read-only after a failover, out of disk or memory.
-_AWAY_STATES = ("08", "53", "57P", "25006", "55P03", "40")
+# Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
+# out, deadlocked.
+_AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40")
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -43,6 +45,8 @@ class Database:
             max_overflow=pool_size,
             pool_timeout=POOL_TIMEOUT_SECONDS,
             pool_pre_ping=True,
+            # An error's text shall not carry payloads into the log.
+            hide_parameters=True,
             json_serializer=_to_json,
             json_deserializer=msgspec.json.decode,
             connect_args={"timeout": CONNECT_TIMEOUT_SECONDS, "server_settings": SERVER_SETTINGS},
@@ -79,6 +83,9 @@ def _is_away(error: BaseException) -> bool:
     """Whether trying again later may help, as nothing is wrong with what was asked."""
     if isinstance(error, DBAPIError):
         state = getattr(error.orig, "sqlstate", None) or ""
-        return error.connection_invalidated or not state or state.startswith(_AWAY_STATES)
+        unsaid = not state and isinstance(error, (OperationalError, InterfaceError))
+        return error.connection_invalidated or unsaid or state.startswith(_AWAY_STATES)
+    if isinstance(error, SQLAlchemyError):
+        return isinstance(error, PoolTimeoutError)
     state = getattr(error, "sqlstate", None) or ""
-    return not isinstance(error, SQLAlchemyError) or bool(state) or type(error).__name__ == "TimeoutError"
+    return not state or state.startswith(_AWAY_STATES)

@@ -1,6 +1,6 @@
 """Executions and the results of their nodes: created, started, handed back, ended and read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -46,8 +46,9 @@ _START = text(
     "RETURNING e.*, j.name AS job_name, j.trigger_node_id, j.user_profile_id"
 )
 _HAND_BACK = text(
-    "UPDATE workflow_executions SET status = 'pending', worker_id = NULL, started_at = NULL, token = token + 1 "
-    "WHERE id = :id AND token = :token AND status = 'running' RETURNING token"
+    "UPDATE workflow_executions AS e SET status = 'pending', worker_id = NULL, started_at = NULL, token = e.token + 1 "
+    "FROM jsonb_to_recordset(CAST(:held AS jsonb)) AS h(id uuid, token int) "
+    "WHERE e.id = h.id AND e.token = h.token AND e.status = 'running' RETURNING e.id, e.token"
 )
 _LOST = text(
     "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM workflow_executions AS e "
@@ -132,10 +133,11 @@ async def start(connection: AsyncConnection, execution_id: UUID, token: int, wor
     return _to_execution(row) if row else None
 
 
-async def hand_back(connection: AsyncConnection, execution_id: UUID, token: int) -> int | None:
-    """Make a running execution pending again for another worker; the new token, or None if it is no longer ours."""
-    row = await connection.execute(_HAND_BACK, {"id": execution_id, "token": token})
-    return row.scalar_one_or_none()
+async def hand_back(connection: AsyncConnection, held: Mapping[UUID, int]) -> list[tuple[UUID, int]]:
+    """Make running executions pending again for other workers; those that were still ours, with their new tokens."""
+    rows = [{"id": execution_id, "token": token} for execution_id, token in held.items()]
+    returned = await connection.execute(_HAND_BACK, {"held": msgspec.json.encode(rows).decode()})
+    return [(row.id, row.token) for row in returned]
 
 
 async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:

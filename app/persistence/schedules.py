@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, Select, delete, func, select
+from sqlalchemy import Row, Select, delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
@@ -107,9 +107,14 @@ async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list
     return list((await connection.execute(query)).scalars())
 
 
-async def overdue(connection: AsyncConnection, before: datetime, limit: int) -> list[ScheduledJob]:
-    """Schedules that were due before a moment, the longest overdue first."""
-    query = select(_TABLE).where(_TABLE.c.next_run_at <= before).order_by(_TABLE.c.next_run_at).limit(limit)
+async def overdue(
+    connection: AsyncConnection, before: datetime, limit: int, after: ScheduledJob | None = None
+) -> list[ScheduledJob]:
+    """A page of the schedules that were due before a moment, the longest overdue first."""
+    query = select(_TABLE).where(_TABLE.c.next_run_at <= before)
+    if after is not None:
+        query = query.where(tuple_(_TABLE.c.next_run_at, _TABLE.c.id) > (after.next_run_at, after.id))
+    query = query.order_by(_TABLE.c.next_run_at, _TABLE.c.id).limit(limit)
     return [to_job(row) for row in await connection.execute(query)]
 
 

@@ -1,7 +1,8 @@
 """The bell: wake-ups into Redis with a true answer for each, and word of what was cancelled."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
@@ -12,6 +13,8 @@ from app.queue.scripts import RING
 from app.queue.wire import BODY_EXTRA_MS, CANCEL_CHANNEL, EPOCH_KEY, QUEUE, WAKE_CHANNEL, Wake
 
 RING_BATCH = 500
+# A Redis that does not answer within this is away.
+CALL_SECONDS = 2.0
 
 
 class BellAwayError(Exception):
@@ -20,11 +23,12 @@ class BellAwayError(Exception):
     code = "redis_unavailable"
 
 
-@contextmanager
-def bell_errors() -> Iterator[None]:
-    """Everything that goes wrong with Redis is the same to us: the bell does not ring now."""
+@asynccontextmanager
+async def bell_errors() -> AsyncIterator[None]:
+    """Everything that goes wrong with Redis, a hang too, is the same to us: the bell does not ring now."""
     try:
-        yield
+        async with asyncio.timeout(CALL_SECONDS):
+            yield
     except (RedisError, OSError) as error:
         raise BellAwayError(f"{type(error).__name__}: {error}") from error
 
@@ -44,29 +48,29 @@ class Bell:
             args: list[str | int | bytes] = []
             for wake in wakes[start : start + RING_BATCH]:
                 args += (wake.id, wake.score(), _time_to_live_ms(wake, now), wake.body())
-            with bell_errors():
+            async with bell_errors():
                 answers += map(bool, await self._ring(keys=[QUEUE, WAKE_CHANNEL], args=args))
         return answers
 
     async def call_off(self, execution_ids: Iterable[UUID]) -> None:
         """Tell the workers that these executions are no longer theirs."""
-        with bell_errors():
+        async with bell_errors():
             for execution_id in execution_ids:
                 await self._redis.publish(CANCEL_CHANNEL, str(execution_id))
 
     async def remembers(self) -> bool:
         """Whether Redis still holds what was queued: a flush or an empty restart takes the epoch along."""
-        with bell_errors():
+        async with bell_errors():
             return bool(await self._redis.exists(EPOCH_KEY))
 
     async def begin_epoch(self) -> None:
         """Everything that is planned has been queued."""
-        with bell_errors():
+        async with bell_errors():
             await self._redis.set(EPOCH_KEY, "1")
 
     async def ping(self) -> None:
         """Raise ``BellAwayError`` unless Redis answers."""
-        with bell_errors():
+        async with bell_errors():
             await self._redis.ping()
 
 

@@ -24,7 +24,7 @@ class RateLimits:
             return None
         keys = [f"carillon:limit:{party}" for party in parties]
         try:
-            with bell_errors():
+            async with bell_errors():
                 wait_ms = await self._limit(keys=keys, args=[self._per_minute, WINDOW_MS])
         except BellAwayError:
             return None

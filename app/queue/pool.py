@@ -14,9 +14,10 @@ RedisPool = ArqRedis
 
 CONNECT_TIMEOUT_SECONDS = 2.0
 SOCKET_TIMEOUT_SECONDS = 5.0
-HEALTH_CHECK_SECONDS = 15
-QUICK_RETRIES = 2
-QUICK_BACKOFF_CAP_SECONDS = 0.2
+# One more try, for a pooled connection that a restart of Redis has cut. redis-py nests its retries, so what bounds a
+# call is the deadline in `app.queue.bell`.
+QUICK_RETRIES = 1
+QUICK_BACKOFF_CAP_SECONDS = 0.1
 # The stock worker dies of the first error that reaches it: its calls wait out an outage of minutes.
 PATIENT_RETRIES = 900
 PATIENT_BACKOFF_CAP_SECONDS = 1.0
@@ -38,7 +39,6 @@ def _open(url: str, retries: int, backoff_cap: float) -> ArqRedis:
         url,
         socket_timeout=SOCKET_TIMEOUT_SECONDS,
         socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        health_check_interval=HEALTH_CHECK_SECONDS,
         retry=Retry(ExponentialBackoff(cap=backoff_cap, base=0.02), retries),
         retry_on_error=[RedisConnectionError, RedisTimeoutError, OSError],
     )

@@ -104,7 +104,8 @@ class QueueWorker:
         self._wake.clear()
         room = self._concurrency - len(self._tasks)
         if room <= 0:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            # With a limit, so that the end is noticed although nothing ends.
+            await asyncio.wait(self._tasks, timeout=IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             return
         delivery = await self._claim_due(min(room, CLAIM_BATCH))
         if delivery is None:
@@ -120,7 +121,7 @@ class QueueWorker:
     async def _claim_due(self, limit: int) -> Delivery | None:
         """Claim what is due; None while Redis is away, which is said once."""
         try:
-            with bell_errors():
+            async with bell_errors():
                 claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
         except BellAwayError as error:
             if not self._away:
@@ -161,13 +162,15 @@ class QueueWorker:
             await self._end(message.id.encode())
 
     async def _end(self, job_id: bytes) -> None:
-        with suppress(BellAwayError), bell_errors():
-            await self._finish(keys=[QUEUE], args=[self._owner, job_id])
+        with suppress(BellAwayError):
+            async with bell_errors():
+                await self._finish(keys=[QUEUE], args=[self._owner, job_id])
 
     async def _return(self, message: Message, seconds: float) -> None:
-        with suppress(BellAwayError), bell_errors():
-            args: list[str | int] = [self._owner, message.id, max(1, int(seconds * 1000))]
-            await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
+        args: list[str | int] = [self._owner, message.id, max(1, int(seconds * 1000))]
+        with suppress(BellAwayError):
+            async with bell_errors():
+                await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
 
     async def _sleep(self, seconds: float | None) -> None:
         """Until something is due, a publish says that something earlier was planned, or the end."""
@@ -185,7 +188,8 @@ class QueueWorker:
                     heard = await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
                     if heard is not None:
                         self._hear(heard["channel"], heard["data"])
-            except (RedisError, OSError):
+            except Exception as error:  # noqa: BLE001 - whatever it is, polling goes on and listening begins anew
+                log.debug("listening_failed", error=str(error))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
             finally:
                 with suppress(RedisError, OSError):

@@ -1,6 +1,6 @@
 """What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -158,6 +158,11 @@ class TokenInput(Input):
     """A new token."""
 
     name: Name
+
+
+def in_utc(values: dict[str, Any]) -> dict[str, Any]:
+    """The same values with every instant in UTC, as all are stored and shown."""
+    return {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def given(changes: Input) -> dict[str, Any]:

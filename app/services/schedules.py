@@ -20,7 +20,7 @@ from app.engine.ringing import Ringer
 from app.persistence import executions, ledger, schedules, workflows
 from app.persistence.database import Database
 from app.persistence.executions import NewExecution
-from app.services.inputs import RunInput, ScheduleChanges, ScheduleInput, Span, given
+from app.services.inputs import RunInput, ScheduleChanges, ScheduleInput, Span, given, in_utc
 from app.services.views import (
     ExecutionView,
     LedgerItem,
@@ -94,10 +94,15 @@ class ScheduleService:
         errors = _errors(changes)
         if errors:
             raise InvalidError(*errors)
-        values = given(changes)
-        if "workflow_id" in values:
-            await self._require_workflow(actor, values["workflow_id"])
-        return await self._carry_out(actor, job_id, lambda c, i: scheduling.edit_scheduled_job(c, i, values))
+        values = in_utc(given(changes))
+
+        async def edit(connection: AsyncConnection, schedule_id: UUID) -> ScheduledJob:
+            if "workflow_id" in values:
+                owners = await workflows.owners(connection, {values["workflow_id"]})
+                require_owner(actor, owners.get(values["workflow_id"]), "workflow")
+            return await scheduling.edit_scheduled_job(connection, schedule_id, values)
+
+        return await self._carry_out(actor, job_id, edit)
 
     async def pause(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """Nothing fires until it is resumed."""
@@ -129,7 +134,9 @@ class ScheduleService:
         """A run now, beside the cadence and the counters."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, job_id)
-            job = (await schedules.lock(connection, [job_id]))[job_id]
+            job = (await schedules.lock(connection, [job_id])).get(job_id)
+            if job is None:
+                raise NotFoundError("There is no such schedule.")
             active, now = await executions.active_and_now(connection, [job_id])
             policy = wanted.if_running or job.if_running
             if policy == IfRunning.SKIP and active.get(job_id):
@@ -170,11 +177,6 @@ class ScheduleService:
         await self._ringer.ticks([job])
         return schedule_view(job)
 
-    async def _require_workflow(self, actor: Actor, workflow_id: int) -> None:
-        async with self._database.transaction() as connection:
-            owners = await workflows.owners(connection, {workflow_id})
-        require_owner(actor, owners.get(workflow_id), "workflow")
-
 
 async def _owned(connection: AsyncConnection, actor: Actor, job_id: UUID) -> ScheduledJob:
     job = await schedules.get(connection, job_id)
@@ -187,8 +189,10 @@ async def _owned(connection: AsyncConnection, actor: Actor, job_id: UUID) -> Sch
 def _draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
     """The times are the database's to fill in."""
     moment = clock.now()
-    values = {**msgspec.structs.asdict(wanted), "user_profile_id": actor.user_id}
-    return ScheduledJob(id=uuid4(), anchor_at=moment, created_at=moment, updated_at=moment, **values)
+    values = in_utc(msgspec.structs.asdict(wanted))
+    return ScheduledJob(
+        id=uuid4(), user_profile_id=actor.user_id, anchor_at=moment, created_at=moment, updated_at=moment, **values
+    )
 
 
 def _manual_run(job: ScheduledJob, now: datetime, *, exclusive: bool) -> NewExecution:

@@ -1,5 +1,6 @@
 """``/api/v1/schedules`` as a client sees it."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -320,3 +321,25 @@ async def test_a_member_sees_and_changes_only_what_is_theirs(carillon: Carillon)
     assert 0 == (await member.call("GET", "/executions/"))["total"]
     assert 1 == (await member.call("GET", "/workflows/"))["total"]
     assert 2 == (await carillon.call("GET", "/schedules/"))["total"]
+
+
+async def test_instants_are_shown_in_utc(carillon: Carillon) -> None:
+    """Whatever offset they were sent with, however strange."""
+    schedule = await carillon.schedule(start_at="2030-01-01T00:00:00+02:00", end_at="2998-12-31T23:59:59-23:59")
+    assert ("2029-12-31T22:00:00Z", "2029-12-31T22:00:00Z") == (schedule["start_at"], schedule["next_run_at"])
+    assert schedule == await carillon.get(schedule)
+
+
+async def test_a_schedule_that_is_deleted_meanwhile_is_404(carillon: Carillon) -> None:
+    """Runs, edits and deletes at once never give a 5xx."""
+    workflows = [await carillon.workflow() for _ in range(4)]
+    for workflow in workflows:
+        schedule = await carillon.schedule()
+        path = f"/schedules/{schedule['id']}/"
+        answers = await asyncio.gather(
+            *(carillon.request("POST", f"{path}run/", json={"if_running": "allow"}) for _ in range(4)),
+            *(carillon.request("PATCH", path, json={"workflow_id": workflow["id"]}) for _ in range(4)),
+            carillon.request("DELETE", f"/workflows/{workflow['id']}/"),
+            carillon.request("DELETE", path),
+        )
+        assert {answer.status_code for answer in answers} <= {200, 202, 204, 404}

@@ -191,6 +191,29 @@ def test_an_earlier_end_finishes_a_schedule_whose_next_slot_lies_beyond() -> Non
     assert Status.DONE is settle(waiting, ended(fire, ExecutionStatus.SUCCESS), 0, after(302)).status
 
 
+def test_an_end_and_a_limit_can_be_lifted_one_after_the_other() -> None:
+    """Whatever had finished it, what counts is whether something is left to do."""
+    job = replace(completed(2, 2), end_at=after(1000))
+    raised = edited(job, {"total_repeats": 5}, 0, after(5000))
+    assert Status.DONE is raised.status
+    assert Status.ACTIVE is edited(raised, {"end_at": None}, 0, after(5001)).status
+
+
+def test_a_dead_schedule_at_its_limit_is_done_when_revived() -> None:
+    """There is nothing to revive it for."""
+    job = edited(replace(dead(), current_repeat=3), {"total_repeats": 2}, 0, after(400))
+    assert Status.DEAD is job.status
+    assert Status.DONE is revived(job, 0, after(500)).status
+
+
+def test_a_limit_raised_while_the_last_retry_is_pending_expects_slots_again() -> None:
+    """So that those which the retry holds up are accounted for."""
+    job = failed_once(total_repeats=1)
+    assert job.cadence_slot is None
+    changed = edited(job, {"total_repeats": 2}, 0, after(320))
+    assert (after(600), job.next_run_at) == (changed.cadence_slot, changed.next_run_at)
+
+
 def test_a_dead_schedule_stays_dead_whatever_is_edited() -> None:
     """Until it is revived."""
     changed = edited(dead(), {"max_retries": 100, "total_repeats": 9, "end_at": after(10**6)}, 0, after(400))

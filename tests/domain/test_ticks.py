@@ -148,18 +148,26 @@ def test_a_retry_before_the_next_slot_holds_up_nothing() -> None:
     assert after(600) == result.job.next_run_at
 
 
-def test_a_retry_that_meets_a_running_execution_is_given_up() -> None:
-    """Its slot has its outcome already; back to the cadence, with the retry count as it was."""
+def test_a_retry_makes_way_for_a_manual_run_and_is_kept() -> None:
+    """It comes again in a moment; nothing is accounted for yet."""
     result = decided(with_retry(), 611, MANUAL)
+    assert (None, ()) == (result.fire, result.ledger)
+    assert (after(616), after(300), 1) == (result.job.next_run_at, result.job.next_slot, result.job.next_attempt)
+
+
+def test_a_retry_that_meets_a_scheduled_run_is_given_up() -> None:
+    """Its slot has its outcome already; back to the cadence, with the retry count as it was."""
+    result = decided(with_retry(), 611, RUNNING)
     assert result.fire is None
     assert [("skipped_retry", 600, 600, 1)] == account(result.ledger)
     assert (after(900), 0, 1) == (result.job.next_run_at, result.job.next_attempt, result.job.current_retry)
 
 
-def test_a_given_up_retry_of_the_last_repeat_goes_back_to_the_cadence() -> None:
-    """The repeat is still to be had."""
-    result = decided(with_retry(total_repeats=1), 611, MANUAL)
-    assert after(900) == result.job.next_run_at
+@pytest.mark.parametrize(("late", "fires"), [(0.9, True), (1.1, False)])
+def test_without_a_grace_a_slot_is_on_time_for_a_second(late: float, fires: bool) -> None:
+    """No tick is handled in the very moment of its slot."""
+    result = decided(schedule(misfire_grace_seconds=0), 300 + late)
+    assert fires == (result.fire is not None)
 
 
 def test_a_retry_does_not_start_after_the_end() -> None:

@@ -39,6 +39,7 @@ def workflow(nodes: list[Node], edges: list[tuple[str, str]] | None = None) -> W
         ([trigger()], [("ghost", "start")], ["edges[0].from"], "There is no node 'ghost'"),
         ([trigger(), node("a"), node("b")], [("a", "b"), ("b", "a")], ["edges"], "cycle"),
         ([trigger(), node("a")], [("a", "a")], ["edges"], "cycle"),
+        ([trigger(), node("a")], [("a", "start")], ["edges[0].to"], "is a trigger"),
     ],
 )
 def test_a_bad_graph_is_refused_by_name(

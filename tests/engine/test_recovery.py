@@ -1,6 +1,7 @@
 """What goes astray is set going again, by workers in this process on real servers."""
 
 import asyncio
+import signal
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from uuid import UUID
 import pytest
 from aiohttp import web
 from msgspec.structs import replace
+from sqlalchemy import text
 
 from app.config import Settings
 from app.domain.ticks import Tick
@@ -19,6 +21,7 @@ from app.queue.pool import RedisPool
 from app.queue.wire import QUEUE
 from app.wiring import wire_worker
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.serving import serving
 from tests.sink import Sink
 
 NOWHERE = "unix:///nowhere/valkey.sock"
@@ -302,3 +305,50 @@ async def test_an_edited_interval_moves_the_tick_that_is_queued(
     async with working(settings):
         await carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"interval_seconds": 1})
         await sink.wait_for_calls(1)
+
+
+async def test_a_redis_that_hangs_stops_neither_the_api_nor_the_firing(
+    carillon: Carillon, settings: Settings, tmp_path: Path
+) -> None:
+    """A stopped process answers nothing and refuses nothing; after a moment it counts as away."""
+    valkey = EmbeddedValkey(tmp_path / "valkey")
+    valkey.start()
+    hung = replace(settings, redis_url=valkey.url, rate_limit_per_minute=10_000)
+    try:
+        async with serving(hung) as client, working(hung):
+            schedule = await client.schedule(interval_seconds=1)
+            await until(lambda: client.runs(schedule))
+            valkey.process.send_signal(signal.SIGSTOP)
+            gone = await latest_slot(carillon, schedule)
+            await until(lambda: fired_after(carillon, schedule, gone + timedelta(seconds=3)))
+            assert "active" == (await client.schedule(interval_seconds=1))["status"]
+            valkey.process.send_signal(signal.SIGCONT)
+        no_slot_twice(await carillon.ledger(schedule), 1)
+    finally:
+        valkey.process.send_signal(signal.SIGCONT)
+        valkey.stop()
+
+
+async def test_a_full_worker_drains_too(carillon: Carillon, settings: Settings, sink: Sink) -> None:
+    """With no room for another message it still hears that it shall end, and hands its work back."""
+
+    async def hang(_request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    sink.answer = hang
+    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
+    await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    async with working(replace(settings, worker_concurrency=1, drain_seconds=0.1)):
+        await sink.wait_for_calls(1)
+    assert ["pending"] == [run["status"] for run in await carillon.runs(schedule)]
+
+
+async def test_recovery_finds_more_than_a_page(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """However many there are."""
+    draft = {"name": "s", "workflow_id": (await carillon.workflow())["id"], "interval_seconds": 300}
+    await carillon.call("POST", "/schedules/batch/", 201, json={"schedules": [draft] * 700})
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE scheduled_jobs SET next_run_at = now(), next_slot = now()"))
+    async with wire_worker(settings) as parts:
+        assert 700 == await parts.reconciler.recover_scheduled_jobs()

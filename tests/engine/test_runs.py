@@ -8,6 +8,7 @@ from aiohttp import web
 from msgspec.structs import replace
 from standardwebhooks import Webhook
 
+from app.actions.catalog import Catalog
 from app.config import Settings
 from tests.carillon import Carillon, Json, engine_of, http_node, until, working
 from tests.sink import Sink
@@ -228,3 +229,47 @@ async def test_the_key_is_constant_over_attempts(carillon: Carillon, settings: S
     assert 1 == len({call.headers["idempotency-key"] for call in sink.calls})
     assert 1 == len({call.headers["x-carillon-slot"] for call in sink.calls})
     assert ["1", "2"] == [call.headers["x-carillon-attempt"] for call in sink.calls]
+
+
+async def test_an_answer_with_nul_characters_is_kept_without_them(
+    carillon: Carillon, settings: Settings, sink: Sink
+) -> None:
+    """Postgres stores none, and the run must end all the same."""
+
+    async def nul(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b'{"a\\u0000": ["x\\u0000y"]}', content_type="application/json")
+
+    sink.answer = nul
+    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
+    execution = await run(carillon, settings, schedule)
+    assert "success" == execution["status"]
+    assert {"a\ufffd": ["x\ufffdy"]} == execution["nodes"][0]["output"]["body"]
+
+
+async def test_an_outcome_that_cannot_be_stored_is_a_failure(
+    carillon: Carillon, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An action whose output the database refuses ends its run, and is not run again and again."""
+
+    async def poisonous(*_: object) -> object:
+        return {"poison": "\x00"}
+
+    monkeypatch.setattr(Catalog, "run", poisonous)
+    schedule = await carillon.schedule()
+    execution = await run(carillon, settings, schedule)
+    assert "failed" == execution["status"]
+    assert "could not be stored" in execution["error"]
+
+
+async def test_secrets_in_a_url_do_not_reach_the_error(carillon: Carillon, settings: Settings, sink: Sink) -> None:
+    """Neither the user's part nor the query."""
+
+    async def broken(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=500)
+
+    sink.answer = broken
+    url = sink.url.replace("http://", "http://bob:hunter2@") + "/hook?key=SECRET"
+    execution = await run(carillon, settings, await carillon.schedule(await carillon.workflow(http_node(url))))
+    assert "answered 500" in execution["error"]
+    assert "/hook" in execution["error"]
+    assert not {"hunter2", "SECRET", "bob"} & set(execution["error"].replace("?", "/").replace(":", "/").split("/"))

@@ -286,8 +286,8 @@ async def test_a_hand_back_spends_no_retry(carillon: Carillon, settings: Setting
         (result,) = await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], engine._lease.worker_id)
         held = result.execution  # type: ignore[union-attr]
         assert held is not None
-        await engine.hand_back(held.id, held.token)
-        await engine.finish(held)
+        await engine.hand_back({held.id: held.token})
+        await engine.carry_on(result)  # type: ignore[arg-type]
         assert ["pending"] == [run["status"] for run in await carillon.runs(schedule)]
         await engine.run_execution(held.id, held.token + 1)
     (run,) = await carillon.runs(schedule)

@@ -106,8 +106,9 @@ async def test_fifty_schedules_for_a_minute(tmp_path: Path) -> None:
         made = (await carillon.call("POST", "/schedules/batch/", 201, json={"schedules": [draft] * FIFTY}))["items"]
 
         async def a_minute_later() -> bool:
-            last = datetime.fromisoformat((await carillon.get(made[-1]))["next_slot"])
-            return last > datetime.fromisoformat(made[-1]["created_at"]) + timedelta(seconds=MINUTE)
+            listed = (await carillon.call("GET", "/schedules/", params={"limit": FIFTY}))["items"]
+            minute = datetime.fromisoformat(made[0]["created_at"]) + timedelta(seconds=MINUTE)
+            return all(datetime.fromisoformat(schedule["next_slot"]) > minute for schedule in listed)
 
         await until(a_minute_later, seconds=MINUTE * 4)
         for schedule in made:

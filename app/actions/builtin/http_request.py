@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 from multidict import CIMultiDict
+from yarl import URL
 
 from app.actions.catalog import Action, ActionFailedError
 from app.actions.context import ActionContext
@@ -13,9 +14,12 @@ from app.domain.events import rfc3339
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 StatusCode = Annotated[int, msgspec.Meta(ge=100, le=599)]
-HeaderName = Annotated[str, msgspec.Meta(pattern=r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}$")]
-HeaderValue = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\x00]*$", max_length=8000)]
+HeaderName = Annotated[str, msgspec.Meta(pattern=r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}\Z")]
+HeaderValue = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\x00]*\Z", max_length=8000)]
 
+CONNECTION_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"}
+)
 # Without a body of their own, these have none.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 SHOWN_BODY_CHARACTERS = 200
@@ -32,9 +36,14 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     expect_status: StatusCode | list[StatusCode] | None = None
 
     def __post_init__(self) -> None:
-        """One body at most."""
+        """One body at most, a URL that can be read, and no header that is the connection's own."""
         if self.json is not UNSET and self.body is not UNSET:
             raise ValueError("give `json` or `body`, not both")
+        if not URL(self.url).host:
+            raise ValueError("the `url` has no host")
+        reserved = sorted(name for name in self.headers if name.lower() in CONNECTION_HEADERS)
+        if reserved:
+            raise ValueError(f"the header {reserved[0]} cannot be set")
 
     def accepts(self, status: int) -> bool:
         """Whether this answer means success."""
@@ -85,7 +94,12 @@ def _refusal(config: HttpRequestConfig, answer: Answer) -> str:
     wanted = config.expect_status if config.expect_status is not None else "2xx"
     text = answer.body[: SHOWN_BODY_CHARACTERS * 4].decode(errors="replace")[:SHOWN_BODY_CHARACTERS]
     shown = f": {text}" if text else ""
-    return f"{config.method} {config.url} answered {answer.status}, expected {wanted}{shown}".replace("\x00", "\ufffd")
+    return f"{config.method} {_shown(config.url)} answered {answer.status}, expected {wanted}{shown}"
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it."""
+    return str(URL(url).with_user(None).with_query(None).with_fragment(None))
 
 
 HTTP_REQUEST = Action(
