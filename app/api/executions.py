@@ -8,12 +8,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from app.api.parameters import Limit, Offset, WorkflowFilter
-from app.domain.access import Actor
+from app.api.requests import Acting
 from app.domain.executions import ExecutionStatus
 from app.services.executions import ExecutionService
 from app.services.views import ExecutionDetail, ExecutionPage
 
-Acting = NamedDependency[Actor]
 Executions = NamedDependency[ExecutionService]
 
 

@@ -6,13 +6,10 @@ from litestar.params import PathParameter, QueryParameter
 
 from app.services.inputs import INT_MAX
 
-# Far beyond every list, and within what Postgres counts with.
-OFFSET_MAX = 2**31 - 1
-
 # A number beyond the bounds is one that nothing has: 404, not 422.
 Id = Annotated[int, PathParameter(schema_extra={"minimum": 1, "maximum": INT_MAX})]
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
-Offset = Annotated[int, QueryParameter(ge=0, le=OFFSET_MAX)]
+Offset = Annotated[int, QueryParameter(ge=0, le=INT_MAX)]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 # Litestar would take a number for a moment as well; ``Span`` reads these as strictly as a body.
 Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]

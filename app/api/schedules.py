@@ -8,8 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from app.api.parameters import Limit, Offset, Since, Until, WorkflowFilter
-from app.api.requests import AnyRequest, body
-from app.domain.access import Actor
+from app.api.requests import Acting, AnyRequest, body
 from app.domain.schedules import Status
 from app.services.inputs import (
     LooseScheduleBatch,
@@ -25,7 +24,6 @@ from app.services.schedules import ScheduleService
 from app.services.validation import checked
 from app.services.views import ExecutionView, LedgerList, RunList, ScheduleList, SchedulePage, ScheduleView
 
-Acting = NamedDependency[Actor]
 Schedules = NamedDependency[ScheduleService]
 
 

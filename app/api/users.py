@@ -4,13 +4,11 @@ from litestar import Controller, delete, get, post
 from litestar.di import NamedDependency
 
 from app.api.parameters import Id
-from app.api.requests import AnyRequest, body
-from app.domain.access import Actor
+from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import TokenInput, UserInput
 from app.services.users import UserService
 from app.services.views import FreshTokenView, TokenList, UserList, UserView
 
-Acting = NamedDependency[Actor]
 Users = NamedDependency[UserService]
 
 

@@ -4,13 +4,11 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 
 from app.api.parameters import Id, Limit, Offset
-from app.api.requests import AnyRequest, body
-from app.domain.access import Actor
+from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import WorkflowPage, WorkflowView
 from app.services.workflows import WorkflowService
 
-Acting = NamedDependency[Actor]
 Workflows = NamedDependency[WorkflowService]
 
 

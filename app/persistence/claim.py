@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Trigger
 from app.domain.identities import execution_id
+from app.domain.ledger import LedgerEntry
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Decided, Fire, NotDue, Stale, Tick, decide
 from app.persistence import executions, ledger, schedules
@@ -64,7 +65,7 @@ class _Batch:
         self.now = now
         self.changed: dict[UUID, ScheduledJob] = {}
         self.new_executions: list[NewExecution] = []
-        self.new_entries: list[tuple[UUID, Any]] = []
+        self.new_entries: list[tuple[UUID, LedgerEntry]] = []
 
     def handle(self, tick: Tick) -> ClaimResult:
         job = self.jobs.get(tick.job_id)

@@ -15,7 +15,7 @@ from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ActiveRun, Execution, ExecutionStatus, NodeResult, Outcome, Trigger
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import insert_many, run_many, update_many
-from app.persistence.schedules import Page
+from app.persistence.pages import Page
 from app.persistence.tables import IS_ACTIVE_EXECUTION, NodeResultRow, ScheduledJobRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
@@ -54,6 +54,13 @@ _LOST = text(
     "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM workflow_executions AS e "
     "LEFT JOIN workers AS w ON w.id = e.worker_id "
     "WHERE e.status = 'running' AND (w.id IS NULL OR w.lease_expires_at < clock_timestamp()) LIMIT :limit"
+)
+
+
+# What a worker needs of an execution's row, under the same names.
+_CARRIED = (
+    *("id", "scheduled_job_id", "workflow_id", "trigger", "repeat_number", "retry_attempt", "scheduled_for"),
+    *("timeout_seconds", "payload", "token"),
 )
 
 
@@ -225,20 +232,11 @@ async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Ro
 def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
     """A new row as what a worker holds."""
     return Execution(
-        id=new.id,
-        scheduled_job_id=job.id,
-        workflow_id=new.workflow_id,
         user_profile_id=job.user_profile_id,
         job_name=job.name,
-        trigger=new.trigger,
         trigger_node_id=job.trigger_node_id,
-        repeat_number=new.repeat_number,
-        retry_attempt=new.retry_attempt,
-        scheduled_for=new.scheduled_for,
         fired_at=new.started_at or new.created_at,
-        timeout_seconds=new.timeout_seconds,
-        payload=new.payload,
-        token=new.token,
+        **{name: getattr(new, name) for name in _CARRIED},
     )
 
 
@@ -263,20 +261,14 @@ def _to_held(row: Row[Any]) -> Held:
 
 
 def _to_execution(row: Row[Any]) -> Execution:
+    carried = {name: getattr(row, name) for name in _CARRIED}
+    carried["trigger"] = Trigger(row.trigger)
+    # A text statement knows no column types; asyncpg hands jsonb over as text.
+    carried["payload"] = msgspec.json.decode(row.payload)
     return Execution(
-        id=row.id,
-        scheduled_job_id=row.scheduled_job_id,
-        workflow_id=row.workflow_id,
         user_profile_id=row.user_profile_id,
         job_name=row.job_name,
-        trigger=Trigger(row.trigger),
         trigger_node_id=row.trigger_node_id,
-        repeat_number=row.repeat_number,
-        retry_attempt=row.retry_attempt,
-        scheduled_for=row.scheduled_for,
         fired_at=row.started_at,
-        timeout_seconds=row.timeout_seconds,
-        # A text statement knows no column types; asyncpg hands jsonb over as text.
-        payload=row.payload if isinstance(row.payload, dict) else msgspec.json.decode(row.payload),
-        token=row.token,
+        **carried,
     )

@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from sqlalchemy import Row, Select, delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 from app.persistence.batches import insert_many, run_many, update_many
+from app.persistence.pages import Page
 from app.persistence.tables import ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
@@ -19,13 +19,6 @@ _COLUMNS = tuple(column.name for column in _TABLE.columns)
 _WRITABLE = tuple(name for name in _COLUMNS if name not in {"id", "user_profile_id", "created_at", "updated_at"})
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A part of a list, and how long the whole is."""
-
-    items: Sequence[Any]
-    total: int
 
 
 def to_job(row: Row[Any]) -> ScheduledJob:

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.workflows import Edge, Node, Workflow
-from app.persistence.schedules import Page
+from app.persistence.pages import Page
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
