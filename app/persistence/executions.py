@@ -263,8 +263,6 @@ def _to_held(row: Row[Any]) -> Held:
 def _to_execution(row: Row[Any]) -> Execution:
     carried = {name: getattr(row, name) for name in _CARRIED}
     carried["trigger"] = Trigger(row.trigger)
-    # A text statement knows no column types; asyncpg hands jsonb over as text.
-    carried["payload"] = msgspec.json.decode(row.payload)
     return Execution(
         user_profile_id=row.user_profile_id,
         job_name=row.job_name,
