@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
@@ -31,11 +31,19 @@ async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
     return (await connection.execute(insert(WorkflowRow).values(values).returning(*_TABLE.c))).one()
 
 
-async def get(connection: AsyncConnection, workflow_id: int, *, lock: bool = False) -> Row[Any] | None:
-    """One workflow, locked against other changes if asked for."""
-    query = select(_TABLE).where(_TABLE.c.id == workflow_id)
-    locked = query.with_for_update(key_share=True) if lock else query
-    return (await connection.execute(locked)).one_or_none()
+async def get(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
+    """One workflow."""
+    return await _read(connection, _one(workflow_id))
+
+
+async def lock_to_change(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
+    """One workflow, locked against other changes; schedules may still be made for it."""
+    return await _read(connection, _one(workflow_id).with_for_update(key_share=True))
+
+
+async def lock_to_delete(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
+    """One workflow, locked against everything: whoever wants to use it waits here, before any schedule is locked."""
+    return await _read(connection, _one(workflow_id).with_for_update())
 
 
 async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
@@ -55,6 +63,15 @@ async def save(connection: AsyncConnection, workflow_id: int, values: dict[str, 
 async def remove(connection: AsyncConnection, workflow_id: int) -> None:
     """Delete a workflow, and with it its schedules and their history."""
     await connection.execute(delete(WorkflowRow).where(_TABLE.c.id == workflow_id))
+
+
+async def _read(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:
+    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
+    return row
+
+
+def _one(workflow_id: int) -> Select[Any]:
+    return select(_TABLE).where(_TABLE.c.id == workflow_id)
 
 
 async def page(connection: AsyncConnection, actor: Actor, *, limit: int, offset: int) -> Page:

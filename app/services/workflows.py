@@ -1,5 +1,6 @@
 """Workflows: created, changed, deleted, read."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.views import WorkflowPage, WorkflowView, workflow_view
+
+Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 
 
 class WorkflowService:
@@ -49,7 +52,7 @@ class WorkflowService:
         """New values; a run that is under way goes on with the old ones."""
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
-            before = await _owned(connection, actor, workflow_id, lock=True)
+            before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
             self._check({"nodes": before.nodes, "edges": before.edges, **values})
             after = await workflows.save(connection, workflow_id, values) if values else before
         return workflow_view(after)
@@ -57,7 +60,7 @@ class WorkflowService:
     async def delete(self, actor: Actor, workflow_id: int) -> None:
         """Gone, with its schedules and their history; what runs is called off."""
         async with self._database.transaction() as connection:
-            await _owned(connection, actor, workflow_id, lock=True)
+            await _owned(connection, actor, workflow_id, workflows.lock_to_delete)
             job_ids = await schedules.ids_of_workflow(connection, workflow_id)
             running = await executions.active_ids(connection, job_ids)
             await workflows.remove(connection, workflow_id)
@@ -71,8 +74,8 @@ class WorkflowService:
             raise InvalidError(*errors)
 
 
-async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int, *, lock: bool = False) -> Row[Any]:
-    row = await workflows.get(connection, workflow_id, lock=lock) if workflow_id in IDS else None
+async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> Row[Any]:
+    row = await read(connection, workflow_id) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
         raise AssertionError("a workflow that nobody owns was let through")

@@ -332,7 +332,7 @@ async def test_instants_are_shown_in_utc(carillon: Carillon) -> None:
 
 async def test_a_schedule_that_is_deleted_meanwhile_is_404(carillon: Carillon) -> None:
     """Runs, edits and deletes at once never give a 5xx."""
-    workflows = [await carillon.workflow() for _ in range(4)]
+    workflows = [await carillon.workflow() for _ in range(8)]
     for workflow in workflows:
         schedule = await carillon.schedule()
         path = f"/schedules/{schedule['id']}/"
