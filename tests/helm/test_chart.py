@@ -386,7 +386,7 @@ def test_the_api_is_probed(chart: Chart) -> None:
     container = pod_template(manifests, "api")["spec"]["containers"][0]
     probes = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     ready, live = {"path": "/health/ready", "port": "http"}, {"path": "/health/live", "port": "http"}
-    assert {"startupProbe": ready, "readinessProbe": ready, "livenessProbe": live} == probes
+    assert {"startupProbe": live, "readinessProbe": ready, "livenessProbe": live} == probes
     assert {"http": 8000} == {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ["http"] == [port["targetPort"] for port in only(manifests, "Service")["spec"]["ports"]]
     assert "8000" == only(manifests, "ConfigMap")["data"]["CARILLON_PORT"]
