@@ -7,7 +7,7 @@
 ARG PYTHON_IMAGE=python:3.13-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS builder
-ENV VENV=/opt/carillon \
+ENV VENV=/carillon \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_NO_INPUT=1 \
@@ -49,12 +49,12 @@ LABEL org.opencontainers.image.title="Carillon" \
 RUN python -m pip uninstall --yes --root-user-action ignore pip
 
 # Bytecode came with the install; the root file system is read-only and only /tmp may be written.
-ENV PATH=/opt/carillon/bin:$PATH \
+ENV PATH=/carillon/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     CARILLON_HOST=0.0.0.0
-COPY --from=builder /opt/carillon /opt/carillon
+COPY --from=builder /carillon /carillon
 
 # Numeric, so that Kubernetes can verify runAsNonRoot. Health is Kubernetes' business: /health/live and /health/ready.
 USER 65532:65532

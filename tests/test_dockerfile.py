@@ -112,7 +112,7 @@ def test_the_build_tools_are_complete() -> None:
 def test_the_runtime_takes_the_environment_alone() -> None:
     """The last stage installs nothing, removes pip, and copies one folder from the builder."""
     runtime = stage("runtime")
-    assert ["--from=builder /opt/carillon /opt/carillon"] == given("COPY", runtime)
+    assert ["--from=builder /carillon /carillon"] == given("COPY", runtime)
     assert ["python -m pip uninstall --yes --root-user-action ignore pip"] == given("RUN", runtime)
 
 
