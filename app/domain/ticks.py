@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from app.domain.accounting import entry, passed_over
 from app.domain.executions import ActiveRun, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
@@ -71,18 +72,18 @@ def _decide_slot(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
     ledger = _missed_before(job, first, latest)
     following = job.cadence.first_after(latest)
     if now - latest > max(timedelta(seconds=job.misfire_grace_seconds), PUNCTUAL):
-        entry = _entry(job, latest, latest, LedgerOutcome.MISSED, "later than misfire_grace_seconds")
-        return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, entry))
+        missed = entry(job, latest, latest, LedgerOutcome.MISSED, "later than misfire_grace_seconds")
+        return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, missed))
     if active:
-        entry = _overlap(job, latest, active)
-        return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, entry))
+        skipped = _overlap(job, latest, active)
+        return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, skipped))
     return _fired(job, latest, 0, following, now, ledger)
 
 
 def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
     """A retry fires its own slot again; the slots that it held up are skipped."""
     if job.end_at is not None and now > job.end_at:
-        return Decided(job=finished(job, Reason.END_REACHED), ledger=_held_up(job, now))
+        return Decided(job=finished(job, Reason.END_REACHED), ledger=passed_over(job, now))
     if active and not counting(active):
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
     following = job.cadence_slot
@@ -91,8 +92,8 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
     if active:
         # Given up: its slot has its outcome already, and the schedule goes back to its cadence.
         going_on = following if following is not None else job.cadence.first_after(now)
-        return Decided(job=planned(job, going_on, counting(active)), ledger=_held_up(job, now))
-    return _fired(job, _pending_slot(job), job.next_attempt, following, now, _held_up(job, now))
+        return Decided(job=planned(job, going_on, counting(active)), ledger=passed_over(job, now))
+    return _fired(job, _pending_slot(job), job.next_attempt, following, now, passed_over(job, now))
 
 
 def _fired(
@@ -120,21 +121,9 @@ def _missed_before(job: ScheduledJob, first: datetime, latest: datetime) -> tupl
     if first >= latest:
         return ()
     last = job.cadence.before(latest)
-    return (_entry(job, first, last, LedgerOutcome.MISSED, "a later slot was due already"),)
-
-
-def _held_up(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
-    first, last = job.cadence_slot, job.cadence.latest_at(now)
-    if first is None or last is None or first > last:
-        return ()
-    return (_entry(job, first, last, LedgerOutcome.SKIPPED_RETRY, "a retry held the schedule"),)
+    return (entry(job, first, last, LedgerOutcome.MISSED, "a later slot was due already"),)
 
 
 def _overlap(job: ScheduledJob, slot: datetime, active: tuple[ActiveRun, ...]) -> LedgerEntry:
-    entry = _entry(job, slot, slot, LedgerOutcome.SKIPPED_OVERLAP, "an earlier execution was still active")
-    return replace(entry, execution_id=active[0].execution_id)
-
-
-def _entry(job: ScheduledJob, first: datetime, last: datetime, outcome: LedgerOutcome, reason: str) -> LedgerEntry:
-    count = job.cadence.count(first, last)
-    return LedgerEntry(first_slot=first, last_slot=last, slot_count=count, outcome=outcome, reason=reason)
+    skipped = entry(job, slot, slot, LedgerOutcome.SKIPPED_OVERLAP, "an earlier execution was still active")
+    return replace(skipped, execution_id=active[0].execution_id)

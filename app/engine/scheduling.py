@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
+from app.domain.accounting import dropped
 from app.domain.errors import NotFoundError
 from app.domain.executions import counting
 from app.domain.schedules import ScheduledJob
-from app.persistence import executions, schedules
+from app.persistence import executions, ledger, schedules
 from app.persistence.database import database_now
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
@@ -63,6 +64,7 @@ async def _change(connection: AsyncConnection, job_id: UUID, change: Change) -> 
     if changed is job:
         return job
     await schedules.save(connection, [changed])
+    await ledger.add(connection, [(job_id, entry) for entry in dropped(job, changed, now)])
     saved = await schedules.get(connection, job_id)
     if saved is None:
         raise AssertionError(f"schedule {job_id} vanished under lock")

@@ -5,11 +5,13 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.accounting import dropped
 from app.domain.executions import ACTIVE, ActiveRun, Outcome, counting
+from app.domain.ledger import LedgerEntry
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
-from app.persistence import executions, schedules
+from app.persistence import executions, ledger, schedules
 from app.persistence.database import Database
 from app.persistence.executions import Held
 
@@ -37,6 +39,7 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
         results: list[SettleResult] = []
         accepted: list[Outcome] = []
         changed: dict[UUID, ScheduledJob] = {}
+        entries: list[tuple[UUID, LedgerEntry]] = []
         for outcome in outcomes:
             before, run = jobs.get(outcome.scheduled_job_id), held.pop(outcome.execution_id, None)
             if before is None or run is None or not _may_end(run, outcome):
@@ -47,9 +50,11 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
             accepted.append(outcome)
             if after is not before:
                 jobs[before.id] = changed[before.id] = after
+                entries += ((before.id, entry) for entry in dropped(before, after, now))
             results.append(Settled(before, after))
         await executions.end(connection, accepted, now)
         await schedules.save(connection, list(changed.values()))
+        await ledger.add(connection, entries)
     return results
 
 

@@ -293,3 +293,31 @@ async def test_a_hand_back_spends_no_retry(carillon: Carillon, settings: Setting
     (run,) = await carillon.runs(schedule)
     assert ("success", 0) == (run["status"], run["retry_attempt"])
     assert (1, 0, 1, 0) == counters(await carillon.get(schedule))
+
+
+@pytest.mark.parametrize("how", ["pause", "edit", "death"])
+async def test_slots_that_passed_before_a_change_are_accounted_for(
+    carillon: Carillon, settings: Settings, database: Database, how: str
+) -> None:
+    """Those that a retry held up, or that nobody had handled yet, when a person or a death moves the schedule on."""
+    schedule = await carillon.schedule(await carillon.workflow(FAIL), interval_seconds=10, max_retries=1)
+    path = f"/schedules/{schedule['id']}/"
+    await fire(settings, database, schedule)
+    async with database.transaction() as connection:
+        # The retry is still to come, and four slots have passed meanwhile.
+        await connection.execute(
+            text(
+                "UPDATE scheduled_jobs SET cadence_slot = cadence_slot - interval '40 s', "
+                "anchor_at = anchor_at - interval '40 s' WHERE id = :id"
+            ),
+            {"id": UUID(schedule["id"])},
+        )
+    if how == "pause":
+        await carillon.call("POST", f"{path}pause/")
+    elif how == "edit":
+        await carillon.call("PATCH", path, json={"interval_seconds": 60})
+    else:
+        await fire(settings, database, schedule)
+        assert "dead" == (await carillon.get(schedule))["status"]
+    skipped = [item for item in await carillon.ledger(schedule) if item["outcome"] == "skipped_retry"]
+    assert [4] == [item["count"] for item in skipped]
