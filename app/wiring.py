@@ -22,8 +22,11 @@ from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.queue.limits import RateLimits
 from app.queue.pool import RedisPool, open_pool
+from app.services.breakers import BreakerService
 from app.services.executions import ExecutionService
 from app.services.health import HealthService
+from app.services.insight import InsightService
+from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
 from app.services.users import UserService
 from app.services.workflows import WorkflowService
@@ -54,6 +57,9 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool) -> S
         users=UserService(database, settings.admin_token),
         workflows=WorkflowService(database, Catalog(BUILTIN), ringer),
         schedules=ScheduleService(database, ringer),
+        manual_runs=ManualRunService(database, ringer),
+        insight=InsightService(database),
+        breakers=BreakerService(database),
         executions=ExecutionService(database, ringer),
         health=HealthService(database, bell),
         rate_limits=RateLimits(redis, settings.rate_limit_per_minute),

@@ -18,6 +18,7 @@ from app.worker import run_worker
 
 ADMIN_TOKEN = "the-admin-token-of-the-tests"
 PATIENCE_SECONDS = 60.0
+KINDS = {"interval_seconds", "every", "cron", "at", "after"}
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -73,7 +74,8 @@ class Carillon:
     async def schedule(self, workflow: Json | None = None, **values: Any) -> Json:
         """A schedule, of a workflow that does nothing unless one is given."""
         workflow_id = (workflow or await self.workflow())["id"]
-        body = {"name": "s", "workflow_id": workflow_id, "interval_seconds": 300, **values}
+        every: Json = {} if values.keys() & KINDS else {"interval_seconds": 300}
+        body = {"name": "s", "workflow_id": workflow_id, **every, **values}
         made: Json = await self.call("POST", "/schedules/", 201, json=body)
         return made
 
@@ -91,6 +93,22 @@ class Carillon:
         """Its account, oldest first."""
         answer = await self.call("GET", f"/schedules/{schedule['id']}/ledger/", params={"limit": 500})
         return list(reversed(answer["items"]))
+
+    async def explain(self, schedule: Json, moment: str | None = None) -> Json:
+        """Why it did, or did not, run at a moment, or now."""
+        params = {"at": moment} if moment else {}
+        answer: Json = await self.call("GET", f"/schedules/{schedule['id']}/explain/", params=params)
+        return answer
+
+    async def history(self, schedule: Json) -> list[Json]:
+        """Its changes, oldest first."""
+        answer = await self.call("GET", f"/schedules/{schedule['id']}/history/")
+        return list(reversed(answer["items"]))
+
+    async def breaker(self, workflow: Json) -> Json:
+        """The breaker of a workflow."""
+        answer: Json = await self.call("GET", f"/breakers/{workflow['id']}/")
+        return answer
 
     async def member(self, name: str = "mia") -> "Carillon":
         """A new member's client."""
@@ -137,3 +155,10 @@ async def working(settings: Settings) -> AsyncIterator[None]:
     finally:
         stopping.set()
         await task
+
+
+@asynccontextmanager
+async def three_workers(settings: Settings) -> AsyncIterator[None]:
+    """Three whole workers in this process, each with a lease of its own."""
+    async with working(settings), working(settings), working(settings):
+        yield

@@ -10,9 +10,11 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
+from app.api.breakers import BreakerController
 from app.api.docs import DocumentPlugin, PagePlugin
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
+from app.api.insight import InsightController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
 from app.api.requests import before_handling, counting_middleware, current_actor
@@ -20,8 +22,11 @@ from app.api.schedules import ScheduleController
 from app.api.users import UserController
 from app.api.workflows import WorkflowController
 from app.queue.limits import RateLimits
+from app.services.breakers import BreakerService
 from app.services.executions import ExecutionService
 from app.services.health import HealthService
+from app.services.insight import InsightService
+from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
 from app.services.users import UserService
 from app.services.workflows import WorkflowService
@@ -35,6 +40,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     users: UserService
     workflows: WorkflowService
     schedules: ScheduleService
+    manual_runs: ManualRunService
+    insight: InsightService
+    breakers: BreakerService
     executions: ExecutionService
     health: HealthService
     rate_limits: RateLimits
@@ -44,7 +52,14 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
     """The application; ``lifespan`` opens and closes what the services use."""
     v1 = Router(
         "/api/v1",
-        route_handlers=[UserController, WorkflowController, ScheduleController, ExecutionController],
+        route_handlers=[
+            UserController,
+            WorkflowController,
+            ScheduleController,
+            InsightController,
+            ExecutionController,
+            BreakerController,
+        ],
         before_request=before_handling,
     )
     app = Litestar(
@@ -72,6 +87,9 @@ def _named(services: Services) -> dict[str, Any]:
         "user_service": services.users,
         "workflow_service": services.workflows,
         "schedule_service": services.schedules,
+        "manual_run_service": services.manual_runs,
+        "insight_service": services.insight,
+        "breaker_service": services.breakers,
         "execution_service": services.executions,
         "health_service": services.health,
     }

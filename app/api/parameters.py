@@ -13,4 +13,5 @@ Offset = Annotated[int, QueryParameter(ge=0, le=INT_MAX)]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 # Litestar would take a number for a moment as well; ``Span`` reads these as strictly as a body.
 Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]
+At = Annotated[str | None, QueryParameter(name="at", schema_extra={"format": "date-time"})]
 Until = Annotated[str | None, QueryParameter(name="to", schema_extra={"format": "date-time"})]

@@ -7,7 +7,7 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from app.api.parameters import Limit, Offset, Since, Until, WorkflowFilter
+from app.api.parameters import Limit, Offset, WorkflowFilter
 from app.api.requests import Acting, AnyRequest, body
 from app.domain.schedules import Status
 from app.services.inputs import (
@@ -18,13 +18,13 @@ from app.services.inputs import (
     ScheduleChanges,
     ScheduleIdsInput,
     ScheduleInput,
-    Span,
 )
+from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
-from app.services.validation import checked
-from app.services.views import ExecutionView, LedgerList, RunList, ScheduleList, SchedulePage, ScheduleView
+from app.services.views import ExecutionView, ScheduleList, SchedulePage, ScheduleView
 
 Schedules = NamedDependency[ScheduleService]
+ManualRuns = NamedDependency[ManualRunService]
 
 
 class ScheduleController(Controller):
@@ -83,16 +83,14 @@ class ScheduleController(Controller):
         self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
     ) -> ScheduleView:
         """Pause an active schedule."""
-        await body(request, NoteInput)
-        return await schedule_service.pause(actor, schedule_id)
+        return await schedule_service.pause(actor, schedule_id, await body(request, NoteInput))
 
     @post("/{schedule_id:uuid}/resume", status_code=200, opt={"body": NoteInput, "body_optional": True})
     async def resume(
         self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
     ) -> ScheduleView:
-        """Resume a paused schedule: it fires one interval from now."""
-        await body(request, NoteInput)
-        return await schedule_service.resume(actor, schedule_id)
+        """Resume a paused schedule: its next slot is a fresh one."""
+        return await schedule_service.resume(actor, schedule_id, await body(request, NoteInput))
 
     @post("/{schedule_id:uuid}/revive", status_code=200, opt={"errors": (400,)})
     async def revive(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
@@ -101,28 +99,7 @@ class ScheduleController(Controller):
 
     @post("/{schedule_id:uuid}/run", status_code=202, opt={"body": RunInput, "body_optional": True, "errors": (409,)})
     async def run(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self, request: AnyRequest, actor: Acting, manual_run_service: ManualRuns, schedule_id: FromPath[UUID]
     ) -> ExecutionView:
         """Run it now, beside its cadence and its counters."""
-        return await schedule_service.run(actor, schedule_id, await body(request, RunInput))
-
-    @get("/{schedule_id:uuid}/runs")
-    async def runs(
-        self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID], limit: Limit = 20
-    ) -> RunList:
-        """The audit: the latest runs, newest first."""
-        return await schedule_service.runs(actor, schedule_id, limit)
-
-    @get("/{schedule_id:uuid}/ledger")
-    async def ledger(
-        self,
-        actor: Acting,
-        schedule_service: Schedules,
-        schedule_id: FromPath[UUID],
-        since: Since = None,
-        until: Until = None,
-        limit: Limit = 100,
-    ) -> LedgerList:
-        """The account of every slot, newest first: fired, or not and why."""
-        span = checked({"from": since, "to": until}, Span)
-        return await schedule_service.ledger(actor, schedule_id, span, limit)
+        return await manual_run_service.run(actor, schedule_id, await body(request, RunInput))

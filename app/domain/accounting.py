@@ -1,6 +1,7 @@
 """Slots that came due and did not fire: whoever moves a schedule on past them accounts for them."""
 
 from datetime import datetime
+from uuid import UUID
 
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob
@@ -8,8 +9,12 @@ from app.domain.schedules import ScheduledJob
 
 def passed_over(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
     """The slots of the cadence that have come due and have no outcome yet, as one range."""
+    if job.cadence_slot is None or job.cadence_slot > now:
+        return ()
+    if job.spec.problem:
+        return (missed_by_invalid_spec(job),)
     first, last = job.cadence_slot, job.cadence.latest_at(now)
-    if first is None or last is None or first > last:
+    if last is None or first > last:
         return ()
     if job.next_attempt:
         return (entry(job, first, last, LedgerOutcome.SKIPPED_RETRY, "a retry held the schedule"),)
@@ -21,7 +26,33 @@ def dropped(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[L
     return () if after.cadence_slot == before.cadence_slot else passed_over(before, now)
 
 
-def entry(job: ScheduledJob, first: datetime, last: datetime, outcome: LedgerOutcome, reason: str) -> LedgerEntry:
+def missed_by_invalid_spec(job: ScheduledJob) -> LedgerEntry:
+    """The one slot that is known of a schedule whose spec can no longer be read."""
+    if job.cadence_slot is None:
+        raise AssertionError(f"schedule {job.id} expects no slot")
+    return LedgerEntry(
+        first_slot=job.cadence_slot,
+        last_slot=job.cadence_slot,
+        slot_count=1,
+        outcome=LedgerOutcome.MISSED,
+        reason="the spec was no longer valid",
+    )
+
+
+def entry(
+    job: ScheduledJob,
+    first: datetime,
+    last: datetime,
+    outcome: LedgerOutcome,
+    reason: str,
+    execution_id: UUID | None = None,
+) -> LedgerEntry:
     """An entry for the slots from ``first`` to ``last``."""
-    count = job.cadence.count(first, last)
-    return LedgerEntry(first_slot=first, last_slot=last, slot_count=count, outcome=outcome, reason=reason)
+    return LedgerEntry(
+        first_slot=first,
+        last_slot=last,
+        slot_count=job.cadence.count(first, last),
+        outcome=outcome,
+        reason=reason,
+        execution_id=execution_id,
+    )

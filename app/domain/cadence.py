@@ -1,39 +1,36 @@
-"""The slots of a schedule: anchor + k x interval. They never drift, whatever the work takes."""
+"""The slots that a schedule expects: what its spec says, between a beginning and an end."""
 
 from datetime import datetime, timedelta
 
-import msgspec
+from app.domain.recurrence import Recurrence
+
+_INSTANT = timedelta.resolution
 
 
-class Cadence(msgspec.Struct, frozen=True, kw_only=True):
-    """An endless, evenly spaced sequence of slots from ``anchor`` on, or up to and including ``end_at``."""
+class Cadence:
+    """Slots from ``start`` (included) to ``end`` (included), where there is one. They never drift."""
 
-    anchor: datetime
-    interval: timedelta
-    end_at: datetime | None = None
+    def __init__(self, slots: Recurrence, start: datetime, end: datetime | None = None) -> None:
+        """Nothing is computed yet."""
+        self._slots = slots
+        self._start = start
+        self._end = end
 
     def first_after(self, moment: datetime) -> datetime | None:
         """The first slot strictly after ``moment``, or None when there is none left."""
-        if moment < self.anchor:
-            return self._unless_ended(self.anchor)
-        steps = (moment - self.anchor) // self.interval + 1
-        return self._unless_ended(self.anchor + steps * self.interval)
+        slot = self._slots.next(max(moment, self._start - _INSTANT))
+        return None if slot is None or (self._end is not None and slot > self._end) else slot
 
     def latest_at(self, moment: datetime) -> datetime | None:
         """The last slot at or before ``moment``, or None when the first is still to come."""
-        if self.end_at is not None:
-            moment = min(moment, self.end_at)
-        if moment < self.anchor:
-            return None
-        return self.anchor + (moment - self.anchor) // self.interval * self.interval
+        until = moment if self._end is None else min(moment, self._end)
+        slot = self._slots.previous(until + _INSTANT) if until >= self._start else None
+        return None if slot is None or slot < self._start else slot
+
+    def before(self, slot: datetime) -> datetime | None:
+        """The slot that precedes ``slot``."""
+        return self.latest_at(slot - _INSTANT)
 
     def count(self, first: datetime, last: datetime) -> int:
         """How many slots lie from slot ``first`` to slot ``last``, both included."""
-        return (last - first) // self.interval + 1
-
-    def before(self, slot: datetime) -> datetime:
-        """The slot that precedes ``slot``."""
-        return slot - self.interval
-
-    def _unless_ended(self, slot: datetime) -> datetime | None:
-        return None if self.end_at is not None and slot > self.end_at else slot
+        return 1 if first == last else self._slots.count(first, last)

@@ -33,6 +33,7 @@ class Trigger(StrEnum):
 
     SCHEDULE = "schedule"
     MANUAL = "manual"
+    CATCH_UP = "catch_up"
 
 
 class ActiveRun(msgspec.Struct, frozen=True):
@@ -40,6 +41,10 @@ class ActiveRun(msgspec.Struct, frozen=True):
 
     execution_id: UUID
     trigger: Trigger
+    # It waits for its turn behind others of its schedule.
+    queued: bool = False
+    # It waits for its time: the retry of one run among several.
+    deferred: bool = False
 
     @property
     def counts(self) -> bool:
@@ -50,6 +55,14 @@ class ActiveRun(msgspec.Struct, frozen=True):
 def counting(runs: tuple[ActiveRun, ...]) -> int:
     """How many of the active runs count toward the repeats of their schedule."""
     return sum(run.counts for run in runs)
+
+
+class PendingRun(msgspec.Struct, frozen=True):
+    """An execution that nothing but its time keeps from being started."""
+
+    execution_id: UUID
+    token: int
+    due_at: datetime
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

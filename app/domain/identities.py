@@ -27,6 +27,12 @@ def idempotency_key(job_id: UUID, slot: datetime, node_id: str) -> str:
     return hashlib.sha256(f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]
 
 
+def share(job_id: UUID, slot: datetime) -> float:
+    """A number in [0, 1) that a slot of a schedule always has: its part of the jitter."""
+    digest = hashlib.sha256(f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/jitter".encode()).digest()
+    return int.from_bytes(digest[:6]) / 2**48
+
+
 def _timed_id(slot: datetime, name: str) -> UUID:
     milliseconds = (slot - _EPOCH) // _MILLISECOND & 0xFFFF_FFFF_FFFF
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10])

@@ -11,8 +11,12 @@ class LedgerOutcome(StrEnum):
     """Why a slot did not fire."""
 
     SKIPPED_OVERLAP = "skipped_overlap"
+    SKIPPED_GUARD = "skipped_guard"
+    SKIPPED_BREAKER = "skipped_breaker"
+    SKIPPED_QUEUE_FULL = "skipped_queue_full"
     SKIPPED_RETRY = "skipped_retry"
     MISSED = "missed"
+    COALESCED = "coalesced"
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,30 +1,36 @@
 """What people do to a schedule: create, edit, pause, resume, revive."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
-from app.domain.errors import WrongStateError
+from app.domain.errors import FieldError, InvalidError, WrongStateError
 from app.domain.planning import (
     anchored,
     anchored_at_start,
+    begun_cadence,
     finished,
+    has_fired,
+    invalid,
     planned,
-    resumed_cadence,
+    with_tick,
     without_tick,
 )
 from app.domain.schedules import Reason, ScheduledJob, Status, moved
+from app.domain.specs import KINDS, require_kind
 
-# A change to one of these is a new cadence.
-CADENCE_FIELDS = frozenset({"interval_seconds", "start_at"})
+# A change to one of these begins a new count of the slots.
+PHASE_FIELDS = frozenset({*KINDS, "start_at"})
+# A change to one of these, too, is a changed cadence; the slots that stay are where they were.
+CADENCE_FIELDS = PHASE_FIELDS | {"timezone", "only_between", "not_on"}
 # What can finish a schedule, and arm it again.
-LIMITS = frozenset({"total_repeats", "end_at"})
+LIMITS = frozenset({"total_repeats", "end_at", "at", "after"})
 
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
     """A new schedule with its first slot planned; one that ends before it begins is done at once."""
-    return resumed_cadence(anchored_at_start(draft, now), 0, now)
+    return begun_cadence(anchored_at_start(draft, now), 0, now)
 
 
 def paused(job: ScheduledJob) -> ScheduledJob:
@@ -34,16 +40,25 @@ def paused(job: ScheduledJob) -> ScheduledJob:
 
 
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """Active again with a fresh slot, one interval from now; the retry count is kept."""
+    """Active again with a fresh slot; the retry count is kept."""
     _require(job, Status.PAUSED, "resume")
-    return resumed_cadence(anchored(moved(job, Status.ACTIVE, Reason.NONE), now), active_runs, now)
+    if job.spec.problem:
+        raise WrongStateError(f"Cannot resume a job whose spec is not valid: {job.spec.problem}")
+    active = moved(job, Status.ACTIVE, Reason.NONE)
+    if job.status_reason is Reason.INVALID_SPEC:
+        active = replace(active, last_error="")
+    if job.spec.is_one_shot and has_fired(job):
+        return begun_cadence(active, active_runs, now)
+    return begun_cadence(anchored(active, now), active_runs, now)
 
 
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """A dead schedule starts again with all its retries."""
+    """A dead schedule starts again with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
-    alive = replace(moved(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None)
-    return resumed_cadence(anchored(alive, now), active_runs, now)
+    alive = anchored(replace(moved(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
+    if alive.spec.is_one_shot:
+        alive = replace(alive, anchor_at=max(alive.anchor_at, now))
+    return begun_cadence(alive, active_runs, now)
 
 
 def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
@@ -52,6 +67,8 @@ def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: da
     if not real:
         return job
     changed = _reanchored(replace(job, **real), real, now)
+    require_kind({name: getattr(changed, name) for name in KINDS})
+    _require_slots(changed, real, now)
     if job.status is Status.DEAD:
         return changed
     if job.status is Status.DONE:
@@ -59,37 +76,74 @@ def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: da
     if changed.limit_reached:
         return finished(changed, Reason.REPEAT_LIMIT)
     if job.status is Status.PAUSED:
-        return changed
-    return _replanned(changed, real, active_runs, now)
+        mended = job.status_reason is Reason.INVALID_SPEC and not changed.spec.problem
+        return resumed(changed, active_runs, now) if mended else changed
+    return invalid(changed) if changed.spec.problem else _replanned(changed, real, active_runs, now)
+
+
+def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:
+    """What is wrong with a schedule that is to begin now: a time that has passed, or slots that never come."""
+    if job.spec.problem:
+        return [FieldError(job.kind, job.spec.problem)]
+    found: list[FieldError] = []
+    if job.at is not None and job.at < now - timedelta(seconds=job.misfire_grace_seconds):
+        found.append(FieldError("at", "The moment has passed, by more than misfire_grace_seconds."))
+    if job.at is not None and job.start_at is not None and job.at < job.start_at:
+        found.append(FieldError("at", "The moment lies before start_at."))
+    if not found and _never(job, now):
+        field = "only_between" if job.only_between else "not_on" if job.not_on else job.kind
+        found.append(FieldError(field, "No slot ever comes: what the spec names is excluded, or does not exist."))
+    return found
+
+
+def _never(job: ScheduledJob, now: datetime) -> bool:
+    """Whether no slot ever comes, whatever the end."""
+    if job.spec.is_one_shot:
+        return not job.spec.hours.allow(job.anchor_at)
+    return job.spec.slots(job.anchor_at).next(max(now, job.anchor_at)) is None
+
+
+def _require_slots(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> None:
+    """A new spec must have slots; one that was stored long ago is not looked at again."""
+    errors = problems(job, now) if CADENCE_FIELDS & changes.keys() else []
+    if errors:
+        raise InvalidError(*errors)
 
 
 def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """An active schedule after an edit: its pending tick again fits its cadence and its limits."""
-    if CADENCE_FIELDS & changes.keys():
-        return resumed_cadence(job, active_runs, now)
-    if job.next_run_at is None:
-        return resumed_cadence(job, active_runs, now)
+    if CADENCE_FIELDS & changes.keys() or job.next_run_at is None:
+        return begun_cadence(job, active_runs, now)
     if not job.expects_more(active_runs):
         return without_tick(job)
     if job.end_at is not None and job.next_run_at > job.end_at:
-        return planned(job, None, active_runs)
+        return planned(job, None, active_runs) if job.next_attempt or _past_end(job) else job
     if job.cadence_slot is None and LIMITS & changes.keys():
         # The retry of what was the last repeat is pending; now there are slots for it to hold up.
         return replace(job, cadence_slot=job.cadence.first_after(now))
+    if "jitter_seconds" in changes and not job.next_attempt and job.next_slot is not None:
+        return with_tick(job, job.next_slot)
     return job
+
+
+def _past_end(job: ScheduledJob) -> bool:
+    """Whether the pending slot itself, jitter aside, lies after the end."""
+    return job.end_at is not None and job.next_slot is not None and job.next_slot > job.end_at
 
 
 def _reanchored(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> ScheduledJob:
     if "start_at" in changes:
         return anchored_at_start(job, now)
-    return anchored(job, now) if CADENCE_FIELDS & changes.keys() else job
+    return anchored(job, now) if PHASE_FIELDS & changes.keys() else job
 
 
 def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """A finished schedule goes on if an edit of its limits leaves it something to do."""
-    if not LIMITS & changes.keys() or job.limit_reached or anchored(job, now).cadence.first_after(now) is None:
+    if not LIMITS & changes.keys() or job.limit_reached or job.spec.problem:
         return job
-    return resumed_cadence(anchored(moved(job, Status.ACTIVE, Reason.NONE), now), active_runs, now)
+    fresh = job if job.spec.is_one_shot else anchored(job, now)
+    armed = begun_cadence(moved(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
+    return armed if armed.status is Status.ACTIVE else job
 
 
 def _require(job: ScheduledJob, status: Status, verb: str) -> None:

@@ -1,16 +1,36 @@
 """The pending tick of a schedule: set, replaced and dropped. Each change moves the generation."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from app.domain.durations import duration
+from app.domain.identities import share
 from app.domain.schedules import Reason, ScheduledJob, Status, moved
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def due_time(job: ScheduledJob, slot: datetime) -> datetime:
+    """When a slot shall really fire: its jitter is the same whenever it is computed, and ends before the next slot."""
+    if not job.jitter_seconds:
+        return slot
+    room = timedelta(seconds=job.jitter_seconds)
+    following = job.cadence.first_after(slot)
+    if following is not None:
+        room = min(room, following - slot)
+    return slot + int(share(job.id, slot) * (room // _MILLISECOND)) * _MILLISECOND
 
 
 def with_tick(job: ScheduledJob, slot: datetime) -> ScheduledJob:
     """Plan the first attempt at ``slot`` of the cadence."""
     return replace(
-        job, next_slot=slot, next_run_at=slot, next_attempt=0, cadence_slot=slot, generation=job.generation + 1
+        job,
+        next_slot=slot,
+        next_run_at=due_time(job, slot),
+        next_attempt=0,
+        cadence_slot=slot,
+        generation=job.generation + 1,
     )
 
 
@@ -31,6 +51,17 @@ def finished(job: ScheduledJob, reason: Reason) -> ScheduledJob:
     return moved(without_tick(job), Status.DONE, reason)
 
 
+def ended(job: ScheduledJob) -> ScheduledJob:
+    """No slot is left: a one-shot is exhausted, all else has come to its end."""
+    return finished(job, Reason.EXHAUSTED if job.spec.is_one_shot else Reason.END_REACHED)
+
+
+def invalid(job: ScheduledJob) -> ScheduledJob:
+    """Its spec can no longer be read: it waits until it can."""
+    paused = moved(without_tick(job), Status.PAUSED, Reason.INVALID_SPEC)
+    return replace(paused, last_error=f"The spec is no longer valid: {job.spec.problem}")
+
+
 def planned(job: ScheduledJob, slot: datetime | None, active_runs: int) -> ScheduledJob:
     """Plan ``slot`` next, unless the runs under way use up the repeats or the cadence has ended.
 
@@ -40,22 +71,48 @@ def planned(job: ScheduledJob, slot: datetime | None, active_runs: int) -> Sched
         return without_tick(job)
     if slot is not None:
         return with_tick(job, slot)
-    return without_tick(job) if active_runs else finished(job, Reason.END_REACHED)
+    return without_tick(job) if active_runs else ended(job)
 
 
 def resumed_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """Go on with the first slot after now; a pending retry is dropped, and a schedule at its limit is done."""
     if job.limit_reached:
         return finished(job, Reason.REPEAT_LIMIT)
+    if job.spec.problem:
+        return invalid(job)
     return planned(job, job.cadence.first_after(now), active_runs)
 
 
+def begun_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+    """The same for a schedule that somebody sets going: a one-shot that has not fired does so, however late."""
+    if job.spec.is_one_shot and not job.limit_reached and not job.spec.problem and not has_fired(job):
+        return planned(job, job.cadence.latest_at(now) or job.cadence.first_after(now), active_runs)
+    return resumed_cadence(job, active_runs, now)
+
+
+def has_fired(job: ScheduledJob) -> bool:
+    """Whether the slot of a one-shot has been fired."""
+    return job.last_fired_at is not None and job.last_fired_at >= job.anchor_at
+
+
 def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:
-    """Count the slots anew: from ``start_at`` if that is to come, else one interval from now."""
-    first = job.start_at if job.start_at is not None and job.start_at > now else now + job.cadence.interval
-    return replace(job, anchor_at=first)
+    """Count the slots anew: from ``start_at`` if that is to come, else from now."""
+    if job.spec.is_one_shot:
+        return replace(job, anchor_at=_only_slot(job, now))
+    coming = job.start_at is not None and job.start_at > now
+    return replace(job, anchor_at=job.start_at if coming else now)
 
 
 def anchored_at_start(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Count the slots from ``start_at`` where there is one, be it past: its phase is what was asked for."""
-    return anchored(job, now) if job.start_at is None else replace(job, anchor_at=job.start_at)
+    if job.start_at is None or job.spec.is_one_shot:
+        return anchored(job, now)
+    return replace(job, anchor_at=job.start_at)
+
+
+def _only_slot(job: ScheduledJob, now: datetime) -> datetime:
+    """The slot of a one-shot: the moment that is named, or so long after the one that it begins to wait in."""
+    if job.at is not None:
+        return job.at
+    start = now if job.start_at is None else max(now, job.start_at)
+    return start + duration(job.after or "")

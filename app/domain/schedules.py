@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.cadence import Cadence
+from app.domain.specs import KINDS, Spec
 
 
 class Status(StrEnum):
@@ -34,20 +35,27 @@ class Reason(StrEnum):
     NONE = ""
     MANUAL = "manual"
     REPEAT_LIMIT = "repeat_limit"
+    EXHAUSTED = "exhausted"
     END_REACHED = "end_reached"
     MAX_RETRIES = "max_retries"
+    INVALID_SPEC = "invalid_spec"
 
 
 class IfRunning(StrEnum):
     """What a due slot does while an execution of its schedule is pending or running."""
 
     SKIP = "skip"
+    QUEUE = "queue"
+    CANCEL = "cancel"
+    ALLOW = "allow"
 
 
 class CatchUp(StrEnum):
     """What becomes of slots that were missed."""
 
     SKIP = "skip"
+    RUN_ONCE = "run_once"
+    RUN_ALL = "run_all"
 
 
 class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +69,15 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     trigger_node_id: str | None = None
     trigger_payload: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    interval_seconds: int
+    interval_seconds: float | None = None
+    every: str | None = None
+    cron: str | None = None
+    at: datetime | None = None
+    after: str | None = None
+    timezone: str = "UTC"
+    jitter_seconds: int = 0
+    only_between: str | None = None
+    not_on: tuple[str, ...] = ()
     start_at: datetime | None = None
     end_at: datetime | None = None
     total_repeats: int = 0
@@ -71,11 +87,12 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = CatchUp.SKIP
     misfire_grace_seconds: int = 60
     if_running: IfRunning = IfRunning.SKIP
+    max_queued: int = 1
 
     status: Status = Status.ACTIVE
     status_reason: Reason = Reason.NONE
     generation: int = 0
-    # The first slot; the cadence is counted from it.
+    # Where the slots are counted from. It is one of them if it is ``start_at``, or the slot of a one-shot.
     anchor_at: datetime
     # The next slot of the cadence that has no outcome yet; None while no further one is expected.
     cadence_slot: datetime | None = None
@@ -98,9 +115,35 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
     @property
+    def spec(self) -> Spec:
+        """When it is due."""
+        return Spec(
+            interval_seconds=self.interval_seconds,
+            every=self.every,
+            cron=self.cron,
+            at=self.at,
+            after=self.after,
+            timezone=self.timezone,
+            only_between=self.only_between,
+            not_on=self.not_on,
+        )
+
+    @property
+    def kind(self) -> str:
+        """Which field says when it is due."""
+        return next((name for name in KINDS if getattr(self, name) is not None), KINDS[0])
+
+    @property
     def cadence(self) -> Cadence:
         """The slots that this schedule expects."""
-        return Cadence(anchor=self.anchor_at, interval=timedelta(seconds=self.interval_seconds), end_at=self.end_at)
+        return Cadence(self.spec.slots(self.anchor_at), self.first_moment, self.end_at)
+
+    @property
+    def first_moment(self) -> datetime:
+        """The earliest moment that may be a slot: what lies before the anchor was never expected."""
+        if self.spec.is_one_shot or self.anchor_at == self.start_at:
+            return self.anchor_at
+        return self.anchor_at + timedelta.resolution
 
     @property
     def is_limited(self) -> bool:

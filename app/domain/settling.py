@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from app.domain.backoff import backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
-from app.domain.schedules import Reason, ScheduledJob, Status, moved
+from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, moved
 
 
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,17 +23,24 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> ScheduledJob:
+class Settlement(msgspec.Struct, frozen=True):
+    """The schedule after a run, and when the run is to be tried again as an execution of its own, if it is."""
+
+    job: ScheduledJob
+    retry_at: datetime | None = None
+
+
+def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
     """The schedule after this run; ``other_active`` counts its other runs that are still under way."""
     if run.trigger is Trigger.MANUAL:
-        return job
+        return Settlement(job)
     if run.status is ExecutionStatus.SUCCESS:
-        return _gone_on(_succeeded(job, run, now), other_active, now)
+        return Settlement(_gone_on(_succeeded(job, run, now), other_active, now))
     if run.status in NEUTRAL_ENDS:
-        return _gone_on(_repeat_ended(job), other_active, now)
+        return Settlement(_gone_on(_repeat_ended(job), other_active, now))
     if run.status in FAILURES:
-        return _failed(job, run, now)
-    return _gone_on(job, other_active, now)
+        return _failed(job, run, other_active, now)
+    return Settlement(_gone_on(job, other_active, now))
 
 
 def _succeeded(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
@@ -61,20 +68,36 @@ def _gone_on(job: ScheduledJob, other_active: int, now: datetime) -> ScheduledJo
     return job
 
 
-def _failed(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
+def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
     retry = job.current_retry + 1
     counted = replace(job, error_count=job.error_count + 1, last_error=run.error)
     if job.status in {Status.DONE, Status.DEAD}:
-        return counted
+        return Settlement(counted)
     if retry > job.max_retries:
-        return replace(moved(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now)
+        return Settlement(replace(moved(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
     waiting = replace(counted, current_retry=retry)
-    # A paused schedule plans nothing; the count of its failures goes on.
-    return waiting if job.status is Status.PAUSED else _retry_planned(waiting, run, now)
+    if job.status is Status.PAUSED:
+        # A paused schedule plans nothing; the count of its failures goes on.
+        return Settlement(waiting)
+    return _retried(waiting, run, other_active, now)
 
 
-def _retry_planned(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
+def _retried(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
+    """The next attempt holds the schedule; side by side with other runs it is an execution of its own."""
+    due = _retry_time(job, now)
+    if job.if_running is IfRunning.ALLOW:
+        return Settlement(_gone_on(job, other_active, now)) if due is None else Settlement(job, retry_at=due)
+    if due is None:
+        return Settlement(finished(job, Reason.END_REACHED))
+    return Settlement(with_retry(job, run.slot, run.attempt + 1, due))
+
+
+def _retry_time(job: ScheduledJob, now: datetime) -> datetime | None:
+    """After the backoff, when the window is open; None if that is after the end, or never."""
     due = now + backoff(job, job.current_retry)
-    if job.end_at is not None and due > job.end_at:
-        return finished(job, Reason.END_REACHED)
-    return with_retry(job, run.slot, run.attempt + 1, due)
+    if not job.spec.problem:
+        opening = job.spec.hours.opening(due)
+        if opening is None:
+            return None
+        due = opening
+    return None if job.end_at is not None and due > job.end_at else due

@@ -1,20 +1,22 @@
 """What a due tick does: fire, or not and why. The order of the checks is the order of the functions."""
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.accounting import entry, passed_over
-from app.domain.executions import ActiveRun, counting
+from app.domain.accounting import entry, missed_by_invalid_spec, passed_over
+from app.domain.breakers import Gate
+from app.domain.due_slots import CatchUpPlan, DueSlots, caught_up, due_slots
+from app.domain.executions import ActiveRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
-from app.domain.planning import finished, planned, with_retry
-from app.domain.schedules import Reason, ScheduledJob, Status
+from app.domain.planning import finished, invalid, planned, with_retry
+from app.domain.queueing import blocking
+from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status
 
-# A tick is never handled in the very moment of its slot; up to this it is on time, whatever the grace.
-PUNCTUAL = timedelta(seconds=1)
 # How long a retry makes way for a run that somebody started by hand.
 MAKE_WAY = timedelta(seconds=5)
 
@@ -36,79 +38,176 @@ class NotDue(msgspec.Struct, frozen=True):
     wait: timedelta
 
 
+class Start(StrEnum):
+    """When a new execution starts."""
+
+    NOW = "now"
+    # As soon as a worker takes it.
+    SOON = "soon"
+    # When it is its turn behind others of its schedule.
+    QUEUED = "queued"
+
+
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution shall be created and run."""
+    """An execution shall be created."""
 
     execution_id: UUID
     slot: datetime
     attempt: int
     repeat_number: int
+    trigger: Trigger = Trigger.SCHEDULE
+    start: Start = Start.NOW
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedule as it shall be written, what fires, and the slots that are accounted for otherwise."""
+    """The schedule as it shall be written, what fires and what that cancels, and the slots that do not fire."""
 
     job: ScheduledJob
-    fire: Fire | None = None
+    fires: tuple[Fire, ...] = ()
+    cancels: tuple[UUID, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()
 
 
 Decision = Stale | NotDue | Decided
 
 
-def decide(job: ScheduledJob, tick: Tick, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
-    """What this tick does, given the runs that are under way and the time."""
+class _Refusal(msgspec.Struct, frozen=True):
+    outcome: LedgerOutcome
+    reason: str
+
+
+def decide(job: ScheduledJob, tick: Tick, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decision:
+    """What this tick does, given the runs that are under way, what the workflow lets through, and the time."""
     if job.status is not Status.ACTIVE or job.generation != tick.generation or job.next_run_at is None:
         return Stale()
     if now < job.next_run_at:
         return NotDue(wait=job.next_run_at - now)
-    return _decide_retry(job, active, now) if job.next_attempt else _decide_slot(job, active, now)
+    if job.spec.problem:
+        expected = job.cadence_slot is not None and job.cadence_slot <= now
+        return Decided(job=invalid(job), ledger=(missed_by_invalid_spec(job),) if expected else ())
+    if job.next_attempt:
+        return _decide_retry(job, active, gate, now)
+    return _decide_slots(job, active, gate, now)
 
 
-def _decide_slot(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
-    """The latest due slot is late, the earlier ones are missed."""
-    first = _pending_slot(job)
-    latest = job.cadence.latest_at(now) or first
-    ledger = _missed_before(job, first, latest)
-    following = job.cadence.first_after(latest)
-    if now - latest > max(timedelta(seconds=job.misfire_grace_seconds), PUNCTUAL):
-        missed = entry(job, latest, latest, LedgerOutcome.MISSED, "later than misfire_grace_seconds")
-        return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, missed))
-    if active:
-        skipped = _overlap(job, latest, active)
-        return Decided(job=planned(job, following, counting(active)), ledger=(*ledger, skipped))
-    return _fired(job, latest, 0, following, now, ledger)
+def _decide_slots(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decided:
+    """The latest due slot is late, the earlier ones are missed; breaker and guard come before the overlap."""
+    due = due_slots(job, _pending_slot(job), now)
+    room = _room(job, active)
+    plan = caught_up(job, due, None if room is None else room - (due.late is not None), now)
+    refusal = _refusal(gate, now)
+    if refusal is not None:
+        refused = _refused(job, (*plan.slots, *_late(due)), refusal)
+        return _nothing_fires(job, due, active, (*plan.ledger, *refused))
+    if plan.slots:
+        return _fire_in_turn(job, due, plan, active, now)
+    if due.late is None:
+        return _nothing_fires(job, due, active, plan.ledger)
+    return _fire_late(job, due.late, due, plan, active, now)
 
 
-def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
-    """A retry fires its own slot again; the slots that it held up are skipped."""
-    if job.end_at is not None and now > job.end_at:
+def _fire_late(
+    job: ScheduledJob,
+    slot: datetime,
+    due: DueSlots,
+    plan: CatchUpPlan,
+    active: tuple[ActiveRun, ...],
+    now: datetime,
+) -> Decided:
+    """A single slot, as ``if_running`` says."""
+    if not active or job.if_running is IfRunning.ALLOW:
+        return _fired(job, due.following, (_first_attempt(job, slot, counting(active)),), active, plan.ledger, now)
+    if job.if_running is IfRunning.CANCEL:
+        ids = tuple(run.execution_id for run in active)
+        fired = _fired(job, due.following, (_first_attempt(job, slot, 0),), (), plan.ledger, now)
+        return replace(fired, cancels=ids)
+    if job.if_running is IfRunning.QUEUE and sum(run.queued for run in active) < job.max_queued:
+        fire = replace(_first_attempt(job, slot, counting(active)), start=Start.QUEUED)
+        return _fired(job, due.following, (fire,), active, plan.ledger, now)
+    return _nothing_fires(job, due, active, (*plan.ledger, _overlap(job, slot, active)))
+
+
+def _fire_in_turn(
+    job: ScheduledJob, due: DueSlots, plan: CatchUpPlan, active: tuple[ActiveRun, ...], now: datetime
+) -> Decided:
+    """Missed slots run one after another, then the late one, whatever ``if_running`` says."""
+    before = counting(active)
+    fires = [
+        replace(_first_attempt(job, slot, before + k), trigger=Trigger.CATCH_UP, start=Start.QUEUED)
+        for k, slot in enumerate(plan.slots)
+    ]
+    if not blocking(job, active):
+        fires[0] = replace(fires[0], start=Start.NOW)
+    for slot in _late(due):
+        start = Start.SOON if job.if_running is IfRunning.ALLOW else Start.QUEUED
+        fires.append(replace(_first_attempt(job, slot, before + len(fires)), start=start))
+    return _fired(job, due.following, tuple(fires), active, plan.ledger, now)
+
+
+def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decided:
+    """A retry fires its own slot again; the slots that it held up are skipped. What is queued waits for it."""
+    opening = job.spec.hours.opening(now)
+    if opening is None or (job.end_at is not None and opening > job.end_at):
         return Decided(job=finished(job, Reason.END_REACHED), ledger=passed_over(job, now))
-    if active and not counting(active):
-        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
-    following = job.cadence_slot
-    if following is not None and following <= now:
-        following = job.cadence.first_after(now)
-    if active:
-        # Given up: its slot has its outcome already, and the schedule goes back to its cadence.
-        going_on = following if following is not None else job.cadence.first_after(now)
-        return Decided(job=planned(job, going_on, counting(active)), ledger=passed_over(job, now))
-    return _fired(job, _pending_slot(job), job.next_attempt, following, now, passed_over(job, now))
+    if opening > now:
+        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
+    under_way = tuple(run for run in active if not run.queued)
+    if under_way and job.if_running in {IfRunning.SKIP, IfRunning.QUEUE}:
+        if not counting(under_way):
+            return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
+        return _given_up(job, active, now)
+    if _refusal(gate, now) is not None:
+        return _given_up(job, active, now)
+    stopped = under_way if job.if_running is IfRunning.CANCEL else ()
+    fire = Fire(
+        execution_id=execution_id(job.id, _pending_slot(job), job.next_attempt),
+        slot=_pending_slot(job),
+        attempt=job.next_attempt,
+        repeat_number=job.current_repeat,
+    )
+    left = tuple(run for run in active if run not in stopped)
+    fired = _fired(job, _after_retry(job, now), (fire,), left, passed_over(job, now), now)
+    return replace(fired, cancels=tuple(run.execution_id for run in stopped))
+
+
+def _given_up(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
+    """The slot of a retry has its outcome already; the schedule goes back to its cadence."""
+    going_on = _after_retry(job, now) or job.cadence.first_after(now)
+    return Decided(job=planned(job, going_on, counting(active)), ledger=passed_over(job, now))
+
+
+def _after_retry(job: ScheduledJob, now: datetime) -> datetime | None:
+    waiting = job.cadence_slot
+    return job.cadence.first_after(now) if waiting is not None and waiting <= now else waiting
 
 
 def _fired(
     job: ScheduledJob,
-    slot: datetime,
-    attempt: int,
     following: datetime | None,
-    now: datetime,
+    fires: tuple[Fire, ...],
+    active: tuple[ActiveRun, ...],
     ledger: tuple[LedgerEntry, ...],
+    now: datetime,
 ) -> Decided:
-    fire = Fire(
-        execution_id=execution_id(job.id, slot, attempt), slot=slot, attempt=attempt, repeat_number=job.current_repeat
+    after = replace(planned(job, following, counting(active) + len(fires)), last_fired_at=now)
+    if any(fire.start is not Start.QUEUED for fire in fires):
+        after = replace(after, last_run_at=now)
+    return Decided(job=after, fires=fires, ledger=ledger)
+
+
+def _nothing_fires(
+    job: ScheduledJob, due: DueSlots, active: tuple[ActiveRun, ...], ledger: tuple[LedgerEntry, ...]
+) -> Decided:
+    return Decided(job=planned(job, due.following, counting(active)), ledger=ledger)
+
+
+def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int) -> Fire:
+    return Fire(
+        execution_id=execution_id(job.id, slot, 0),
+        slot=slot,
+        attempt=0,
+        repeat_number=job.current_repeat + active_runs,
     )
-    after = replace(planned(job, following, active_runs=1), last_run_at=now, last_fired_at=now)
-    return Decided(job=after, fire=fire, ledger=ledger)
 
 
 def _pending_slot(job: ScheduledJob) -> datetime:
@@ -117,13 +216,31 @@ def _pending_slot(job: ScheduledJob) -> datetime:
     return job.next_slot
 
 
-def _missed_before(job: ScheduledJob, first: datetime, latest: datetime) -> tuple[LedgerEntry, ...]:
-    if first >= latest:
-        return ()
-    last = job.cadence.before(latest)
-    return (entry(job, first, last, LedgerOutcome.MISSED, "a later slot was due already"),)
+def _room(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> int | None:
+    """How many more runs the repeats allow; None if they are not limited."""
+    return max(0, job.total_repeats - job.current_repeat - counting(active)) if job.is_limited else None
+
+
+def _late(due: DueSlots) -> tuple[datetime, ...]:
+    return () if due.late is None else (due.late,)
+
+
+def _refusal(gate: Gate, now: datetime) -> _Refusal | None:
+    """The breaker speaks first, then the guard."""
+    open_breaker = gate.breaker.refusal(now) if gate.breaker else ""
+    if open_breaker:
+        return _Refusal(LedgerOutcome.SKIPPED_BREAKER, open_breaker)
+    return _Refusal(LedgerOutcome.SKIPPED_GUARD, gate.full) if gate.full else None
+
+
+def _refused(job: ScheduledJob, slots: tuple[datetime, ...], refusal: _Refusal) -> tuple[LedgerEntry, ...]:
+    return (entry(job, slots[0], slots[-1], refusal.outcome, refusal.reason),) if slots else ()
 
 
 def _overlap(job: ScheduledJob, slot: datetime, active: tuple[ActiveRun, ...]) -> LedgerEntry:
-    skipped = entry(job, slot, slot, LedgerOutcome.SKIPPED_OVERLAP, "an earlier execution was still active")
-    return replace(skipped, execution_id=active[0].execution_id)
+    if job.if_running is IfRunning.QUEUE:
+        waiting = sum(run.queued for run in active)
+        words = f"{waiting} runs were queued already, and max_queued is {job.max_queued}"
+        return entry(job, slot, slot, LedgerOutcome.SKIPPED_QUEUE_FULL, words, active[0].execution_id)
+    words = "an earlier execution was still active"
+    return entry(job, slot, slot, LedgerOutcome.SKIPPED_OVERLAP, words, active[0].execution_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -10,9 +11,11 @@ import msgspec
 import structlog
 
 from app import clock
-from app.domain.executions import Outcome
+from app.domain.errors import NotFoundError
+from app.domain.executions import Outcome, PendingRun
 from app.domain.schedules import ScheduledJob
 from app.domain.ticks import Tick
+from app.engine import scheduling
 from app.engine.ringing import Ringer
 from app.engine.ticks import TickEngine
 from app.persistence import executions, schedules, workers
@@ -74,6 +77,7 @@ class Reconciler:
     async def run_once(self) -> Recovered:
         """One pass over everything that can go astray."""
         lost = len(await self._engine.settle_all(await self._lost()))
+        await self._take_up_valid_specs()
         try:
             rung = await self._ring_what_is_missing()
         except BellAwayError:
@@ -116,8 +120,8 @@ class Reconciler:
         return len(claimed)
 
     async def _start_pending(self) -> None:
-        for execution_id, token in await self._pending():
-            self._go(self._engine.run_execution(execution_id, token))
+        for run in await self._pending():
+            self._go(self._engine.run_execution(run.execution_id, run.token))
 
     async def _lost(self) -> list[Outcome]:
         async with self._database.transaction() as connection:
@@ -131,9 +135,24 @@ class Reconciler:
             now: datetime = await database_now(connection)
             return await schedules.overdue(connection, now - by, PAGE)
 
-    async def _pending(self) -> list[tuple[UUID, int]]:
+    async def _pending(self) -> list[PendingRun]:
         async with self._database.transaction() as connection:
             return await executions.pending(connection, PAGE)
+
+    async def _take_up_valid_specs(self) -> None:
+        """A schedule whose spec had become invalid comes back by itself once it is valid again."""
+        async with self._database.transaction() as connection:
+            waiting = await schedules.invalid(connection, PAGE)
+        for job in waiting:
+            if not job.spec.problem:
+                await self._take_up_again(job.id)
+
+    async def _take_up_again(self, job_id: UUID) -> None:
+        with suppress(NotFoundError):
+            async with self._database.transaction() as connection:
+                resumed = await scheduling.take_up_again(connection, job_id)
+            log.info("spec_valid_again", schedule=str(job_id))
+            await self._ringer.ticks([resumed])
 
     async def _forget_workers(self) -> None:
         async with self._database.transaction() as connection:

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from app import clock
+from app.domain.executions import PendingRun
 from app.domain.schedules import ScheduledJob
 from app.queue.bell import Bell, BellAwayError
 from app.queue.wire import Wake, execution_wake, tick_wake
@@ -31,13 +32,14 @@ class Ringer:
         wakes = [msgspec.structs.replace(tick_wake(job), due=start + k * gap) for k, job in enumerate(jobs)]
         return await self._ring(wakes)
 
-    async def executions(self, pending: Iterable[tuple[UUID, int]]) -> int:
-        """Ring for executions that wait to be started, given as (id, token)."""
-        moment = clock.now()
-        return await self._ring([execution_wake(execution_id, token, moment) for execution_id, token in pending])
+    async def executions(self, pending: Iterable[PendingRun]) -> int:
+        """Ring for executions that wait to be started, each at its time."""
+        return await self._ring([execution_wake(run) for run in pending])
 
     async def call_off(self, execution_ids: Sequence[UUID]) -> None:
         """Tell whoever runs these to drop them; else they learn it when they renew their lease."""
+        if not execution_ids:
+            return
         try:
             await self._bell.call_off(execution_ids)
         except BellAwayError as error:

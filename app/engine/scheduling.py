@@ -5,56 +5,96 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
 from app.domain.accounting import dropped
-from app.domain.errors import NotFoundError
-from app.domain.executions import counting
-from app.domain.schedules import ScheduledJob
-from app.persistence import executions, ledger, schedules
+from app.domain.errors import FieldError, InvalidError, NotFoundError
+from app.domain.executions import PendingRun, counting
+from app.domain.planning import anchored_at_start
+from app.domain.revisions import CARILLON, Action, Author, revision
+from app.domain.schedules import Reason, ScheduledJob
+from app.persistence import executions, history, ledger, schedules, turns
 from app.persistence.database import database_now
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
 
 
-async def start_scheduled_jobs(connection: AsyncConnection, drafts: Sequence[ScheduledJob]) -> list[ScheduledJob]:
-    """Write new schedules, each with its first slot planned."""
+class Changed(msgspec.Struct, frozen=True):
+    """A schedule after a change, and the queued run whose turn has come by it, if one has."""
+
+    job: ScheduledJob
+    pending: tuple[PendingRun, ...] = ()
+
+
+async def start_scheduled_jobs(
+    connection: AsyncConnection, drafts: Sequence[ScheduledJob], author: Author, places: Sequence[str]
+) -> list[ScheduledJob]:
+    """Write new schedules, each with its first slot planned. An error names the place of the bad one."""
     now = await database_now(connection)
     stamped = [_stamped(draft, now) for draft in drafts]
+    errors = [
+        FieldError(place + error.field, error.message)
+        for place, draft in zip(places, stamped, strict=True)
+        for error in lifecycle.problems(anchored_at_start(draft, now), now)
+    ]
+    if errors:
+        raise InvalidError(*errors)
     started = [lifecycle.created(draft, now) for draft in stamped]
     await schedules.add(connection, started)
+    await history.add(connection, [revision(None, job, Action.CREATED, author, now) for job in started])
     return started
 
 
-async def start_scheduled_job(connection: AsyncConnection, draft: ScheduledJob) -> ScheduledJob:
+async def start_scheduled_job(connection: AsyncConnection, draft: ScheduledJob, author: Author) -> ScheduledJob:
     """One of them."""
-    (started,) = await start_scheduled_jobs(connection, [draft])
+    (started,) = await start_scheduled_jobs(connection, [draft], author, [""])
     return started
 
 
-async def pause_scheduled_job(connection: AsyncConnection, job_id: UUID) -> ScheduledJob:
-    """Nothing fires until it is resumed; a message on its way will match nothing."""
-    return await _change(connection, job_id, lambda job, _active, _now: lifecycle.paused(job))
+async def pause_scheduled_job(connection: AsyncConnection, job_id: UUID, author: Author, note: str = "") -> Changed:
+    """Nothing fires until it is resumed; a message on its way will match nothing, and what is queued is cancelled."""
+    return await _change(
+        connection, job_id, lambda job, _active, _now: lifecycle.paused(job), Action.PAUSED, author, note
+    )
 
 
-async def resume_scheduled_job(connection: AsyncConnection, job_id: UUID) -> ScheduledJob:
-    """Fire again, one interval from now."""
-    return await _change(connection, job_id, lifecycle.resumed)
+async def resume_scheduled_job(connection: AsyncConnection, job_id: UUID, author: Author, note: str = "") -> Changed:
+    """Fire again, at a fresh slot."""
+    return await _change(connection, job_id, lifecycle.resumed, Action.RESUMED, author, note)
 
 
-async def revive_scheduled_job(connection: AsyncConnection, job_id: UUID) -> ScheduledJob:
+async def revive_scheduled_job(connection: AsyncConnection, job_id: UUID, author: Author) -> Changed:
     """Bring a dead one back."""
-    return await _change(connection, job_id, lifecycle.revived)
+    return await _change(connection, job_id, lifecycle.revived, Action.REVIVED, author)
 
 
-async def edit_scheduled_job(connection: AsyncConnection, job_id: UUID, changes: dict[str, Any]) -> ScheduledJob:
+async def edit_scheduled_job(
+    connection: AsyncConnection, job_id: UUID, changes: dict[str, Any], author: Author
+) -> Changed:
     """Give it new values."""
-    return await _change(connection, job_id, lambda job, active, now: lifecycle.edited(job, changes, active, now))
+
+    def edit(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
+        return lifecycle.edited(job, changes, active, now)
+
+    return await _change(connection, job_id, edit, Action.CHANGED, author)
 
 
-async def _change(connection: AsyncConnection, job_id: UUID, change: Change) -> ScheduledJob:
+async def take_up_again(connection: AsyncConnection, job_id: UUID) -> ScheduledJob:
+    """Resume a schedule that nobody paused: its spec had become invalid, and is valid again."""
+
+    def resume(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
+        waits = job.status_reason is Reason.INVALID_SPEC and not job.spec.problem
+        return lifecycle.resumed(job, active, now) if waits else job
+
+    return (await _change(connection, job_id, resume, Action.RESUMED, CARILLON)).job
+
+
+async def _change(
+    connection: AsyncConnection, job_id: UUID, change: Change, action: Action, author: Author, note: str = ""
+) -> Changed:
     """Lock, read what runs, decide, write."""
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
@@ -62,13 +102,15 @@ async def _change(connection: AsyncConnection, job_id: UUID, change: Change) -> 
     active, now = await executions.active_and_now(connection, [job_id])
     changed = change(job, counting(active.get(job_id, ())), now)
     if changed is job:
-        return job
+        return Changed(job)
     await schedules.save(connection, [changed])
     await ledger.add(connection, [(job_id, entry) for entry in dropped(job, changed, now)])
+    await history.add(connection, [revision(job, changed, action, author, now, note)])
+    released = await turns.take(connection, [changed], active, now)
     saved = await schedules.get(connection, job_id)
     if saved is None:
         raise AssertionError(f"schedule {job_id} vanished under lock")
-    return saved
+    return Changed(saved, tuple(released.values()))
 
 
 def _stamped(draft: ScheduledJob, now: datetime) -> ScheduledJob:

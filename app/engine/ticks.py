@@ -18,6 +18,7 @@ from app.persistence import executions
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim
 from app.persistence.database import Database
 from app.persistence.settle import Settled, SettleResult, settle
+from app.persistence.start import GivenUp, TooEarly, start
 from app.queue.worker import PutBack
 
 BUSY_PAUSE_SECONDS = 0.2
@@ -74,7 +75,7 @@ class TickEngine:
         return [result for result in results if isinstance(result, Claimed)]
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> list[Settled]:
-        """Settle outcomes that were found in Postgres, and ring for what changed."""
+        """Settle outcomes that were found in Postgres, and ring for what changed and for what may start."""
 
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
             return await settle(self._database, batch)
@@ -82,6 +83,7 @@ class TickEngine:
         results = await all_or_each(settle_batch, outcomes, "settle_failed")
         settled = [result for result in results if isinstance(result, Settled)]
         await self._ringer.ticks([result.job for result in settled])
+        await self._ringer.executions([run for result in settled for run in result.pending])
         return settled
 
     async def hand_back(self, held: dict[UUID, int]) -> None:
@@ -107,11 +109,19 @@ class TickEngine:
 
     async def _carry_on(self, claimed: Claimed) -> None:
         if claimed.execution is None:
-            await self._ringer.ticks([claimed.job])
+            await self._ring_for(claimed)
             return
         async with self._held(claimed.execution):
-            await self._ringer.ticks([claimed.job])
+            await self._ring_for(claimed)
             await self._run_and_settle(claimed.execution)
+
+    async def _ring_for(self, claimed: Claimed) -> None:
+        """The next tick, what may start elsewhere, and word to whoever runs what was cancelled."""
+        for execution_id in claimed.cancelled:
+            self._runner.call_off(execution_id)
+        await self._ringer.call_off(claimed.cancelled)
+        await self._ringer.ticks([claimed.job])
+        await self._ringer.executions(claimed.pending)
 
     async def _run_and_settle(self, execution: Execution) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
@@ -155,10 +165,15 @@ class TickEngine:
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()
         try:
-            async with self._database.transaction() as connection:
-                return await executions.start(connection, execution_id, token, self._lease.worker_id)
+            result = await start(self._database, execution_id, token, self._lease.worker_id)
         except UnavailableError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
+        if isinstance(result, TooEarly):
+            raise PutBack(result.seconds)
+        if isinstance(result, GivenUp):
+            await self._settle(result.outcome)
+            return None
+        return result
 
     def _require_readiness(self) -> None:
         """A worker without a lease, or at its end, leaves messages to others."""
@@ -179,6 +194,7 @@ class TickEngine:
         )
         if result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
+        await self._ringer.executions(result.pending)
 
     @asynccontextmanager
     async def _held(self, execution: Execution) -> AsyncIterator[None]:

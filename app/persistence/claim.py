@@ -2,31 +2,37 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Trigger
+from app.domain.breakers import Gate
+from app.domain.events import rfc3339
+from app.domain.executions import ActiveRun, Execution, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry
+from app.domain.revisions import Revision, unasked
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.ticks import Decided, Fire, NotDue, Stale, Tick, decide
-from app.persistence import executions, ledger, schedules
+from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, decide
+from app.persistence import executions, gates, history, ledger, schedules, turns
 from app.persistence.database import Database
-from app.persistence.executions import NewExecution, as_execution
+from app.persistence.executions import FirstAttempt, NewExecution, as_execution
+from app.persistence.gates import OPEN_GATE, WorkflowOf
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """Someone holds the row; the message has to come back."""
+    """Someone holds the row, or that of its workflow; the message has to come back."""
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The tick is handled: the schedule as it now is, and what to run, if it fired."""
+    """The tick is handled: the schedule as it now is, what to run here, what may start elsewhere, what was stopped."""
 
     job: ScheduledJob
-    execution: Execution | None
+    execution: Execution | None = None
+    pending: tuple[PendingRun, ...] = ()
+    cancelled: tuple[UUID, ...] = ()
 
 
 ClaimResult = Stale | NotDue | Busy | Claimed
@@ -35,81 +41,128 @@ ClaimResult = Stale | NotDue | Busy | Claimed
 async def claim(database: Database, ticks: Sequence[Tick], worker_id: UUID) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
     async with database.transaction() as connection:
-        jobs = await schedules.lock_free(connection, [tick.job_id for tick in ticks])
-        busy = await schedules.existing(connection, {tick.job_id for tick in ticks} - jobs.keys())
-        active, now = await executions.active_and_now(connection, jobs)
-        first_payloads = await executions.payloads(connection, _first_attempts(jobs.values()))
-        batch = _Batch(jobs, active, first_payloads, busy, worker_id, now)
+        batch = await _read(connection, ticks, worker_id)
         results = [batch.handle(tick) for tick in ticks]
-        await batch.write(connection)
-    return results
+        released = await batch.write(connection)
+    return [_with_turn(result, released) for result in results]
+
+
+async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID) -> "_Batch":
+    """Lock, in the order of workflows, schedules, executions; then read."""
+    known = await gates.workflows_of(connection, {tick.job_id for tick in ticks})
+    open_gates = await gates.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
+    free = [job_id for job_id, one in known.items() if not one.limited or one.workflow_id in open_gates]
+    jobs = await schedules.lock_free(connection, free)
+    # A schedule that has just moved to another workflow comes again.
+    jobs = {job_id: job for job_id, job in jobs.items() if job.workflow_id == known[job_id].workflow_id}
+    active, now = await executions.active_and_now(connection, jobs)
+    first = await executions.first_attempts(connection, _first_attempts(jobs.values()))
+    return _Batch(jobs=jobs, active=active, first=first, known=known, before=open_gates, worker_id=worker_id, now=now)
 
 
 class _Batch:
     """The state that the ticks of one claim share: each sees what those before it did."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that was read
         self,
+        *,
         jobs: dict[UUID, ScheduledJob],
         active: dict[UUID, tuple[ActiveRun, ...]],
-        first_payloads: dict[UUID, dict[str, Any]],
-        busy: set[UUID],
+        first: dict[UUID, FirstAttempt],
+        known: dict[UUID, WorkflowOf],
+        before: dict[int, Gate],
         worker_id: UUID,
         now: datetime,
     ) -> None:
         self.jobs = jobs
         self.active = active
-        self.first_payloads = first_payloads
-        self.busy = busy
+        self.first = first
+        self.known = known
+        self.before = before
+        self.gates = dict(before)
         self.worker_id = worker_id
         self.now = now
         self.changed: dict[UUID, ScheduledJob] = {}
         self.new_executions: list[NewExecution] = []
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
+        self.cancelled: dict[UUID, str] = {}
+        self.revisions: list[Revision] = []
 
     def handle(self, tick: Tick) -> ClaimResult:
         job = self.jobs.get(tick.job_id)
         if job is None:
-            return Busy() if tick.job_id in self.busy else Stale()
-        decision = decide(job, tick, self.active.get(job.id, ()), self.now)
+            return Busy() if tick.job_id in self.known else Stale()
+        gate = self.gates.get(job.workflow_id, OPEN_GATE)
+        decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now)
         if not isinstance(decision, Decided):
             return decision
+        return self._carry_out(job, decision)
+
+    def _carry_out(self, job: ScheduledJob, decision: Decided) -> Claimed:
         self.jobs[job.id] = self.changed[job.id] = decision.job
         self.new_entries.extend((job.id, entry) for entry in decision.ledger)
-        return Claimed(decision.job, self._fire(job, decision.fire) if decision.fire else None)
+        revision = unasked(job, decision.job, self.now)
+        if revision is not None:
+            self.revisions.append(revision)
+        self._cancel(job, decision)
+        made = [self._execution(job, fire) for fire in decision.fires]
+        here = next((as_execution(job, new) for new in made if new.status is ExecutionStatus.RUNNING), None)
+        waiting = [new for new in made if new.status is ExecutionStatus.PENDING and not new.queued]
+        pending = tuple(PendingRun(new.id, new.token, new.due_at) for new in waiting)
+        return Claimed(decision.job, here, pending, decision.cancels)
 
-    def _fire(self, job: ScheduledJob, fire: Fire) -> Execution:
+    def _cancel(self, job: ScheduledJob, decision: Decided) -> None:
+        if not decision.cancels:
+            return
+        (fire,) = decision.fires
+        reason = f"Cancelled by the slot {rfc3339(fire.slot)} (execution {fire.execution_id}): if_running is 'cancel'."
+        self.cancelled.update(dict.fromkeys(decision.cancels, reason))
+        left = (run for run in self.active.get(job.id, ()) if run.execution_id not in decision.cancels)
+        self.active[job.id] = tuple(left)
+
+    def _execution(self, job: ScheduledJob, fire: Fire) -> NewExecution:
+        first = self.first.get(execution_id(job.id, fire.slot, 0)) if fire.attempt else None
         new = NewExecution(
             id=fire.execution_id,
             scheduled_job_id=job.id,
             workflow_id=job.workflow_id,
-            trigger=Trigger.SCHEDULE,
-            status=ExecutionStatus.RUNNING,
-            exclusive=job.if_running is IfRunning.SKIP,
+            trigger=first.trigger if first else fire.trigger,
+            status=ExecutionStatus.PENDING,
+            exclusive=job.if_running is not IfRunning.ALLOW,
+            queued=fire.start is Start.QUEUED,
             repeat_number=fire.repeat_number,
             retry_attempt=fire.attempt,
             scheduled_for=fire.slot,
-            payload=self._payload(job, fire),
-            timeout_seconds=job.timeout_seconds,
-            worker_id=self.worker_id,
+            # A retry runs with what its first attempt had.
+            payload=first.payload if first else job.trigger_payload,
+            timeout_seconds=first.timeout_seconds if first else job.timeout_seconds,
             created_at=self.now,
-            started_at=self.now,
+            due_at=self.now,
         )
+        if fire.start is Start.NOW:
+            new = replace(new, status=ExecutionStatus.RUNNING, worker_id=self.worker_id, started_at=self.now)
+            if job.workflow_id in self.gates:
+                self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
         self.new_executions.append(new)
-        self.active[job.id] = (*self.active.get(job.id, ()), ActiveRun(new.id, new.trigger))
-        return as_execution(job, new)
+        self.active[job.id] = (*self.active.get(job.id, ()), ActiveRun(new.id, new.trigger, new.queued))
+        return new
 
-    def _payload(self, job: ScheduledJob, fire: Fire) -> dict[str, Any]:
-        """A retry runs with what its first attempt had."""
-        if not fire.attempt:
-            return job.trigger_payload
-        return self.first_payloads.get(execution_id(job.id, fire.slot, 0), job.trigger_payload)
-
-    async def write(self, connection: AsyncConnection) -> None:
+    async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
+        """All of it; the queued executions whose turn has come, by schedule."""
+        await executions.cancel(connection, self.cancelled, self.now)
         await executions.add(connection, self.new_executions)
         await ledger.add(connection, self.new_entries)
         await schedules.save(connection, list(self.changed.values()))
+        await gates.save(connection, self.before, self.gates)
+        await history.add(connection, self.revisions)
+        return await turns.take(connection, self.changed.values(), self.active, self.now)
 
 
 def _first_attempts(jobs: Iterable[ScheduledJob]) -> list[UUID]:
     return [execution_id(job.id, job.next_slot, 0) for job in jobs if job.next_attempt and job.next_slot]
+
+
+def _with_turn(result: ClaimResult, released: dict[UUID, PendingRun]) -> ClaimResult:
+    if not isinstance(result, Claimed) or result.job.id not in released:
+        return result
+    return replace(result, pending=(*result.pending, released[result.job.id]))

@@ -12,7 +12,16 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.executions import ACTIVE, ActiveRun, Execution, ExecutionStatus, NodeResult, Outcome, Trigger
+from app.domain.executions import (
+    ACTIVE,
+    ActiveRun,
+    Execution,
+    ExecutionStatus,
+    NodeResult,
+    Outcome,
+    PendingRun,
+    Trigger,
+)
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import insert_many, run_many, update_many
 from app.persistence.pages import Page
@@ -27,28 +36,51 @@ _INSERT = insert_many(
     (
         *("id", "scheduled_job_id", "workflow_id", "trigger", "status", "exclusive", "repeat_number", "retry_attempt"),
         *("scheduled_for", "payload", "timeout_seconds", "token", "worker_id", "error", "created_at", "started_at"),
+        *("queued", "due_at"),
     ),
 )
-_END = update_many(WorkflowExecutionRow, ("status", "error", "finished_at", "token", "worker_id"))
+_END = update_many(WorkflowExecutionRow, ("status", "error", "finished_at", "token", "worker_id", "queued"))
+_CANCEL = text(
+    "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
+    "token = e.token + 1, worker_id = NULL, queued = false "
+    "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS c(id uuid, error text) "
+    f"WHERE e.id = c.id AND e.{IS_ACTIVE_EXECUTION}"
+)
+_RELEASE = text(
+    "UPDATE workflow_executions SET queued = false, due_at = :now WHERE id = ANY(:ids) AND queued RETURNING id, token"
+).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
+_RETRY = text(
+    "INSERT INTO workflow_executions (id, scheduled_job_id, workflow_id, trigger, status, exclusive, repeat_number, "
+    "retry_attempt, scheduled_for, payload, timeout_seconds, token, error, due_at) "
+    "SELECT r.id, e.scheduled_job_id, e.workflow_id, e.trigger, 'pending', e.exclusive, e.repeat_number, "
+    "e.retry_attempt + 1, e.scheduled_for, e.payload, e.timeout_seconds, 1, '', r.due_at "
+    "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, ended uuid, due_at timestamptz) "
+    "JOIN workflow_executions AS e ON e.id = r.ended"
+)
 _INSERT_NODES = insert_many(
     NodeResultRow, ("execution_id", "node_id", "type", "status", "output", "error", "started_at", "finished_at")
 )
 # The moment comes with the runs, in a statement that begins after the locks are held.
 _ACTIVE_AND_NOW = text(
-    "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger FROM (SELECT 1) AS one "  # noqa: S608
+    "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, "  # noqa: S608
+    "e.status = 'pending' AND e.due_at > clock_timestamp() AS deferred FROM (SELECT 1) AS one "
     f"LEFT JOIN workflow_executions AS e ON e.scheduled_job_id = ANY(:ids) AND e.{IS_ACTIVE_EXECUTION} "
-    "ORDER BY e.scheduled_for"
+    "ORDER BY e.scheduled_for, e.retry_attempt"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 _START = text(
-    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, started_at = clock_timestamp() "
-    "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' "
+    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, started_at = :now "
+    "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
     "RETURNING e.*, j.name AS job_name, j.trigger_node_id, j.user_profile_id"
+)
+_WAITING = text(
+    "SELECT e.scheduled_job_id, e.workflow_id, e.trigger, e.retry_attempt, e.due_at "
+    "FROM workflow_executions AS e WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
 )
 _HAND_BACK = text(
     "UPDATE workflow_executions AS e SET status = 'pending', worker_id = NULL, started_at = NULL, token = e.token + 1 "
     "FROM jsonb_to_recordset(CAST(:held AS jsonb)) AS h(id uuid, token int) "
-    "WHERE e.id = h.id AND e.token = h.token AND e.status = 'running' RETURNING e.id, e.token"
+    "WHERE e.id = h.id AND e.token = h.token AND e.status = 'running' RETURNING e.id, e.token, e.due_at"
 )
 _LOST = text(
     "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM workflow_executions AS e "
@@ -74,6 +106,25 @@ class Held(msgspec.Struct, frozen=True):
     token: int
     scheduled_for: datetime
     retry_attempt: int
+    workflow_id: int
+
+
+class FirstAttempt(msgspec.Struct, frozen=True):
+    """What later attempts at the same slot take over from the first."""
+
+    trigger: Trigger
+    payload: dict[str, Any]
+    timeout_seconds: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An execution that wants to be started."""
+
+    scheduled_job_id: UUID
+    workflow_id: int
+    trigger: Trigger
+    retry_attempt: int
+    due_at: datetime
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +142,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     payload: dict[str, Any]
     timeout_seconds: int
     created_at: datetime
+    due_at: datetime
+    queued: bool = False
     token: int = 1
     worker_id: UUID | None = None
     error: str = ""
@@ -110,7 +163,7 @@ async def active_and_now(
     active: dict[UUID, tuple[ActiveRun, ...]] = {}
     for row in rows:
         if row.id is not None:
-            run = ActiveRun(row.id, Trigger(row.trigger))
+            run = ActiveRun(row.id, Trigger(row.trigger), row.queued, row.deferred)
             active[row.scheduled_job_id] = (*active.get(row.scheduled_job_id, ()), run)
     return active, rows[0].now
 
@@ -125,7 +178,14 @@ async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, H
 async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: datetime) -> None:
     """Write how executions ended, with the results of their nodes; the token moves, so that nobody ends them again."""
     ended = [
-        {"id": o.execution_id, "status": o.status, "error": o.error, "finished_at": now, "token": o.token + 1}
+        {
+            "id": o.execution_id,
+            "status": o.status,
+            "error": o.error,
+            "finished_at": now,
+            "token": o.token + 1,
+            "queued": False,
+        }
         for o in outcomes
     ]
     await run_many(connection, _END, ended)
@@ -133,18 +193,50 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
     await run_many(connection, _INSERT_NODES, results)
 
 
-async def start(connection: AsyncConnection, execution_id: UUID, token: int, worker_id: UUID) -> Execution | None:
+async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime) -> None:
+    """End executions that are under way, whoever holds them; their tokens move, so that nobody else ends them."""
+    if reasons:
+        rows = [{"id": execution_id, "error": reason} for execution_id, reason in reasons.items()]
+        await connection.execute(_CANCEL, {"rows": msgspec.json.encode(rows).decode(), "now": now})
+
+
+async def release(connection: AsyncConnection, ids: Sequence[UUID], now: datetime) -> list[PendingRun]:
+    """Let queued executions start: it is their turn."""
+    if not ids:
+        return []
+    rows = await connection.execute(_RELEASE, {"ids": list(ids), "now": now})
+    return [PendingRun(row.id, row.token, now) for row in rows]
+
+
+async def add_retries(connection: AsyncConnection, retries: Mapping[UUID, PendingRun]) -> None:
+    """Write the next attempts of executions that have ended, by the id of the ended one."""
+    if retries:
+        rows = [{"id": run.execution_id, "ended": ended, "due_at": run.due_at} for ended, run in retries.items()]
+        await connection.execute(_RETRY, {"rows": msgspec.json.encode(rows).decode()})
+
+
+async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -> Waiting | None:
+    """A pending execution whose turn has come; None if it has been started, or is gone."""
+    row = (await connection.execute(_WAITING, {"id": execution_id, "token": token})).one_or_none()
+    if row is None:
+        return None
+    return Waiting(row.scheduled_job_id, row.workflow_id, Trigger(row.trigger), row.retry_attempt, row.due_at)
+
+
+async def start(
+    connection: AsyncConnection, execution_id: UUID, token: int, worker_id: UUID, now: datetime
+) -> Execution | None:
     """Take a pending execution to run it; None if someone else has, or it is gone."""
-    values = {"id": execution_id, "token": token, "worker_id": worker_id}
+    values = {"id": execution_id, "token": token, "worker_id": worker_id, "now": now}
     row = (await connection.execute(_START, values)).one_or_none()
     return _to_execution(row) if row else None
 
 
-async def hand_back(connection: AsyncConnection, held: Mapping[UUID, int]) -> list[tuple[UUID, int]]:
+async def hand_back(connection: AsyncConnection, held: Mapping[UUID, int]) -> list[PendingRun]:
     """Make running executions pending again for other workers; those that were still ours, with their new tokens."""
     rows = [{"id": execution_id, "token": token} for execution_id, token in held.items()]
     returned = await connection.execute(_HAND_BACK, {"held": msgspec.json.encode(rows).decode()})
-    return [(row.id, row.token) for row in returned]
+    return [PendingRun(row.id, row.token, row.due_at) for row in returned]
 
 
 async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:
@@ -161,11 +253,13 @@ async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:
     ]
 
 
-async def pending(connection: AsyncConnection, limit: int) -> list[tuple[UUID, int]]:
-    """Executions that wait to be started, oldest first, as (id, token)."""
-    query = select(_TABLE.c.id, _TABLE.c.token).where(_TABLE.c.status == ExecutionStatus.PENDING)
-    rows = await connection.execute(query.order_by(_TABLE.c.created_at).limit(limit))
-    return [(row.id, row.token) for row in rows]
+async def pending(connection: AsyncConnection, limit: int) -> list[PendingRun]:
+    """Executions that may be started now, the longest due first."""
+    query = select(_TABLE.c.id, _TABLE.c.token, _TABLE.c.due_at).where(
+        _TABLE.c.status == ExecutionStatus.PENDING, ~_TABLE.c.queued, _TABLE.c.due_at <= func.clock_timestamp()
+    )
+    rows = await connection.execute(query.order_by(_TABLE.c.due_at).limit(limit))
+    return [PendingRun(row.id, row.token, row.due_at) for row in rows]
 
 
 async def still_held(connection: AsyncConnection, worker_id: UUID) -> dict[UUID, int]:
@@ -175,16 +269,26 @@ async def still_held(connection: AsyncConnection, worker_id: UUID) -> dict[UUID,
     return {row.id: row.token for row in rows}
 
 
+async def active_tokens(connection: AsyncConnection, job_id: UUID) -> list[tuple[UUID, int]]:
+    """The pending and running executions of a schedule, with their tokens."""
+    query = select(_TABLE.c.id, _TABLE.c.token)
+    rows = await connection.execute(query.where(_TABLE.c.scheduled_job_id == job_id, _TABLE.c.status.in_(ACTIVE)))
+    return [(row.id, row.token) for row in rows]
+
+
 async def active_ids(connection: AsyncConnection, job_ids: Iterable[UUID]) -> list[UUID]:
     """The executions of these schedules that are pending or running."""
     query = select(_TABLE.c.id).where(_TABLE.c.scheduled_job_id.in_(list(job_ids)), _TABLE.c.status.in_(ACTIVE))
     return list((await connection.execute(query)).scalars())
 
 
-async def payloads(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, dict[str, Any]]:
-    """The payloads that executions were started with."""
-    query = select(_TABLE.c.id, _TABLE.c.payload).where(_TABLE.c.id.in_(list(ids)))
-    return {row.id: row.payload for row in await connection.execute(query)}
+async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, FirstAttempt]:
+    """What the first attempts were started with."""
+    if not ids:
+        return {}
+    query = select(_TABLE.c.id, _TABLE.c.trigger, _TABLE.c.payload, _TABLE.c.timeout_seconds)
+    rows = await connection.execute(query.where(_TABLE.c.id.in_(ids)))
+    return {row.id: FirstAttempt(Trigger(row.trigger), row.payload, row.timeout_seconds) for row in rows}
 
 
 async def get_with_owner(connection: AsyncConnection, execution_id: UUID) -> tuple[Row[Any], int] | None:
@@ -257,6 +361,7 @@ def _to_held(row: Row[Any]) -> Held:
         row.token,
         row.scheduled_for,
         row.retry_attempt,
+        row.workflow_id,
     )
 
 

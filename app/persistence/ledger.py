@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
@@ -41,11 +41,38 @@ async def fired(
     connection: AsyncConnection, job_id: UUID, since: datetime | None, until: datetime | None, limit: int
 ) -> list[Row[Any]]:
     """The latest slots of a schedule that fired, newest first: the executions that were the first at their slot."""
-    query = select(_FIRED.c.id, _FIRED.c.scheduled_for).where(
-        _FIRED.c.scheduled_job_id == job_id, _FIRED.c.retry_attempt == 0, _FIRED.c.trigger != Trigger.MANUAL
-    )
+    query = _first_attempts(job_id)
     if since is not None:
         query = query.where(_FIRED.c.scheduled_for >= since)
     if until is not None:
         query = query.where(_FIRED.c.scheduled_for <= until)
     return list(await connection.execute(query.order_by(_FIRED.c.scheduled_for.desc()).limit(limit)))
+
+
+async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> list[datetime]:
+    """The slots that are known around a moment: the last before it and the first after it, fired and not fired."""
+    fired, entries = _first_attempts(job_id), select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
+    slot, first, last = _FIRED.c.scheduled_for, _TABLE.c.first_slot, _TABLE.c.last_slot
+    queries = (
+        (fired.with_only_columns(slot).where(slot <= moment).order_by(slot.desc())),
+        (fired.with_only_columns(slot).where(slot > moment).order_by(slot)),
+        (entries.with_only_columns(last).where(last <= moment).order_by(last.desc())),
+        (entries.with_only_columns(first).where(first > moment).order_by(first)),
+    )
+    return [row[0] for query in queries for row in await connection.execute(query.limit(1))]
+
+
+async def at_slot(connection: AsyncConnection, job_id: UUID, slot: datetime) -> tuple[Row[Any] | None, Row[Any] | None]:
+    """What is known of one slot: the execution that it fired as, or the entry that covers it."""
+    fired = await connection.execute(_first_attempts(job_id).where(_FIRED.c.scheduled_for == slot).limit(1))
+    covering = select(_TABLE).where(
+        _TABLE.c.scheduled_job_id == job_id, _TABLE.c.first_slot <= slot, _TABLE.c.last_slot >= slot
+    )
+    return fired.one_or_none(), (await connection.execute(covering.limit(1))).one_or_none()
+
+
+def _first_attempts(job_id: UUID) -> Select[Any]:
+    columns = (_FIRED.c.id, _FIRED.c.scheduled_for, _FIRED.c.started_at, _FIRED.c.status, _FIRED.c.error)
+    return select(*columns).where(
+        _FIRED.c.scheduled_job_id == job_id, _FIRED.c.retry_attempt == 0, _FIRED.c.trigger != Trigger.MANUAL
+    )

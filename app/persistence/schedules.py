@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, delete, func, select, tuple_
+from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
@@ -28,6 +28,7 @@ def to_job(row: Row[Any]) -> ScheduledJob:
     values["status_reason"] = Reason(values["status_reason"])
     values["if_running"] = IfRunning(values["if_running"])
     values["catch_up"] = CatchUp(values["catch_up"])
+    values["not_on"] = tuple(values["not_on"])
     return ScheduledJob(**values)
 
 
@@ -57,10 +58,15 @@ async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UU
     return await _locked(connection, _locking(ids, skip_locked=True))
 
 
-async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
-    """Which of these schedules there are."""
-    found = await connection.execute(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))))
-    return set(found.scalars())
+async def started_run(connection: AsyncConnection, job_id: UUID, now: datetime) -> None:
+    """Note that a run of a locked schedule has started that had waited."""
+    await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(last_run_at=now))
+
+
+async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]:
+    """The schedules that wait for their spec to be valid again."""
+    query = select(_TABLE).where(_TABLE.c.status_reason == Reason.INVALID_SPEC).order_by(_TABLE.c.id).limit(limit)
+    return [to_job(row) for row in await connection.execute(query)]
 
 
 async def page(

@@ -1,17 +1,23 @@
 """The settle: in one transaction, executions end and their schedules move on. A list in, a list out."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.accounting import dropped
-from app.domain.executions import ACTIVE, ActiveRun, Outcome, counting
+from app.domain.breakers import Gate
+from app.domain.executions import ACTIVE, ActiveRun, Outcome, PendingRun, Trigger, counting
+from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry
+from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
-from app.domain.settling import EndedRun
+from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
-from app.persistence import executions, ledger, schedules
+from app.persistence import executions, gates, history, ledger, schedules, turns
 from app.persistence.database import Database
 from app.persistence.executions import Held
 
@@ -21,10 +27,12 @@ class Superseded(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The execution has ended; the schedule as it was before and as it is now."""
+    """The execution has ended; the schedule as it was before and as it is now, and what may start."""
 
+    execution_id: UUID
     before: ScheduledJob
     job: ScheduledJob
+    pending: tuple[PendingRun, ...] = ()
 
 
 SettleResult = Superseded | Settled
@@ -33,37 +41,98 @@ SettleResult = Superseded | Settled
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
     """Write these outcomes, each fenced by its token. Each result stands at the place of its outcome."""
     async with database.transaction() as connection:
-        jobs = await schedules.lock(connection, [outcome.scheduled_job_id for outcome in outcomes])
-        held = await executions.lock(connection, [outcome.execution_id for outcome in outcomes])
-        active, now = await executions.active_and_now(connection, jobs)
-        results: list[SettleResult] = []
-        accepted: list[Outcome] = []
-        changed: dict[UUID, ScheduledJob] = {}
-        entries: list[tuple[UUID, LedgerEntry]] = []
-        for outcome in outcomes:
-            before, run = jobs.get(outcome.scheduled_job_id), held.pop(outcome.execution_id, None)
-            if before is None or run is None or not _may_end(run, outcome):
-                results.append(Superseded())
-                continue
-            others = active[before.id] = _without(active.get(before.id, ()), run.id)
-            after = settle_schedule(before, _ended(run, outcome), counting(others), now)
-            accepted.append(outcome)
-            if after is not before:
-                jobs[before.id] = changed[before.id] = after
-                entries += ((before.id, entry) for entry in dropped(before, after, now))
-            results.append(Settled(before, after))
-        await executions.end(connection, accepted, now)
-        await schedules.save(connection, list(changed.values()))
-        await ledger.add(connection, entries)
-    return results
+        return await settle_within(connection, outcomes)
+
+
+async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:
+    """The same in a transaction that the caller has opened and has locked nothing in."""
+    batch = await _read(connection, outcomes)
+    results = [batch.handle(outcome) for outcome in outcomes]
+    released = await batch.write(connection)
+    return [_with_turn(result, released) for result in results]
+
+
+async def _read(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> "_Batch":
+    """Lock, in the order of workflows, schedules, executions; then read."""
+    ids = [outcome.execution_id for outcome in outcomes]
+    before = await gates.lock_of_executions(connection, ids)
+    jobs = await schedules.lock(connection, [outcome.scheduled_job_id for outcome in outcomes])
+    held = await executions.lock(connection, ids)
+    active, now = await executions.active_and_now(connection, jobs)
+    return _Batch(jobs, held, active, before, now)
+
+
+class _Batch:
+    """The state that the outcomes of one settle share: each sees what those before it did."""
+
+    def __init__(
+        self,
+        jobs: dict[UUID, ScheduledJob],
+        held: dict[UUID, Held],
+        active: dict[UUID, tuple[ActiveRun, ...]],
+        before: dict[int, Gate],
+        now: datetime,
+    ) -> None:
+        self.jobs = jobs
+        self.held = held
+        self.active = active
+        self.before = before
+        self.gates = dict(before)
+        self.now = now
+        self.changed: dict[UUID, ScheduledJob] = {}
+        self.accepted: list[Outcome] = []
+        self.retries: dict[UUID, PendingRun] = {}
+        self.new_entries: list[tuple[UUID, LedgerEntry]] = []
+        self.revisions: list[Revision] = []
+
+    def handle(self, outcome: Outcome) -> SettleResult:
+        job, run = self.jobs.get(outcome.scheduled_job_id), self.held.pop(outcome.execution_id, None)
+        if job is None or run is None or not _may_end(run, outcome):
+            return Superseded()
+        others = tuple(one for one in self.active.get(job.id, ()) if one.execution_id != run.id)
+        settlement = settle_schedule(job, _ended(run, outcome), counting(others), self.now)
+        after = settlement.job
+        self.active[job.id] = others
+        self.accepted.append(outcome)
+        if after is not job:
+            self.jobs[job.id] = self.changed[job.id] = after
+        self.new_entries.extend((job.id, entry) for entry in dropped(job, after, self.now))
+        revision = unasked(job, after, self.now)
+        if revision is not None:
+            self.revisions.append(revision)
+        self._tell_breaker(run, outcome)
+        return Settled(run.id, job, after, self._retry(run, settlement))
+
+    def _tell_breaker(self, run: Held, outcome: Outcome) -> None:
+        gate = self.gates.get(run.workflow_id)
+        if gate is not None and gate.breaker is not None and run.trigger is not Trigger.MANUAL:
+            breaker = gate.breaker.after(run.id, outcome.status, outcome.error, self.now)
+            self.gates[run.workflow_id] = replace(gate, breaker=breaker)
+
+    def _retry(self, run: Held, settlement: Settlement) -> tuple[PendingRun, ...]:
+        """The next attempt of a run that had others beside it is an execution of its own."""
+        if settlement.retry_at is None:
+            return ()
+        new_id = execution_id(run.scheduled_job_id, run.scheduled_for, run.retry_attempt + 1)
+        retry = PendingRun(new_id, 1, settlement.retry_at)
+        self.retries[run.id] = retry
+        waiting = ActiveRun(new_id, run.trigger, deferred=True)
+        self.active[run.scheduled_job_id] = (*self.active[run.scheduled_job_id], waiting)
+        return (retry,)
+
+    async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
+        """All of it; the queued executions whose turn has come, by schedule."""
+        await executions.end(connection, self.accepted, self.now)
+        await executions.add_retries(connection, self.retries)
+        await schedules.save(connection, list(self.changed.values()))
+        await ledger.add(connection, self.new_entries)
+        await gates.save(connection, self.before, self.gates)
+        await history.add(connection, self.revisions)
+        return await turns.take(connection, self.jobs.values(), self.active, self.now)
 
 
 def _may_end(run: Held, outcome: Outcome) -> bool:
     return run.status in ACTIVE and run.token == outcome.token
-
-
-def _without(active: tuple[ActiveRun, ...], execution_id: UUID) -> tuple[ActiveRun, ...]:
-    return tuple(run for run in active if run.execution_id != execution_id)
 
 
 def _ended(run: Held, outcome: Outcome) -> EndedRun:
@@ -75,3 +144,9 @@ def _ended(run: Held, outcome: Outcome) -> EndedRun:
         status=outcome.status,
         error=outcome.error,
     )
+
+
+def _with_turn(result: SettleResult, released: dict[UUID, PendingRun]) -> SettleResult:
+    if not isinstance(result, Settled) or result.job.id not in released:
+        return result
+    return replace(result, pending=(*result.pending, released[result.job.id]))

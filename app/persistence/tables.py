@@ -23,8 +23,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from app.domain.access import Role
+from app.domain.breakers import BreakerState
 from app.domain.executions import ACTIVE, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
+from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Status
 
 NAMING = {
@@ -114,6 +116,9 @@ class ScheduledJobRow(Base):
         CheckConstraint(one_of("if_running", IfRunning), name="if_running_known"),
         CheckConstraint(one_of("catch_up", CatchUp), name="catch_up_known"),
         CheckConstraint("interval_seconds >= 1", name="interval_positive"),
+        # Exactly one of these says when.
+        CheckConstraint("num_nonnulls(interval_seconds, every, cron, at, after) = 1", name="one_kind_of_spec"),
+        CheckConstraint("jitter_seconds >= 0 AND max_queued >= 0", name="allowances_not_negative"),
         CheckConstraint("timeout_seconds >= 1", name="timeout_positive"),
         CheckConstraint("total_repeats >= 0 AND max_retries >= 0", name="limits_not_negative"),
         CheckConstraint(
@@ -129,6 +134,8 @@ class ScheduledJobRow(Base):
         CheckConstraint(
             "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active'", name="done_at_the_limit"
         ),
+        # Those that wait for their spec to be valid again.
+        Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
         # What is due, and nothing else.
         Index("ix_scheduled_jobs_due", "next_run_at", postgresql_where=text("next_run_at IS NOT NULL")),
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at"),
@@ -143,7 +150,15 @@ class ScheduledJobRow(Base):
     description: Mapped[str]
     trigger_node_id: Mapped[str | None]
     trigger_payload: Mapped[dict[str, Any]]
-    interval_seconds: Mapped[int]
+    interval_seconds: Mapped[float | None]
+    every: Mapped[str | None]
+    cron: Mapped[str | None]
+    at: Mapped[datetime | None]
+    after: Mapped[str | None]
+    timezone: Mapped[str] = mapped_column(server_default="UTC")
+    jitter_seconds: Mapped[int] = mapped_column(server_default="0")
+    only_between: Mapped[str | None]
+    not_on: Mapped[list[Any]] = mapped_column(server_default="[]")
     start_at: Mapped[datetime | None]
     end_at: Mapped[datetime | None]
     total_repeats: Mapped[int]
@@ -153,6 +168,7 @@ class ScheduledJobRow(Base):
     catch_up: Mapped[str]
     misfire_grace_seconds: Mapped[int]
     if_running: Mapped[str]
+    max_queued: Mapped[int] = mapped_column(server_default="1")
     status: Mapped[str]
     status_reason: Mapped[str]
     generation: Mapped[int] = mapped_column(BigInteger)
@@ -206,16 +222,20 @@ class WorkflowExecutionRow(Base):
             unique=True,
             postgresql_where=text("trigger <> 'manual'"),
         ),
-        # Under `skip` executions of one schedule never overlap.
+        CheckConstraint("NOT queued OR status = 'pending'", name="queued_has_not_run"),
+        # Unless they may run side by side, executions of one schedule never overlap.
         Index(
             "uq_workflow_executions_no_overlap",
             "scheduled_job_id",
             unique=True,
-            postgresql_where=text(f"exclusive AND {IS_ACTIVE_EXECUTION}"),
+            postgresql_where=text(f"exclusive AND NOT queued AND {IS_ACTIVE_EXECUTION}"),
         ),
         Index("ix_workflow_executions_active", "scheduled_job_id", postgresql_where=text(IS_ACTIVE_EXECUTION)),
         Index("ix_workflow_executions_running", "worker_id", postgresql_where=text("status = 'running'")),
-        Index("ix_workflow_executions_pending", "created_at", postgresql_where=text("status = 'pending'")),
+        # What may start, once its time has come.
+        Index("ix_workflow_executions_pending", "due_at", postgresql_where=text("status = 'pending' AND NOT queued")),
+        # What the guard of a workflow counts.
+        Index("ix_workflow_executions_running_of_workflow", "workflow_id", postgresql_where=text("status = 'running'")),
         Index("ix_workflow_executions_newest_of_job", "scheduled_job_id", "scheduled_for"),
         Index("ix_workflow_executions_newest_of_workflow", "workflow_id", "scheduled_for"),
         Index("ix_workflow_executions_newest", "scheduled_for"),
@@ -228,8 +248,12 @@ class WorkflowExecutionRow(Base):
     workflow_id: Mapped[int]
     trigger: Mapped[str]
     status: Mapped[str]
-    # Whether `skip` held for it; an override of a manual run, say, does not take part in that promise.
+    # Whether it may not run beside others; under `allow`, or by an override of a manual run, it may.
     exclusive: Mapped[bool]
+    # Whether it waits for its turn behind others of its schedule.
+    queued: Mapped[bool] = mapped_column(server_default=text("false"))
+    # It may not start before.
+    due_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     repeat_number: Mapped[int]
     retry_attempt: Mapped[int]
     scheduled_for: Mapped[datetime]
@@ -260,6 +284,65 @@ class NodeResultRow(Base):
     error: Mapped[str]
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime]
+
+
+class CircuitBreakerRow(Base):
+    """The breaker of a workflow, from its first change on."""
+
+    __tablename__ = "circuit_breakers"
+    __table_args__ = (
+        CheckConstraint(one_of("state", BreakerState), name="state_known"),
+        CheckConstraint("failure_count >= 0", name="failure_count_not_negative"),
+        CheckConstraint("(opened_at IS NULL) = (state = 'closed')", name="opened_unless_closed"),
+        CheckConstraint("probe_execution_id IS NULL OR state = 'half_open'", name="probe_only_half_open"),
+    )
+
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"), primary_key=True)
+    state: Mapped[str]
+    failure_count: Mapped[int]
+    opened_at: Mapped[datetime | None]
+    probe_execution_id: Mapped[UUID | None]
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class CircuitBreakerTransitionRow(Base):
+    """A change of a breaker's state, and why."""
+
+    __tablename__ = "circuit_breaker_transitions"
+    __table_args__ = (
+        CheckConstraint(one_of("from_state", BreakerState), name="from_state_known"),
+        CheckConstraint(one_of("to_state", BreakerState), name="to_state_known"),
+        CheckConstraint("from_state <> to_state", name="state_changed"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"), index=True)
+    from_state: Mapped[str]
+    to_state: Mapped[str]
+    reason: Mapped[str]
+    at: Mapped[datetime]
+    execution_id: Mapped[UUID | None]
+
+
+class ScheduleRevisionRow(Base):
+    """A change of a schedule: who made it, when, and how the schedule was from then on."""
+
+    __tablename__ = "schedule_revisions"
+    __table_args__ = (
+        CheckConstraint(one_of("action", Action), name="action_known"),
+        Index("ix_schedule_revisions_newest_of_job", "scheduled_job_id", "at"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    at: Mapped[datetime]
+    # Nobody, where Carillon itself did it; and no foreign key: the history outlives the user.
+    user_profile_id: Mapped[int | None]
+    author: Mapped[str]
+    action: Mapped[str]
+    changes: Mapped[dict[str, Any]]
+    note: Mapped[str]
+    snapshot: Mapped[dict[str, Any]]
 
 
 class LedgerEntryRow(Base):

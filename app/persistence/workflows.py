@@ -46,6 +46,11 @@ async def lock_to_delete(connection: AsyncConnection, workflow_id: int) -> Row[A
     return await _read(connection, _one(workflow_id).with_for_update())
 
 
+async def ids_of_name(connection: AsyncConnection, name: str) -> list[int]:
+    """The workflows of a name; several may share one."""
+    return list((await connection.execute(select(_TABLE.c.id).where(_TABLE.c.name == name))).scalars())
+
+
 async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
     """Who owns these workflows; those that do not exist are missing. They stay until the transaction ends."""
     query = select(_TABLE.c.id, _TABLE.c.user_profile_id).where(_TABLE.c.id.in_(sorted(ids)))

@@ -3,12 +3,12 @@
 import math
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from arq.constants import default_queue_name, expires_extra_ms
 from arq.jobs import DeserializationError, deserialize_job_raw, serialize_job
 
+from app.domain.executions import PendingRun
 from app.domain.schedules import ScheduledJob
 
 QUEUE = default_queue_name
@@ -68,9 +68,10 @@ def tick_wake(job: ScheduledJob) -> Wake:
     return Wake(name, EXECUTE, (str(job.id), job.generation), job.next_run_at)
 
 
-def execution_wake(execution_id: UUID, token: int, due: datetime) -> Wake:
+def execution_wake(run: PendingRun) -> Wake:
     """The message that starts an execution which exists already."""
-    return Wake(f"exec-{execution_id}-t{token}", RUN, (str(execution_id), token), due)
+    name = f"exec-{run.execution_id}-t{run.token}"
+    return Wake(name, RUN, (str(run.execution_id), run.token), run.due_at)
 
 
 def to_message(job_id: str, body: bytes) -> Message:

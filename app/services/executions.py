@@ -72,6 +72,7 @@ class ExecutionService:
             raise WrongStateError("The execution ended, or changed hands, before it could be cancelled.")
         await self._ringer.call_off([execution_id])
         await self._ringer.ticks([result.job])
+        await self._ringer.executions(result.pending)
         return await self.get(actor, execution_id)
 
 

@@ -1,13 +1,14 @@
 """What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.domain.access import Role
+from app.domain.cron import LONGEST_EXPRESSION
 from app.domain.schedules import CatchUp, IfRunning
 from app.domain.workflows import Edge
 
@@ -26,6 +27,13 @@ NodeId = Annotated[str, Meta(min_length=1, max_length=255)]
 NotNegative = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT_MAX)]
 Instant = Annotated[datetime, Meta(tz=True)]
+Duration = Annotated[str, Meta(min_length=2, max_length=64, examples=["5m", "1.5h", "3d"])]
+Every = Annotated[str, Meta(min_length=2, max_length=64, examples=["5m", "daily", "monthly"])]
+Cron = Annotated[str, Meta(min_length=1, max_length=LONGEST_EXPRESSION, examples=["0 9 * * mon-fri", "@daily"])]
+TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europe/Berlin"])]
+Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
+Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
+Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
 Payload = dict[str, Any]
 
 
@@ -33,16 +41,29 @@ class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A body; a field that is not known, or not writable, is refused."""
 
 
-class ScheduleInput(Input):
-    """A new schedule."""
+class SpecInput(Input):
+    """When: exactly one of the first five, and what narrows it down."""
+
+    interval_seconds: Positive | None = None
+    every: Every | None = None
+    cron: Cron | None = None
+    at: Instant | None = None
+    after: Duration | None = None
+    timezone: TimezoneName = "UTC"
+    jitter_seconds: NotNegative = 0
+    only_between: Window | None = None
+    not_on: Weekdays = msgspec.field(default_factory=list)
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+
+
+class ScheduleInput(SpecInput, kw_only=True):
+    """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
 
     name: Name
     workflow_id: Positive
-    interval_seconds: Positive
     description: Description = ""
     trigger_node_id: NodeId | None = None
-    start_at: Instant | None = None
-    end_at: Instant | None = None
     total_repeats: NotNegative = 0
     max_retries: NotNegative = 3
     backoff_base_seconds: Positive | None = None
@@ -50,6 +71,7 @@ class ScheduleInput(Input):
     catch_up: CatchUp = CatchUp.SKIP
     misfire_grace_seconds: NotNegative = 60
     if_running: IfRunning = IfRunning.SKIP
+    max_queued: NotNegative = 1
     trigger_payload: Payload = msgspec.field(default_factory=dict)
 
 
@@ -58,7 +80,15 @@ class ScheduleChanges(Input):
 
     name: Name | UnsetType = UNSET
     workflow_id: Positive | UnsetType = UNSET
-    interval_seconds: Positive | UnsetType = UNSET
+    interval_seconds: Positive | UnsetType | None = UNSET
+    every: Every | UnsetType | None = UNSET
+    cron: Cron | UnsetType | None = UNSET
+    at: Instant | UnsetType | None = UNSET
+    after: Duration | UnsetType | None = UNSET
+    timezone: TimezoneName | UnsetType = UNSET
+    jitter_seconds: NotNegative | UnsetType = UNSET
+    only_between: Window | UnsetType | None = UNSET
+    not_on: Weekdays | UnsetType = UNSET
     description: Description | UnsetType = UNSET
     trigger_node_id: NodeId | UnsetType | None = UNSET
     start_at: Instant | UnsetType | None = UNSET
@@ -70,6 +100,7 @@ class ScheduleChanges(Input):
     catch_up: CatchUp | UnsetType = UNSET
     misfire_grace_seconds: NotNegative | UnsetType = UNSET
     if_running: IfRunning | UnsetType = UNSET
+    max_queued: NotNegative | UnsetType = UNSET
     trigger_payload: Payload | UnsetType = UNSET
 
 
@@ -98,10 +129,25 @@ class Span(Input, rename={"since": "from", "until": "to"}):
     until: Instant | None = None
 
 
+class PreviewInput(SpecInput, kw_only=True):
+    """A spec to look at: how it reads, what surprises it holds, and its next runs. Nothing is stored."""
+
+    count: Annotated[int, Meta(ge=1, le=500)] = 10
+    # Of an existing schedule, for its jitter; where the spec is its own, for its phase too.
+    id: UUID | None = None
+    timeout_seconds: Positive = 600
+
+
+class Moment(Input):
+    """A point in time; now, if none is given."""
+
+    at: Instant | None = None
+
+
 class RunInput(Input):
     """How a manual run behaves while another one is under way; without it, as the schedule says."""
 
-    if_running: Literal["skip", "allow"] | UnsetType = UNSET
+    if_running: IfRunning | UnsetType = UNSET
 
 
 class NoteInput(Input):

@@ -1,7 +1,7 @@
-"""Schedules: created, changed, paused, run, deleted, read."""
+"""Schedules: created, changed, paused, deleted, read."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import MAXYEAR, MINYEAR, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,35 +10,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
-from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
-from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.fields import field_error
-from app.domain.identities import manual_execution_id
-from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.revisions import Author
+from app.domain.schedules import ScheduledJob
+from app.domain.specs import canonical, require_kind
 from app.engine import scheduling
 from app.engine.ringing import Ringer
-from app.persistence import executions, ledger, schedules, workflows
+from app.engine.scheduling import Changed
+from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
-from app.persistence.executions import NewExecution
-from app.services.inputs import RunInput, ScheduleChanges, ScheduleInput, Span, given, in_utc
-from app.services.views import (
-    ExecutionView,
-    LedgerItem,
-    LedgerList,
-    RunList,
-    RunView,
-    ScheduleList,
-    SchedulePage,
-    ScheduleView,
-    execution_fields,
-    ledger_item,
-    schedule_view,
-)
+from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
+from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 
 # Far enough for every plan, near enough that no interval leaves the calendar.
 EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
-Scheduling = Callable[[AsyncConnection, UUID], Awaitable[ScheduledJob]]
+Scheduling = Callable[[AsyncConnection, UUID], Awaitable[Changed]]
 
 
 class ScheduleService:
@@ -51,13 +39,11 @@ class ScheduleService:
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
-        errors = _errors(wanted)
-        if errors:
-            raise InvalidError(*errors)
+        values = spec_values(wanted)
         async with self._database.transaction() as connection:
             owners = await workflows.owners(connection, {wanted.workflow_id})
             require_owner(actor, owners.get(wanted.workflow_id), "workflow")
-            job = await scheduling.start_scheduled_job(connection, _draft(wanted, actor))
+            job = await scheduling.start_scheduled_job(connection, draft(values, actor), author_of(actor))
         await self._ringer.ticks([job])
         return schedule_view(job)
 
@@ -65,12 +51,13 @@ class ScheduleService:
         """Many at once, all or none; each bad one is named by its index."""
         wanted, errors = _converted(raw)
         async with self._database.transaction() as connection:
-            owners = await workflows.owners(connection, {one.workflow_id for one in wanted.values()})
+            owners = await workflows.owners(connection, {values["workflow_id"] for values in wanted.values()})
             errors += _foreign(actor, wanted, owners)
             if errors:
                 raise InvalidError(*errors)
-            drafts = [_draft(one, actor) for one in wanted.values()]
-            jobs = await scheduling.start_scheduled_jobs(connection, drafts)
+            drafts = [draft(values, actor) for values in wanted.values()]
+            places = [f"{_place(index)}." for index in wanted]
+            jobs = await scheduling.start_scheduled_jobs(connection, drafts, author_of(actor), places)
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
 
@@ -87,34 +74,44 @@ class ScheduleService:
     async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """One schedule."""
         async with self._database.transaction() as connection:
-            return schedule_view(await _owned(connection, actor, job_id))
+            return schedule_view(await owned_schedule(connection, actor, job_id))
 
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """New values; a changed cadence moves the next run at once."""
-        errors = _errors(changes)
-        if errors:
-            raise InvalidError(*errors)
-        values = in_utc(given(changes))
+        _require_sane(changes)
+        values = canonical(in_utc(given(changes)))
 
-        async def edit(connection: AsyncConnection, schedule_id: UUID) -> ScheduledJob:
+        async def edit(connection: AsyncConnection, schedule_id: UUID) -> Changed:
             if "workflow_id" in values:
                 owners = await workflows.owners(connection, {values["workflow_id"]})
                 require_owner(actor, owners.get(values["workflow_id"]), "workflow")
-            return await scheduling.edit_scheduled_job(connection, schedule_id, values)
+            return await scheduling.edit_scheduled_job(connection, schedule_id, values, author_of(actor))
 
         return await self._carry_out(actor, job_id, edit)
 
-    async def pause(self, actor: Actor, job_id: UUID) -> ScheduleView:
+    async def pause(self, actor: Actor, job_id: UUID, wanted: NoteInput) -> ScheduleView:
         """Nothing fires until it is resumed."""
-        return await self._carry_out(actor, job_id, scheduling.pause_scheduled_job)
 
-    async def resume(self, actor: Actor, job_id: UUID) -> ScheduleView:
+        async def pause(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+            return await scheduling.pause_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
+
+        return await self._carry_out(actor, job_id, pause)
+
+    async def resume(self, actor: Actor, job_id: UUID, wanted: NoteInput) -> ScheduleView:
         """Fire again."""
-        return await self._carry_out(actor, job_id, scheduling.resume_scheduled_job)
+
+        async def resume(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+            return await scheduling.resume_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
+
+        return await self._carry_out(actor, job_id, resume)
 
     async def revive(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """Bring a dead one back."""
-        return await self._carry_out(actor, job_id, scheduling.revive_scheduled_job)
+
+        async def revive(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+            return await scheduling.revive_scheduled_job(connection, schedule_id, author_of(actor))
+
+        return await self._carry_out(actor, job_id, revive)
 
     async def delete(self, actor: Actor, job_id: UUID) -> None:
         """Gone, with its history; what runs is called off."""
@@ -130,55 +127,17 @@ class ScheduleService:
         await self._ringer.call_off(running)
         return len(deleted)
 
-    async def run(self, actor: Actor, job_id: UUID, wanted: RunInput) -> ExecutionView:
-        """A run now, beside the cadence and the counters."""
-        async with self._database.transaction() as connection:
-            await _owned(connection, actor, job_id)
-            job = (await schedules.lock(connection, [job_id])).get(job_id)
-            if job is None:
-                raise NotFoundError("There is no such schedule.")
-            active, now = await executions.active_and_now(connection, [job_id])
-            policy = wanted.if_running or job.if_running
-            if policy == IfRunning.SKIP and active.get(job_id):
-                raise ConflictError("An execution of this schedule is under way, and its if_running is 'skip'.")
-            new = _manual_run(job, now, exclusive=policy == IfRunning.SKIP)
-            await executions.add(connection, [new])
-            row = await executions.get_with_owner(connection, new.id)
-        if row is None:
-            raise AssertionError("an execution vanished in its own transaction")
-        await self._ringer.executions([(new.id, new.token)])
-        return ExecutionView(**execution_fields(row[0]))
-
-    async def runs(self, actor: Actor, job_id: UUID, limit: int) -> RunList:
-        """The audit: the latest runs."""
-        async with self._database.transaction() as connection:
-            await _owned(connection, actor, job_id)
-            rows = await executions.runs(connection, job_id, limit)
-        return RunList([RunView(**execution_fields(row), payload=row.payload) for row in rows])
-
-    async def ledger(self, actor: Actor, job_id: UUID, span: Span, limit: int) -> LedgerList:
-        """The account of the latest slots, fired or not."""
-        errors = _span_errors(span)
-        if errors:
-            raise InvalidError(*errors)
-        async with self._database.transaction() as connection:
-            await _owned(connection, actor, job_id)
-            others = await ledger.of_job(connection, job_id, span.since, span.until, limit)
-            fired = await ledger.fired(connection, job_id, span.since, span.until, limit)
-        items = [ledger_item(row) for row in others]
-        items += [LedgerItem(slot=row.scheduled_for, outcome="fired", reason="", execution_id=row.id) for row in fired]
-        items.sort(key=lambda item: item.slot, reverse=True)
-        return LedgerList(items[:limit])
-
     async def _carry_out(self, actor: Actor, job_id: UUID, action: Scheduling) -> ScheduleView:
         async with self._database.transaction() as connection:
-            await _owned(connection, actor, job_id)
-            job = await action(connection, job_id)
-        await self._ringer.ticks([job])
-        return schedule_view(job)
+            await owned_schedule(connection, actor, job_id)
+            changed = await action(connection, job_id)
+        await self._ringer.ticks([changed.job])
+        await self._ringer.executions(changed.pending)
+        return schedule_view(changed.job)
 
 
-async def _owned(connection: AsyncConnection, actor: Actor, job_id: UUID) -> ScheduledJob:
+async def owned_schedule(connection: AsyncConnection, actor: Actor, job_id: UUID) -> ScheduledJob:
+    """A schedule that the actor may see."""
     job = await schedules.get(connection, job_id)
     require_owner(actor, job.user_profile_id if job else None, "schedule")
     if job is None:
@@ -186,74 +145,69 @@ async def _owned(connection: AsyncConnection, actor: Actor, job_id: UUID) -> Sch
     return job
 
 
-def _draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
-    """The times are the database's to fill in."""
+def author_of(actor: Actor) -> Author:
+    """Who the history names."""
+    return Author(actor.user_id, actor.username)
+
+
+def spec_values(wanted: SpecInput) -> dict[str, Any]:
+    """What was given, with its spec in the stored form; ``InvalidError`` names what is wrong."""
+    _require_sane(wanted)
+    values = canonical(in_utc(msgspec.structs.asdict(wanted)))
+    require_kind(values)
+    return values
+
+
+def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
+    """A schedule that is not stored yet; the times are the database's to fill in."""
     moment = clock.now()
-    values = in_utc(msgspec.structs.asdict(wanted))
     return ScheduledJob(
         id=uuid4(), user_profile_id=actor.user_id, anchor_at=moment, created_at=moment, updated_at=moment, **values
     )
 
 
-def _manual_run(job: ScheduledJob, now: datetime, *, exclusive: bool) -> NewExecution:
-    return NewExecution(
-        id=manual_execution_id(job.id, now, uuid4().hex),
-        scheduled_job_id=job.id,
-        workflow_id=job.workflow_id,
-        trigger=Trigger.MANUAL,
-        status=ExecutionStatus.PENDING,
-        exclusive=exclusive,
-        repeat_number=job.current_repeat,
-        retry_attempt=0,
-        scheduled_for=now,
-        payload=job.trigger_payload,
-        timeout_seconds=job.timeout_seconds,
-        created_at=now,
-    )
-
-
-def _errors(wanted: ScheduleInput | ScheduleChanges) -> list[FieldError]:
+def _require_sane(wanted: SpecInput | ScheduleChanges) -> None:
     """What the types cannot say."""
+    require_years(wanted, "at", "start_at", "end_at")
+    start, end = wanted.start_at, wanted.end_at
+    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
+        raise InvalidError(FieldError("end_at", "The end must not be before start_at."))
+
+
+def require_years(wanted: Input, *fields: str) -> None:
+    """The moments that were given lie where plans are made."""
     errors = []
-    for field in ("start_at", "end_at"):
+    for field in fields:
         moment = getattr(wanted, field)
         if isinstance(moment, datetime) and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
             errors.append(FieldError(field, f"The year must be between {EARLIEST_YEAR} and {LATEST_YEAR}."))
-    start, end = wanted.start_at, wanted.end_at
-    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
-        errors.append(FieldError("end_at", "The end must not be before start_at."))
-    return errors
+    if errors:
+        raise InvalidError(*errors)
 
 
-def _span_errors(span: Span) -> list[FieldError]:
-    """In its first and last year the calendar may have no such moment in UTC."""
-    return [
-        FieldError(field, "At the edge of the calendar only UTC is known.")
-        for field, moment in (("from", span.since), ("to", span.until))
-        if moment is not None and moment.year in {MINYEAR, MAXYEAR} and moment.utcoffset()
-    ]
-
-
-def _converted(raw: Sequence[Any]) -> tuple[dict[int, ScheduleInput], list[FieldError]]:
-    """The good ones by index, and what is wrong with the others."""
-    wanted: dict[int, ScheduleInput] = {}
+def _converted(raw: Sequence[Any]) -> tuple[dict[int, dict[str, Any]], list[FieldError]]:
+    """The values of the good ones by index, and what is wrong with the others."""
+    wanted: dict[int, dict[str, Any]] = {}
     errors: list[FieldError] = []
     for index, item in enumerate(raw):
         try:
-            wanted[index] = msgspec.convert(item, ScheduleInput)
+            wanted[index] = spec_values(msgspec.convert(item, ScheduleInput))
         except msgspec.ValidationError as error:
-            errors.append(field_error(error, f"schedules[{index}]"))
-        else:
-            found = _errors(wanted[index])
-            errors += [FieldError(f"schedules[{index}].{one.field}", one.message) for one in found]
+            errors.append(field_error(error, _place(index)))
+        except InvalidError as error:
+            errors += [FieldError(f"{_place(index)}.{one.field}", one.message) for one in error.errors]
     return wanted, errors
 
 
-def _foreign(actor: Actor, wanted: dict[int, ScheduleInput], owners: dict[int, int]) -> list[FieldError]:
+def _place(index: int) -> str:
+    return f"schedules[{index}]"
+
+
+def _foreign(actor: Actor, wanted: dict[int, dict[str, Any]], owners: dict[int, int]) -> list[FieldError]:
     errors = []
-    for index, one in wanted.items():
+    for index, values in wanted.items():
         try:
-            require_owner(actor, owners.get(one.workflow_id), "workflow")
+            require_owner(actor, owners.get(values["workflow_id"]), "workflow")
         except NotFoundError as error:
-            errors.append(FieldError(f"schedules[{index}].workflow_id", error.detail))
+            errors.append(FieldError(f"{_place(index)}.workflow_id", error.detail))
     return errors

@@ -7,8 +7,11 @@ import msgspec
 from sqlalchemy import Row
 
 from app.domain.access import Role
+from app.domain.breakers import BreakerState
+from app.domain.descriptions import describe
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry
+from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 from app.domain.workflows import Edge, Node
 from app.services.inputs import Instant
@@ -23,9 +26,18 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     workflow_id: int
     trigger_node_id: str | None
     user_profile_id: int
-    interval_seconds: int
+    interval_seconds: int | float | None
+    every: str | None
+    cron: str | None
+    at: Instant | None
+    after: str | None
+    timezone: str
+    jitter_seconds: int
+    only_between: str | None
+    not_on: list[str]
     start_at: Instant | None
     end_at: Instant | None
+    spec_description: str
     total_repeats: int
     max_retries: int
     backoff_base_seconds: int | None
@@ -33,6 +45,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     catch_up: CatchUp
     misfire_grace_seconds: int
     if_running: IfRunning
+    max_queued: int
     trigger_payload: dict[str, Any]
     status: Status
     status_reason: Reason
@@ -138,6 +151,92 @@ class LedgerList(msgspec.Struct):
     items: list[LedgerItem]
 
 
+class PreviewRun(msgspec.Struct):
+    """A run that would come: when, and what is special about it."""
+
+    at: Instant
+    note: str
+
+
+class PreviewView(msgspec.Struct):
+    """A spec in plain words, what may surprise about it, and its next runs."""
+
+    description: str
+    warnings: list[str]
+    next_runs: list[PreviewRun]
+
+
+class CheckView(msgspec.Struct):
+    """One of the checks that a slot goes through."""
+
+    check: str
+    passed: bool
+    detail: str
+
+
+class ExplanationView(msgspec.Struct, kw_only=True):
+    """Why a schedule did, or did not, run at some time."""
+
+    slot: Instant | None
+    outcome: str
+    sentence: str
+    execution_id: UUID | None
+    checks: list[CheckView]
+
+
+class HistoryItem(msgspec.Struct, kw_only=True):
+    """A change of a schedule: by whom, when, and what it was before and after."""
+
+    at: Instant
+    by: str
+    user_profile_id: int | None
+    action: Action
+    changes: dict[str, Any]
+    note: str
+
+
+class HistoryList(msgspec.Struct):
+    """The latest changes."""
+
+    items: list[HistoryItem]
+
+
+class BreakerView(msgspec.Struct, kw_only=True):
+    """The breaker of a workflow."""
+
+    workflow_id: int
+    workflow_name: str
+    state: BreakerState
+    failure_count: int
+    opened_at: Instant | None
+    half_opens_at: Instant | None
+    probe_execution_id: UUID | None
+    breaker_threshold: int | None
+    breaker_reset_seconds: int | None
+
+
+class TransitionView(msgspec.Struct, kw_only=True):
+    """A change of a breaker's state, and why."""
+
+    at: Instant
+    from_state: BreakerState
+    to_state: BreakerState
+    reason: str
+    execution_id: UUID | None
+
+
+class BreakerDetail(BreakerView, kw_only=True):
+    """The breaker of a workflow, with its latest transitions, newest first."""
+
+    transitions: list[TransitionView]
+
+
+class BreakerList(msgspec.Struct):
+    """The breakers of all workflows that have one."""
+
+    items: list[BreakerView]
+
+
 class WorkflowView(msgspec.Struct, kw_only=True):
     """A workflow."""
 
@@ -197,9 +296,23 @@ class TokenList(msgspec.Struct):
     items: list[TokenView]
 
 
+_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description"}
+_PLAIN_SCHEDULE_FIELDS = tuple(name for name in ScheduleView.__struct_fields__ if name not in _SHOWN_OTHERWISE)
+
+
 def schedule_view(job: ScheduledJob) -> ScheduleView:
     """A schedule as callers see it."""
-    return ScheduleView(**{name: getattr(job, name) for name in ScheduleView.__struct_fields__})
+    plain = {name: getattr(job, name) for name in _PLAIN_SCHEDULE_FIELDS}
+    seconds = job.interval_seconds
+    return ScheduleView(
+        interval_seconds=int(seconds) if seconds is not None and seconds.is_integer() else seconds,
+        every=job.spec.spelled_every,
+        not_on=list(job.not_on),
+        spec_description=describe(
+            job.spec, start_at=job.start_at, end_at=job.end_at, jitter_seconds=job.jitter_seconds
+        ),
+        **plain,
+    )
 
 
 def workflow_view(row: Row[Any]) -> WorkflowView:

@@ -12,7 +12,16 @@ from tests.carillon import Carillon, Json
 READABLE = {
     *("id", "name", "description", "workflow_id", "trigger_node_id", "user_profile_id", "interval_seconds"),
     *("start_at", "end_at", "total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds", "catch_up"),
-    *("misfire_grace_seconds", "if_running", "trigger_payload", "status", "status_reason", "current_repeat"),
+    *("every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on", "spec_description"),
+    *(
+        "misfire_grace_seconds",
+        "if_running",
+        "max_queued",
+        "trigger_payload",
+        "status",
+        "status_reason",
+        "current_repeat",
+    ),
     *("current_retry", "run_count", "error_count", "last_run_at", "next_run_at", "last_error", "next_slot"),
     *("last_fired_at", "last_success_at", "last_success_execution_id", "dead_at", "created_at", "updated_at"),
 }

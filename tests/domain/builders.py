@@ -4,13 +4,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from app.domain.breakers import Gate
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.lifecycle import created
-from app.domain.schedules import ScheduledJob
+from app.domain.schedules import CatchUp, IfRunning, ScheduledJob
 from app.domain.settling import EndedRun
+from app.domain.settling import settle as settle_schedule
+from app.domain.specs import KINDS as SPEC_KINDS
+from app.domain.specs import canonical
 from app.domain.ticks import Decided, Decision, Fire, Tick, decide
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+KINDS = set(SPEC_KINDS)
+OPEN = Gate()
 JOB = UUID("11111111-2222-4333-8444-555555555555")
 
 
@@ -21,7 +27,10 @@ def after(seconds: float) -> datetime:
 
 def schedule(**values: Any) -> ScheduledJob:
     """A schedule that was created at the beginning."""
-    fields: dict[str, Any] = {"interval_seconds": 300, **values}
+    fields: dict[str, Any] = {"interval_seconds": 300.0} if not KINDS & values.keys() else {}
+    fields |= canonical(values)
+    fields["if_running"] = IfRunning(fields.get("if_running", "skip"))
+    fields["catch_up"] = CatchUp(fields.get("catch_up", "skip"))
     draft = ScheduledJob(
         id=JOB, user_profile_id=1, workflow_id=1, name="s", anchor_at=T0, created_at=T0, updated_at=T0, **fields
     )
@@ -33,17 +42,17 @@ def tick(job: ScheduledJob) -> Tick:
     return Tick(job.id, job.generation)
 
 
-def decision(job: ScheduledJob, now: datetime, *active: Any) -> Decision:
+def decision(job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN) -> Decision:
     """What the pending tick does at a time."""
-    return decide(job, tick(job), active, now)
+    return decide(job, tick(job), active, gate, now)
 
 
 def fired(job: ScheduledJob, now: datetime) -> tuple[ScheduledJob, Fire]:
     """The schedule after its tick has fired."""
     decided = decision(job, now)
     assert isinstance(decided, Decided)
-    assert decided.fire is not None
-    return decided.job, decided.fire
+    (fire,) = decided.fires
+    return decided.job, fire
 
 
 def ended(fire: Fire, status: ExecutionStatus, error: str = "") -> EndedRun:
@@ -56,3 +65,10 @@ def ended(fire: Fire, status: ExecutionStatus, error: str = "") -> EndedRun:
         status=status,
         error=error,
     )
+
+
+def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> ScheduledJob:
+    """The schedule after a run, where nothing runs beside it."""
+    settlement = settle_schedule(job, run, other_active, now)
+    assert settlement.retry_at is None
+    return settlement.job

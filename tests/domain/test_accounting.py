@@ -3,8 +3,7 @@
 from app.domain.accounting import dropped
 from app.domain.executions import ExecutionStatus
 from app.domain.lifecycle import edited, paused
-from app.domain.settling import settle
-from tests.domain.builders import after, ended, fired, schedule
+from tests.domain.builders import after, ended, fired, schedule, settle
 
 
 def test_a_slot_that_was_due_when_the_schedule_died_is_missed() -> None:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from app.domain.executions import FAILURES, ActiveRun, ExecutionStatus, Trigger
 from app.domain.schedules import ScheduledJob, Status
-from app.domain.settling import settle
 from app.domain.ticks import Decided, decide
-from tests.domain.builders import ended, schedule, tick
+from tests.domain.builders import OPEN, ended, schedule, settle, tick
 
 ENDS = [
     ExecutionStatus.SUCCESS,
@@ -30,7 +29,8 @@ class History:
 
     def __init__(self, job: ScheduledJob) -> None:
         self.job = job
-        self.first_slot = job.anchor_at
+        self.first_slot = job.next_slot
+        self.interval = timedelta(seconds=job.interval_seconds or 0)
         self.ends: list[ExecutionStatus] = []
         self.fired: list[datetime] = []
         self.not_fired: list[datetime] = []
@@ -43,23 +43,23 @@ class History:
                 return
             start = self.job.next_run_at + timedelta(seconds=late)
             decided = self._handle(start, ())
-            if decided.fire is None:
+            if not decided.fires:
                 continue
+            (fire,) = decided.fires
             finish = start + timedelta(seconds=duration)
-            active = (ActiveRun(decided.fire.execution_id, Trigger.SCHEDULE),)
+            active = (ActiveRun(fire.execution_id, Trigger.SCHEDULE),)
             while self.job.next_run_at is not None and self.job.next_run_at <= finish:
                 self._handle(self.job.next_run_at, active)
             self.ends.append(end)
-            self.job = settle(self.job, ended(decided.fire, end, "e"), 0, finish)
+            self.job = settle(self.job, ended(fire, end, "e"), 0, finish)
 
     def _handle(self, now: datetime, active: tuple[ActiveRun, ...]) -> Decided:
-        decided = decide(self.job, tick(self.job), active, now)
+        decided = decide(self.job, tick(self.job), active, OPEN, now)
         assert isinstance(decided, Decided)
         self.job = decided.job
-        if decided.fire is not None and decided.fire.attempt == 0:
-            self.fired.append(decided.fire.slot)
+        self.fired += [fire.slot for fire in decided.fires if fire.attempt == 0]
         for entry in decided.ledger:
-            self.not_fired += [entry.first_slot + k * self.job.cadence.interval for k in range(entry.slot_count)]
+            self.not_fired += [entry.first_slot + k * self.interval for k in range(entry.slot_count)]
             assert self.not_fired[-1] == entry.last_slot
         return decided
 
@@ -107,7 +107,7 @@ def test_every_slot_has_exactly_one_outcome(steps: list[tuple[ExecutionStatus, i
     history = History(schedule(max_retries=retries, backoff_base_seconds=7))
     history.live(steps)
     slots = sorted(history.fired + history.not_fired)
-    interval = history.job.cadence.interval
+    interval = history.interval
     assert [history.first_slot + k * interval for k in range(len(slots))] == slots
 
 

@@ -9,8 +9,7 @@ from app.domain.errors import WrongStateError
 from app.domain.executions import ExecutionStatus
 from app.domain.lifecycle import edited, paused, resumed, revived
 from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, moved
-from app.domain.settling import settle
-from tests.domain.builders import after, ended, fired, schedule
+from tests.domain.builders import after, ended, fired, schedule, settle
 
 
 def failed_once(**values: object) -> ScheduledJob:

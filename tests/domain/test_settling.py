@@ -5,8 +5,7 @@ import pytest
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.lifecycle import edited, paused
 from app.domain.schedules import Reason, ScheduledJob, Status
-from app.domain.settling import settle
-from tests.domain.builders import after, ended, fired, schedule
+from tests.domain.builders import after, ended, fired, schedule, settle
 
 SUCCESS, FAILED = ExecutionStatus.SUCCESS, ExecutionStatus.FAILED
 FAILURES = [ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST]

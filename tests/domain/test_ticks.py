@@ -9,9 +9,8 @@ from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry
 from app.domain.lifecycle import paused
 from app.domain.schedules import Reason, ScheduledJob, Status
-from app.domain.settling import settle
 from app.domain.ticks import Decided, NotDue, Stale, Tick, decide
-from tests.domain.builders import T0, after, decision, ended, fired, schedule
+from tests.domain.builders import OPEN, T0, after, decision, ended, fired, schedule, settle
 
 RUNNING = ActiveRun(UUID(int=7), Trigger.SCHEDULE)
 MANUAL = ActiveRun(UUID(int=8), Trigger.MANUAL)
@@ -35,8 +34,8 @@ def decided(job: ScheduledJob, seconds: float, *active: ActiveRun) -> Decided:
 def test_a_due_slot_fires_and_the_next_one_is_planned_from_the_slot_not_from_now() -> None:
     """The cadence does not drift by the lateness of a tick."""
     result = decided(schedule(), 307)
-    assert result.fire is not None
-    assert (after(300), 0, 0) == (result.fire.slot, result.fire.attempt, result.fire.repeat_number)
+    (fire,) = result.fires
+    assert (after(300), 0, 0) == (fire.slot, fire.attempt, fire.repeat_number)
     assert (after(600), after(600), 0) == (result.job.next_slot, result.job.next_run_at, result.job.next_attempt)
     assert after(307) == result.job.last_run_at
     assert () == result.ledger
@@ -47,7 +46,7 @@ def test_each_planned_tick_has_a_generation_of_its_own() -> None:
     job = schedule()
     moved = decided(job, 300).job
     assert job.generation + 1 == moved.generation
-    assert Stale() == decide(moved, Tick(job.id, job.generation), (), after(300))
+    assert Stale() == decide(moved, Tick(job.id, job.generation), (), OPEN, after(300))
 
 
 def test_nothing_fires_early() -> None:
@@ -67,14 +66,14 @@ def test_a_message_for_a_schedule_that_is_not_active_does_nothing(status: Status
 def test_a_message_from_before_a_pause_does_nothing() -> None:
     """Pausing moves the generation."""
     job = schedule()
-    assert Stale() == decide(paused(job), Tick(job.id, job.generation), (), after(300))
+    assert Stale() == decide(paused(job), Tick(job.id, job.generation), (), OPEN, after(300))
 
 
 def test_a_slot_that_meets_a_running_execution_is_skipped_and_named() -> None:
     """The chain goes on, and no counter moves."""
     job = schedule()
     result = decided(job, 300, RUNNING)
-    assert result.fire is None
+    assert () == result.fires
     assert [("skipped_overlap", 300, 300, 1)] == account(result.ledger)
     assert RUNNING.execution_id == result.ledger[0].execution_id
     assert after(600) == result.job.next_run_at
@@ -89,8 +88,8 @@ def test_a_slot_that_meets_a_running_execution_is_skipped_and_named() -> None:
 def test_of_several_due_slots_the_latest_fires_and_the_earlier_ones_are_missed() -> None:
     """One range accounts for all that were missed."""
     result = decided(schedule(), 1510)
-    assert result.fire is not None
-    assert after(1500) == result.fire.slot
+    (fire,) = result.fires
+    assert after(1500) == fire.slot
     assert [("missed", 300, 1200, 4)] == account(result.ledger)
     assert after(1800) == result.job.next_run_at
 
@@ -98,7 +97,7 @@ def test_of_several_due_slots_the_latest_fires_and_the_earlier_ones_are_missed()
 def test_a_slot_later_than_its_grace_is_missed() -> None:
     """Under catch_up `skip` nothing fires late; the next slot is planned."""
     result = decided(schedule(), 361)
-    assert result.fire is None
+    assert () == result.fires
     assert [("missed", 300, 300, 1)] == account(result.ledger)
     assert after(600) == result.job.next_run_at
 
@@ -106,14 +105,14 @@ def test_a_slot_later_than_its_grace_is_missed() -> None:
 def test_with_the_last_repeat_in_flight_nothing_is_planned() -> None:
     """It stays active until the run settles."""
     result = decided(schedule(total_repeats=1), 300)
-    assert result.fire is not None
+    (_,) = result.fires
     assert (None, None, Status.ACTIVE) == (result.job.next_run_at, result.job.next_slot, result.job.status)
 
 
 def test_the_last_slot_before_the_end_fires_and_nothing_is_planned_after_it() -> None:
     """It stays active until the run settles."""
     result = decided(schedule(end_at=after(300)), 301)
-    assert result.fire is not None
+    (_,) = result.fires
     assert (None, Status.ACTIVE) == (result.job.next_run_at, result.job.status)
 
 
@@ -135,8 +134,8 @@ def test_a_retry_fires_its_own_slot_again() -> None:
     job = with_retry()
     assert after(610) == job.next_run_at
     result = decided(job, 910)
-    assert result.fire is not None
-    assert (after(300), 1, 0) == (result.fire.slot, result.fire.attempt, result.fire.repeat_number)
+    (fire,) = result.fires
+    assert (after(300), 1, 0) == (fire.slot, fire.attempt, fire.repeat_number)
     assert [("skipped_retry", 600, 900, 2)] == account(result.ledger)
     assert (after(1200), 0) == (result.job.next_run_at, result.job.next_attempt)
 
@@ -151,14 +150,14 @@ def test_a_retry_before_the_next_slot_holds_up_nothing() -> None:
 def test_a_retry_makes_way_for_a_manual_run_and_is_kept() -> None:
     """It comes again in a moment; nothing is accounted for yet."""
     result = decided(with_retry(), 611, MANUAL)
-    assert (None, ()) == (result.fire, result.ledger)
+    assert ((), ()) == (result.fires, result.ledger)
     assert (after(616), after(300), 1) == (result.job.next_run_at, result.job.next_slot, result.job.next_attempt)
 
 
 def test_a_retry_that_meets_a_scheduled_run_is_given_up() -> None:
     """Its slot has its outcome already; back to the cadence, with the retry count as it was."""
     result = decided(with_retry(), 611, RUNNING)
-    assert result.fire is None
+    assert () == result.fires
     assert [("skipped_retry", 600, 600, 1)] == account(result.ledger)
     assert (after(900), 0, 1) == (result.job.next_run_at, result.job.next_attempt, result.job.current_retry)
 
@@ -167,13 +166,13 @@ def test_a_retry_that_meets_a_scheduled_run_is_given_up() -> None:
 def test_without_a_grace_a_slot_is_on_time_for_a_second(late: float, fires: bool) -> None:
     """No tick is handled in the very moment of its slot."""
     result = decided(schedule(misfire_grace_seconds=0), 300 + late)
-    assert fires == (result.fire is not None)
+    assert fires == bool(result.fires)
 
 
 def test_a_retry_does_not_start_after_the_end() -> None:
     """The schedule is done instead."""
     job = replace(with_retry(), end_at=after(700))
     result = decided(job, 701)
-    assert result.fire is None
+    assert () == result.fires
     assert (Status.DONE, Reason.END_REACHED) == (result.job.status, result.job.status_reason)
     assert [("skipped_retry", 600, 600, 1)] == account(result.ledger)

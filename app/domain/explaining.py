@@ -1,0 +1,261 @@
+"""Why a schedule did, or did not, run at some time: the nearest slot, the chain of checks, one sentence."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+
+from app.domain.breakers import Gate
+from app.domain.descriptions import describe
+from app.domain.events import rfc3339
+from app.domain.executions import ActiveRun, ExecutionStatus
+from app.domain.planning import due_time
+from app.domain.schedules import IfRunning, ScheduledJob, Status
+
+
+class Check(StrEnum):
+    """The checks, in their order."""
+
+    SPEC = "spec"
+    START_END = "start_end"
+    WINDOW = "window"
+    WEEKDAY = "weekday"
+    ACTIVE = "active"
+    RETRY = "retry"
+    MISSED = "missed"
+    BREAKER = "breaker"
+    GUARD = "guard"
+    OVERLAP = "overlap"
+
+
+# What became of a slot that is in no ledger.
+NOT_EXPECTED = "not_expected"
+EXPECTED = "expected"
+DUE = "due"
+UNKNOWN = "unknown"
+
+# The check at which a slot with this outcome was held up.
+_HELD_UP_BY = {
+    "skipped_retry": Check.RETRY,
+    "missed": Check.MISSED,
+    "coalesced": Check.MISSED,
+    "skipped_breaker": Check.BREAKER,
+    "skipped_guard": Check.GUARD,
+    "skipped_overlap": Check.OVERLAP,
+    "skipped_queue_full": Check.OVERLAP,
+}
+# The checks of a slot that is expected, and what to say when it passes.
+_PASSED = {
+    Check.RETRY: "no retry held the schedule",
+    Check.MISSED: "it was handled in time, or caught up",
+    Check.BREAKER: "no breaker was open",
+    Check.GUARD: "the workflow had a place for it",
+    Check.OVERLAP: "no other run stood in its way",
+}
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One check and how it went."""
+
+    check: Check
+    passed: bool
+    detail: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer."""
+
+    slot: datetime | None
+    outcome: str
+    sentence: str
+    checks: tuple[Result, ...]
+    execution_id: UUID | None = None
+
+
+class Since(msgspec.Struct, frozen=True):
+    """The change that had brought a schedule into its state."""
+
+    at: datetime
+    author: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        """By whom and when, with the note."""
+        return f"by {self.author} at {rfc3339(self.at)}" + (f" ({self.note})" if self.note else "")
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger, or an execution, says about a slot."""
+
+    outcome: str
+    reason: str = ""
+    execution_id: UUID | None = None
+    status: ExecutionStatus | None = None
+    started_at: datetime | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known. ``then`` is the schedule as it was at the slot, ``job`` as it is now."""
+
+    job: ScheduledJob
+    then: ScheduledJob
+    since: Since | None
+    recorded: Recorded | None
+    active: tuple[ActiveRun, ...]
+    gate: Gate
+    now: datetime
+
+
+def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
+    """The slot of the bare spec that is nearest to a moment, whatever window, weekday or end say."""
+    if job.spec.problem:
+        return None
+    slots = job.spec.every_slot(job.anchor_at)
+    # What lies before start_at is a slot that was not wanted; what lies before the anchor is none.
+    first = job.created_at if job.anchor_at == job.start_at else job.first_moment
+    around = (slots.previous(moment + timedelta.resolution), slots.next(moment))
+    found = [slot for slot in around if slot is not None and slot >= first]
+    return min(found, key=lambda slot: abs(slot - moment), default=None)
+
+
+def explain(facts: Facts, slot: datetime | None) -> Explanation:
+    """Why this slot fired or not; for one that is to come, what would happen as far as known."""
+    if slot is None:
+        problem = facts.then.spec.problem
+        words = f"The spec is not valid: {problem}" if problem else "The spec names no slot near that time."
+        return Explanation(
+            slot=None, outcome=NOT_EXPECTED, sentence=words, checks=(Result(Check.SPEC, passed=False, detail=words),)
+        )
+    spec_checks = _spec_checks(facts.then, slot)
+    if facts.recorded is not None:
+        return _recorded(slot, spec_checks, facts.recorded)
+    checks = (*spec_checks, _active_check(facts, slot))
+    failed = next((one for one in checks if not one.passed), None)
+    if failed is not None:
+        reached = checks[: checks.index(failed) + 1]
+        words = f"The slot {rfc3339(slot)} {_tense(facts, slot)} not expected: {failed.detail}."
+        return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=words, checks=reached)
+    return _past(facts, slot, checks) if slot <= facts.now else _to_come(facts, slot, checks)
+
+
+def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
+    allowed, place = job.spec.hours, job.timezone
+    wall = allowed.place.local(slot)
+    shown = f"{wall:%A %H:%M} {place}"
+    too_early = job.start_at is not None and slot < job.start_at
+    too_late = job.end_at is not None and slot > job.end_at
+    bounds = f"{rfc3339(slot)} lies {'before start_at' if too_early else 'after end_at' if too_late else 'within'}"
+    return (
+        Result(Check.SPEC, passed=True, detail=f"{describe(job.spec)} names {rfc3339(slot)}"),
+        Result(Check.START_END, passed=not too_early and not too_late, detail=bounds),
+        Result(Check.WINDOW, allowed.in_window(slot), _window_words(job, slot, shown)),
+        Result(Check.WEEKDAY, allowed.on_weekday(slot), _weekday_words(job, slot, shown)),
+    )
+
+
+def _window_words(job: ScheduledJob, slot: datetime, shown: str) -> str:
+    if job.only_between is None:
+        return "there is no window"
+    where = "inside" if job.spec.hours.in_window(slot) else "outside"
+    return f"{shown} is {where} only_between {job.only_between}"
+
+
+def _weekday_words(job: ScheduledJob, slot: datetime, shown: str) -> str:
+    if not job.not_on:
+        return "no weekday is excluded"
+    verdict = "allows" if job.spec.hours.on_weekday(slot) else "excludes"
+    return f"not_on ({', '.join(job.not_on)}) {verdict} {shown}"
+
+
+def _active_check(facts: Facts, slot: datetime) -> Result:
+    then, verb = facts.then, _tense(facts, slot)
+    if then.status is Status.ACTIVE:
+        return Result(Check.ACTIVE, passed=True, detail=f"the schedule {verb} active")
+    words = f"the schedule {verb} {then.status}" + (f" ({then.status_reason})" if then.status_reason else "")
+    return Result(Check.ACTIVE, passed=False, detail=f"{words}, {facts.since}" if facts.since else words)
+
+
+def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: Recorded) -> Explanation:
+    active = Result(Check.ACTIVE, passed=True, detail="the schedule was active")
+    held_up = _HELD_UP_BY.get(record.outcome)
+    checks = [*spec_checks, active]
+    for check, words in _PASSED.items():
+        if check is held_up:
+            checks.append(Result(check, passed=False, detail=_with_execution(record)))
+            break
+        checks.append(Result(check, passed=True, detail=words))
+    return Explanation(
+        slot=slot,
+        outcome=record.outcome,
+        sentence=_fired_words(slot, record) if held_up is None else _held_up_words(slot, record),
+        checks=tuple(checks),
+        execution_id=record.execution_id,
+    )
+
+
+def _fired_words(slot: datetime, record: Recorded) -> str:
+    run = f"execution {record.execution_id}"
+    if record.started_at is not None:
+        return f"The slot {rfc3339(slot)} fired at {rfc3339(record.started_at)} as {run}, which is {record.status}."
+    rest = f", which never ran. {record.reason}" if record.reason else " and waits for its turn."
+    return f"The slot {rfc3339(slot)} was queued as {run}{rest}"
+
+
+def _held_up_words(slot: datetime, record: Recorded) -> str:
+    return f"The slot {rfc3339(slot)} did not fire ({record.outcome}): {_with_execution(record)}."
+
+
+def _with_execution(record: Recorded) -> str:
+    return record.reason + (f" (execution {record.execution_id})" if record.execution_id else "")
+
+
+def _past(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanation:
+    """A slot that has come, and of which nothing is written."""
+    job = facts.job
+    waiting = job.status is Status.ACTIVE and job.cadence_slot is not None and job.cadence_slot <= slot
+    if waiting and job.next_attempt and job.next_slot is not None:
+        words = f"a retry of the slot {rfc3339(job.next_slot)} holds the schedule"
+        held = Result(Check.RETRY, passed=False, detail=words)
+        sentence = f"The slot {rfc3339(slot)} does not fire (skipped_retry): {words}."
+        return Explanation(slot=slot, outcome="skipped_retry", sentence=sentence, checks=(*checks, held))
+    if waiting:
+        sentence = f"The slot {rfc3339(slot)} is due at {rfc3339(due_time(job, slot))}; no worker has taken it up yet."
+        return Explanation(slot=slot, outcome=DUE, sentence=sentence, checks=checks)
+    sentence = f"Nothing is known of the slot {rfc3339(slot)}: it was not expected any more, or its record is gone."
+    return Explanation(slot=slot, outcome=UNKNOWN, sentence=sentence, checks=checks)
+
+
+def _to_come(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanation:
+    """What would happen, as far as known."""
+    job = facts.job
+    if not job.expects_more(0) or (job.next_run_at is None and not facts.active):
+        sentence = f"The slot {rfc3339(slot)} will not come: nothing is planned any more."
+        return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=checks)
+    due = due_time(job, slot)
+    known = (_breaker_to_come(facts, due), _guard_to_come(facts), _overlap_to_come(facts))
+    failed = next((one for one in known if not one.passed), None)
+    words = f"The slot {rfc3339(slot)} is expected to fire at {rfc3339(due)}"
+    doubt = f", unless it stays so: {failed.detail}" if failed else ""
+    return Explanation(slot=slot, outcome=EXPECTED, sentence=f"{words}{doubt}.", checks=(*checks, *known))
+
+
+def _breaker_to_come(facts: Facts, due: datetime) -> Result:
+    refusal = facts.gate.breaker.refusal(due) if facts.gate.breaker else ""
+    return Result(Check.BREAKER, passed=not refusal, detail=refusal or "the breaker lets it through")
+
+
+def _guard_to_come(facts: Facts) -> Result:
+    return Result(Check.GUARD, passed=not facts.gate.full, detail=facts.gate.full or "the guard has a place")
+
+
+def _overlap_to_come(facts: Facts) -> Result:
+    skips = bool(facts.active) and facts.job.if_running is IfRunning.SKIP
+    if not facts.active:
+        return Result(Check.OVERLAP, passed=True, detail="nothing is running now")
+    words = f"execution {facts.active[0].execution_id} is under way, and if_running is '{facts.job.if_running}'"
+    return Result(Check.OVERLAP, passed=not skips, detail=words)
+
+
+def _tense(facts: Facts, slot: datetime) -> str:
+    return "was" if slot <= facts.now else "is"

@@ -1,0 +1,94 @@
+"""The history of a schedule: who changed what, when and why, and how the schedule was from then on."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from app.domain.schedules import ScheduledJob, Status
+
+
+class Action(StrEnum):
+    """What happened to a schedule."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    REVIVED = "revived"
+    FINISHED = "finished"
+    DIED = "died"
+
+
+class Author(msgspec.Struct, frozen=True):
+    """Who did it."""
+
+    user_id: int | None
+    name: str
+
+
+# Nobody asked for it: a limit was reached, a run failed once too often, a spec became invalid.
+CARILLON = Author(None, "carillon")
+
+# What people can change.
+EDITABLE = (
+    *("name", "description", "workflow_id", "trigger_node_id", "trigger_payload"),
+    *("interval_seconds", "every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on"),
+    *("start_at", "end_at", "total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds"),
+    *("catch_up", "misfire_grace_seconds", "if_running", "max_queued"),
+)
+# What says, later, whether a slot was expected then.
+REMEMBERED = (
+    *("interval_seconds", "every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on"),
+    *("start_at", "end_at", "total_repeats", "misfire_grace_seconds", "catch_up", "if_running", "max_queued"),
+    *("workflow_id", "status", "status_reason", "anchor_at", "last_error"),
+)
+_BY_STATUS = {Status.PAUSED: Action.PAUSED, Status.DONE: Action.FINISHED, Status.DEAD: Action.DIED}
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """One change."""
+
+    scheduled_job_id: UUID
+    at: datetime
+    user_profile_id: int | None
+    author: str
+    action: Action
+    changes: dict[str, Any]
+    note: str
+    snapshot: dict[str, Any]
+
+
+def revision(
+    before: ScheduledJob | None, after: ScheduledJob, action: Action, author: Author, now: datetime, note: str = ""
+) -> Revision:
+    """A change that was made, with how the schedule is from now on."""
+    return Revision(
+        scheduled_job_id=after.id,
+        at=now,
+        user_profile_id=author.user_id,
+        author=author.name,
+        action=action,
+        changes={} if before is None else _differences(before, after),
+        note=note,
+        snapshot=msgspec.to_builtins({name: getattr(after, name) for name in REMEMBERED}),
+    )
+
+
+def unasked(before: ScheduledJob, after: ScheduledJob, now: datetime) -> Revision | None:
+    """The change of state that a tick or the end of a run brought about, if it did."""
+    if before.status is after.status:
+        return None
+    action = _BY_STATUS.get(after.status, Action.RESUMED)
+    note = after.last_error if after.status in {Status.PAUSED, Status.DEAD} else ""
+    return revision(before, after, action, CARILLON, now, note)
+
+
+def _differences(before: ScheduledJob, after: ScheduledJob) -> dict[str, Any]:
+    names = (*EDITABLE, "status", "status_reason")
+    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
+    return msgspec.to_builtins(  # type: ignore[no-any-return]  # a dict goes in
+        {name: {"from": getattr(before, name), "to": getattr(after, name)} for name in changed}
+    )

@@ -1,0 +1,153 @@
+"""When a schedule is due, as it is written: canonicalised (many spellings, one stored form), then compiled."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from app.domain.cron import canonical_cron
+from app.domain.durations import LONGEST, duration, spelled
+from app.domain.errors import FieldError, InvalidError
+from app.domain.recurrence import Evenly, Monthly, Once, Recurrence, cron_times
+from app.domain.windows import WEEKDAYS, Hours, hours, weekdays, window
+from app.domain.zones import canonical_zone
+
+MONTHLY = "monthly"
+WORDS = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
+# Exactly one of these says when; ``interval_seconds`` and ``every`` are two spellings of the same.
+KINDS = ("interval_seconds", "every", "cron", "at", "after")
+# Whether a spec can be compiled does not depend on the anchor.
+_ANY_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored form. ``every`` is left for what is not a number of seconds."""
+
+    interval_seconds: float | None = None
+    every: str | None = None
+    cron: str | None = None
+    at: datetime | None = None
+    after: str | None = None
+    timezone: str = "UTC"
+    only_between: str | None = None
+    not_on: tuple[str, ...] = ()
+
+    @property
+    def hours(self) -> Hours:
+        """The moments at which a slot is wanted."""
+        return hours(self.timezone, self.only_between, self.not_on)
+
+    @property
+    def interval(self) -> timedelta | None:
+        """The distance of its slots, where that is always the same."""
+        return None if self.interval_seconds is None else timedelta(seconds=self.interval_seconds)
+
+    @property
+    def is_one_shot(self) -> bool:
+        """Whether it has a single slot."""
+        return self.at is not None or self.after is not None
+
+    def slots(self, anchor: datetime) -> Recurrence:
+        """All its slots, counted from ``anchor``; ``ValueError`` if the stored form is no longer valid."""
+        return self._recurrence(anchor, self.hours)
+
+    def every_slot(self, anchor: datetime) -> Recurrence:
+        """The slots as if no window and no weekday were excluded."""
+        return self._recurrence(anchor, hours(self.timezone, None, ()))
+
+    def _recurrence(self, anchor: datetime, allowed: Hours) -> Recurrence:
+        if self.interval is not None:
+            return Evenly(anchor, self.interval, allowed)
+        if self.cron is not None:
+            restricted = not allowed.always
+            return cron_times(
+                self.cron, self.timezone, self.only_between if restricted else None, self.not_on if restricted else ()
+            )
+        return Monthly(anchor, allowed) if self.every is not None else Once(anchor, allowed)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the stored form; nothing as long as it can be compiled."""
+        try:
+            self.slots(_ANY_ANCHOR)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    @property
+    def spelled_every(self) -> str | None:
+        """The interval as people write it."""
+        return self.every if self.interval is None else spelled(self.interval)
+
+
+def canonical(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given fields of a spec in their stored form; ``InvalidError`` names each that is not valid.
+
+    A kind that is given replaces all others.
+    """
+    errors: list[FieldError] = []
+    stored = {name: value for name, value in given.items() if name not in _READERS}
+    for name, reader in _READERS.items():
+        if name in given and given[name] is not None:
+            try:
+                stored |= reader(given[name])
+            except ValueError as error:
+                errors.append(FieldError(name, str(error)))
+        elif name in given:
+            stored.setdefault(name, ()) if name == "not_on" else stored.setdefault(name, None)
+    named = [name for name in KINDS if given.get(name) is not None]
+    if len(named) > 1:
+        errors.append(FieldError(named[1], f"Exactly one of {', '.join(KINDS)} may be given."))
+    if errors:
+        raise InvalidError(*errors)
+    return dict.fromkeys(KINDS) | stored if named else stored
+
+
+def require_kind(stored: Mapping[str, Any]) -> None:
+    """A spec says when."""
+    if all(stored.get(name) is None for name in KINDS):
+        raise InvalidError(FieldError("interval_seconds", f"One of {', '.join(KINDS)} is needed."))
+
+
+def _every(text: str) -> dict[str, Any]:
+    word = text.strip().lower()
+    if word == MONTHLY:
+        return {"every": MONTHLY}
+    length = duration(WORDS.get(word, word))
+    if length < timedelta(seconds=1):
+        raise ValueError("The shortest interval is one second.")
+    return {"every": None, "interval_seconds": length.total_seconds()}
+
+
+def _after(text: str) -> dict[str, Any]:
+    return {"after": spelled(duration(text))}
+
+
+def _not_on(days: Iterable[int | str]) -> dict[str, Any]:
+    excluded = weekdays(days)
+    if len(excluded) == len(WEEKDAYS):
+        raise ValueError("Every day of the week is excluded.")
+    return {"not_on": excluded}
+
+
+def _only_between(text: str) -> dict[str, Any]:
+    return {"only_between": str(window(text))}
+
+
+def _interval(seconds: float) -> dict[str, Any]:
+    if seconds > LONGEST.total_seconds():
+        raise ValueError("The interval is too long.")
+    return {"interval_seconds": float(seconds)}
+
+
+_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "interval_seconds": _interval,
+    "every": _every,
+    "cron": lambda text: {"cron": canonical_cron(text)},
+    "at": lambda moment: {"at": moment},
+    "after": _after,
+    "timezone": lambda name: {"timezone": canonical_zone(name)},
+    "only_between": _only_between,
+    "not_on": _not_on,
+}

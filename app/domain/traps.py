@@ -1,0 +1,246 @@
+"""What surprises people about a spec, in plain sentences: a warning before it is used."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
+
+from app.domain.cron import FIELDS, cron, is_fixed
+from app.domain.events import rfc3339
+from app.domain.recurrence import Recurrence
+from app.domain.specs import Spec
+from app.domain.zones import DAY, Transition
+
+_INSTANT = timedelta.resolution
+_YEAR = timedelta(days=366)
+_SAMPLED_SLOTS = 50
+_SHORTEST_MONTH = 28
+# The days that some months lack, and those months.
+_LACKED_BY = {29: {2}, 30: {2}, 31: {2, 4, 6, 9, 11}}
+# Of a field with steps: what its values are, what its steps are, and what makes them begin anew.
+_STEPS = {
+    "minute": ("minute", "minute", "hour"),
+    "hour": ("hour", "hour", "day"),
+    "month": ("month", "month", "year"),
+    "day-of-week": ("weekday", "day", "week"),
+}
+
+
+class _Case(msgspec.Struct, frozen=True, dict=True):
+    """A spec that can be compiled, as a schedule would have it from now on."""
+
+    spec: Spec
+    anchor: datetime
+    first_moment: datetime
+    end: datetime | None
+    now: datetime
+
+    @property
+    def since(self) -> datetime:
+        """The first slot comes strictly after this."""
+        return max(self.now, self.first_moment - _INSTANT)
+
+    @cached_property
+    def following(self) -> datetime | None:
+        """The first slot, whatever the end; a search that finds none is long, so there is one."""
+        return self.spec.slots(self.anchor).next(self.since)
+
+    @cached_property
+    def coming(self) -> list[datetime]:
+        """The first slots: enough to judge by, and for a year at most, as each may take a search."""
+        slots: list[datetime] = []
+        slot = self.following
+        while slot is not None and len(slots) < _SAMPLED_SLOTS and (self.end is None or slot <= self.end):
+            slots.append(slot)
+            slot = self.spec.slots(self.anchor).next(slot) if slot < self.since + _YEAR else None
+        return slots
+
+    @cached_property
+    def on_the_wall(self) -> Recurrence:
+        """The slots as a wall clock that never changes would show them, written as if in UTC."""
+        return replace(self.spec, timezone="UTC").slots(self.wall(self.anchor))
+
+    def wall(self, moment: datetime) -> datetime:
+        """What the wall clock shows, written in the same way."""
+        return self.spec.hours.place.local(moment).replace(tzinfo=UTC)
+
+    @cached_property
+    def changes(self) -> list[Transition]:
+        """The changes of the clocks within the first year."""
+        until = self.since + _YEAR if self.end is None else min(self.since + _YEAR, self.end)
+        years = range(self.since.year, until.year + 1)
+        found = (change for year in years for change in self.spec.hours.place.transitions(year))
+        return [change for change in found if self.since < change.at <= until]
+
+
+def traps(
+    spec: Spec,
+    *,
+    anchor: datetime,
+    start_at: datetime | None,
+    end_at: datetime | None,
+    timeout_seconds: int,
+    now: datetime,
+) -> list[str]:
+    """What to warn of, for a schedule with this anchor; what is wrong, if the spec cannot be compiled."""
+    if spec.problem:
+        return [spec.problem]
+    # As the schedule has it: what the slots are counted from is one of them only if it was asked for.
+    first_moment = anchor if spec.is_one_shot or anchor == start_at else anchor + _INSTANT
+    case = _Case(spec, anchor, first_moment, end_at, now)
+    if not case.coming:
+        return [_why_never(case)]
+    checks = (_only_moved, _of_cron, _of_month_ends, _clock_changes, _day_lengths)
+    return [*(warning for check in checks for warning in check(case)), *_overlaps(case, timeout_seconds)]
+
+
+def _why_never(case: _Case) -> str:
+    spec = case.spec
+    if case.end is not None and case.following is not None:
+        return f"It never fires: it ends at {rfc3339(case.end)}, and its next slot would be {rfc3339(case.following)}."
+    if spec.is_one_shot and spec.hours.allow(case.anchor):
+        return f"The moment has passed: {rfc3339(case.anchor)}."
+    if spec.is_one_shot:
+        return f"It never fires: {_excluding(spec)} {rfc3339(case.anchor)}."
+    if spec.every_slot(case.anchor).next(case.since) is not None:
+        return f"It never fires: {_excluding(spec)} every slot."
+    return "It never fires: no date fits the expression."
+
+
+def _excluding(spec: Spec) -> str:
+    if not spec.not_on:
+        return "the window leaves out"
+    return f"{'the window and ' if spec.only_between else ''}the excluded weekdays leave out"
+
+
+def _only_moved(case: _Case) -> Iterator[str]:
+    """A slot that the clocks move into the window is no slot that anybody meant."""
+    if _by_the_wall(case.spec) and case.on_the_wall.next(case.wall(case.since)) is None:
+        yield f"It fires only where the clocks change: {_excluding(case.spec)} every other slot."
+
+
+def _of_cron(case: _Case) -> Iterator[str]:
+    expression = case.spec.cron
+    if expression is not None:
+        yield from _uneven_steps(case, expression)
+        yield from _day_steps(expression)
+        yield from _either_day(expression)
+        yield from _lacking_days(expression)
+
+
+def _uneven_steps(case: _Case, expression: str) -> Iterator[str]:
+    for field, text in zip(FIELDS, expression.split(), strict=True):
+        step = _step(text)
+        span = field.top - field.low + 1
+        rest = span - (span - 1) // step * step
+        if field.name in _STEPS and rest != step and _comes_round(case, expression, field.name, step):
+            value, unit, whole = _STEPS[field.name]
+            last = field.low + span - rest
+            yield f"The gap from {value} {last} to the next {whole} is {_counted(rest, unit)}, not {step}."
+
+
+def _step(text: str) -> int:
+    """What ``*/7`` steps by."""
+    _, _, step = text.partition("*/")
+    return int(step) if step.isdecimal() else 1
+
+
+def _comes_round(case: _Case, expression: str, field: str, step: int) -> bool:
+    """Whether one hour, or day, follows another at all, so that there is a shorter gap."""
+    if field == "minute":
+        return _has_gap_below(case, timedelta(minutes=step))
+    if field == "hour":
+        # A single minute is left, so that the slots are as far apart as the hours.
+        hourly = " ".join((str(min(cron(expression).minutes)), *expression.split()[1:]))
+        return _has_gap_below(replace(case, spec=replace(case.spec, cron=hourly)), timedelta(hours=step))
+    return True
+
+
+def _has_gap_below(case: _Case, length: timedelta) -> bool:
+    return any(later - earlier < length for earlier, later in pairwise(case.coming))
+
+
+def _day_steps(expression: str) -> Iterator[str]:
+    step = _step(expression.split()[2])
+    if step > 1:
+        yield f"Steps of days begin anew with every month: the last one is not always {step} days long."
+
+
+def _either_day(expression: str) -> Iterator[str]:
+    if not cron(expression).day_and:
+        yield "It fires on days that fit the day of month or the day of week, not only on those that fit both."
+
+
+def _lacking_days(expression: str) -> Iterator[str]:
+    fields = cron(expression)
+    if expression.split()[2].startswith("*") or fields.LAST in fields.days:
+        return
+    for day, months in _LACKED_BY.items():
+        # Who names the day before, too, means the end of the month, however long it is.
+        if day in fields.days and day - 1 not in fields.days and months & fields.months:
+            yield f"Day {day} is left out in months that do not have it."
+
+
+def _of_month_ends(case: _Case) -> Iterator[str]:
+    day = case.wall(case.anchor).day
+    if case.spec.every is not None and day > _SHORTEST_MONTH:
+        yield f"In months without day {day} it fires on their last day."
+
+
+def _clock_changes(case: _Case) -> Iterator[str]:
+    """The first time of day that is skipped, and the first that comes twice."""
+    told: set[bool] = set()
+    for change in case.changes if _by_the_wall(case.spec) else ():
+        skips = change.skipped is not None
+        wall = None if skips in told else _touched(case, change)
+        if wall is not None:
+            told.add(skips)
+            effect = _skipped(case, change, wall) if skips else _repeated(case.spec, wall)
+            yield f"On {wall:%Y-%m-%d} the clocks in {case.spec.timezone} {effect}."
+
+
+def _by_the_wall(spec: Spec) -> bool:
+    """Whether it names times of day, which a change of the clocks can skip or repeat."""
+    return spec.every is not None or (spec.cron is not None and spec.cron.split()[1] != "*")
+
+
+def _touched(case: _Case, change: Transition) -> datetime | None:
+    """The first time of day in the spec that a change skips or repeats."""
+    start, end = sorted(change.at + offset for offset in (change.before, change.after))
+    wall = case.on_the_wall.next(start - _INSTANT)
+    return wall if wall is not None and wall < end else None
+
+
+def _skipped(case: _Case, change: Transition, wall: datetime) -> str:
+    moved = _is_fixed(case.spec) and case.spec.slots(case.anchor).next(change.at - _INSTANT) == change.at
+    instead = f"it fires at {case.wall(change.at):%H:%M} instead" if moved else "it does not fire then"
+    return f"skip {wall:%H:%M}: {instead}"
+
+
+def _repeated(spec: Spec, wall: datetime) -> str:
+    return f"show {wall:%H:%M} twice: it fires {'once, the first time' if _is_fixed(spec) else 'both times'}"
+
+
+def _is_fixed(spec: Spec) -> bool:
+    return spec.cron is None or is_fixed(spec.cron)
+
+
+def _day_lengths(case: _Case) -> Iterator[str]:
+    if case.spec.interval is not None and not case.spec.interval % DAY and case.changes:
+        when = f"when the clocks change on {case.wall(case.changes[0].at):%Y-%m-%d}"
+        yield f"It counts hours, not days: its time of day in {case.spec.timezone} moves {when}."
+
+
+def _overlaps(case: _Case, timeout_seconds: int) -> Iterator[str]:
+    gaps = {later - earlier for earlier, later in pairwise(case.coming)}
+    shortest = min(gaps, default=_YEAR).total_seconds()
+    if gaps and shortest < timeout_seconds:
+        slots = "the slots" if len(gaps) == 1 else "some slots"
+        yield f"A run may take up to {timeout_seconds} s, and {slots} are {shortest:.10g} s apart."
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"

@@ -1,0 +1,129 @@
+"""What workflows let through: guards and breakers, read and changed under the lock of their workflow."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row, TextClause, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import UUID as PG_UUID
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.types import Integer
+
+from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
+from app.persistence.batches import insert_many, run_many
+from app.persistence.tables import IS_ACTIVE_EXECUTION, CircuitBreakerRow, CircuitBreakerTransitionRow
+
+_IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT NULL)"
+_IDS = bindparam("ids", type_=ARRAY(Integer()))
+_JOB_IDS = bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True)))
+_WORKFLOWS_OF = text(
+    f"SELECT j.id, j.workflow_id, {_IS_LIMITED} AS limited FROM scheduled_jobs AS j "  # noqa: S608
+    "JOIN workflows AS w ON w.id = j.workflow_id WHERE j.id = ANY(:ids)"
+).bindparams(_JOB_IDS)
+_LOCK_FREE = text(
+    f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {_IS_LIMITED} "  # noqa: S608
+    "ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED"
+).bindparams(_IDS)
+_LOCK = text(
+    f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {_IS_LIMITED} "  # noqa: S608
+    "ORDER BY w.id FOR NO KEY UPDATE"
+).bindparams(_IDS)
+_LOCK_OF_EXECUTIONS = text(
+    "SELECT w.id FROM workflows AS w WHERE w.breaker_threshold IS NOT NULL AND w.id IN "
+    "(SELECT e.workflow_id FROM workflow_executions AS e WHERE e.id = ANY(:ids)) "
+    "ORDER BY w.id FOR NO KEY UPDATE OF w"
+).bindparams(_JOB_IDS)
+# A probe that is gone with its schedule has released the breaker.
+_READ = text(
+    "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "  # noqa: S608
+    "b.state, b.failure_count, b.opened_at, p.id AS probe_execution_id, "
+    "(SELECT count(*) FROM workflow_executions AS e WHERE e.workflow_id = w.id AND e.status = 'running') AS running "
+    "FROM workflows AS w LEFT JOIN circuit_breakers AS b ON b.workflow_id = w.id "
+    f"LEFT JOIN workflow_executions AS p ON p.id = b.probe_execution_id AND p.{IS_ACTIVE_EXECUTION} "
+    "WHERE w.id = ANY(:ids)"
+).bindparams(_IDS)
+_STATE_COLUMNS = ("workflow_id", "state", "failure_count", "opened_at", "probe_execution_id")
+_SAVE = text(
+    f"{insert_many(CircuitBreakerRow, _STATE_COLUMNS).text} ON CONFLICT (workflow_id) DO UPDATE SET "
+    + ", ".join(f"{name} = EXCLUDED.{name}" for name in _STATE_COLUMNS[1:])
+    + ", updated_at = clock_timestamp()"
+)
+_INSERT_TRANSITIONS = insert_many(CircuitBreakerTransitionRow, Transition.__struct_fields__)
+
+OPEN_GATE = Gate()
+
+
+class WorkflowOf(msgspec.Struct, frozen=True):
+    """The workflow of a schedule, and whether it limits what runs."""
+
+    workflow_id: int
+    limited: bool
+
+
+async def workflows_of(connection: AsyncConnection, job_ids: Iterable[UUID]) -> dict[UUID, WorkflowOf]:
+    """The workflows of those schedules that there are, before anything is locked."""
+    rows = await connection.execute(_WORKFLOWS_OF, {"ids": list(job_ids)})
+    return {row.id: WorkflowOf(row.workflow_id, row.limited) for row in rows}
+
+
+async def lock_free(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:
+    """The gates of the limited ones among these workflows, locked; those that someone holds are left out."""
+    return await _locked(connection, _LOCK_FREE, sorted(set(workflow_ids)))
+
+
+async def lock(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:
+    """The same, waiting for whoever holds one."""
+    return await _locked(connection, _LOCK, sorted(set(workflow_ids)))
+
+
+async def lock_of_executions(connection: AsyncConnection, execution_ids: Iterable[UUID]) -> dict[int, Gate]:
+    """The gates of the workflows that executions belong to, as far as they have breakers; waiting for them."""
+    return await _locked(connection, _LOCK_OF_EXECUTIONS, list(execution_ids))
+
+
+async def read(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:
+    """Gates as they are now, without a lock."""
+    rows = await connection.execute(_READ, {"ids": list(workflow_ids)})
+    return {row.workflow_id: _to_gate(row) for row in rows}
+
+
+async def save(connection: AsyncConnection, before: Mapping[int, Gate], after: Mapping[int, Gate]) -> None:
+    """Write the breakers that have changed, with their transitions."""
+    changed = [
+        gate.breaker for key, gate in after.items() if gate.breaker is not None and gate.breaker != before[key].breaker
+    ]
+    await save_breakers(connection, changed)
+
+
+async def save_breakers(connection: AsyncConnection, changed: Sequence[Breaker]) -> None:
+    """Write breakers, each with the transitions that are still to be written down."""
+    await run_many(connection, _SAVE, changed)
+    await run_many(connection, _INSERT_TRANSITIONS, [change for one in changed for change in one.transitions])
+
+
+async def _locked(connection: AsyncConnection, statement: TextClause, ids: list[Any]) -> dict[int, Gate]:
+    if not ids:
+        return {}
+    locked = list((await connection.execute(statement, {"ids": ids})).scalars())
+    # Read in a statement that begins after the locks are held.
+    return await read(connection, locked) if locked else {}
+
+
+def _to_gate(row: Row[Any]) -> Gate:
+    breaker = None if row.breaker_threshold is None else to_breaker(row)
+    return Gate(breaker=breaker, max_running=row.max_concurrent_runs, running=row.running)
+
+
+def to_breaker(row: Row[Any]) -> Breaker:
+    """The breaker of a row that joins a workflow with its state; one that has had nothing to do is closed."""
+    return Breaker(
+        workflow_id=row.workflow_id,
+        threshold=row.breaker_threshold or 1,
+        reset_seconds=row.breaker_reset_seconds or DEFAULT_RESET_SECONDS,
+        state=BreakerState(row.state or BreakerState.CLOSED),
+        failure_count=row.failure_count or 0,
+        opened_at=row.opened_at,
+        probe_execution_id=row.probe_execution_id,
+    )

@@ -1,0 +1,200 @@
+"""What a schedule did, does and will do: runs, ledger, history, explanations, previews."""
+
+from datetime import MAXYEAR, MINYEAR, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app import clock
+from app.domain.access import Actor
+from app.domain.descriptions import describe
+from app.domain.errors import FieldError, InvalidError
+from app.domain.executions import ExecutionStatus
+from app.domain.explaining import Explanation, Facts, Recorded, Since, explain, nearest_slot
+from app.domain.lifecycle import CADENCE_FIELDS
+from app.domain.planning import anchored_at_start, without_tick
+from app.domain.previews import next_runs
+from app.domain.revisions import REMEMBERED
+from app.domain.schedules import ScheduledJob, Status
+from app.domain.traps import traps
+from app.persistence import executions, gates, history, ledger
+from app.persistence.database import Database, database_now
+from app.persistence.gates import OPEN_GATE
+from app.services.inputs import Moment, PreviewInput, Span
+from app.services.schedules import draft, owned_schedule, require_years, spec_values
+from app.services.views import (
+    CheckView,
+    ExplanationView,
+    HistoryItem,
+    HistoryList,
+    LedgerItem,
+    LedgerList,
+    PreviewRun,
+    PreviewView,
+    RunList,
+    RunView,
+    execution_fields,
+    ledger_item,
+)
+
+
+class InsightService:
+    """Questions about schedules; nothing is changed."""
+
+    def __init__(self, database: Database) -> None:
+        """Read from here."""
+        self._database = database
+
+    async def runs(self, actor: Actor, job_id: UUID, limit: int) -> RunList:
+        """The audit: the latest runs."""
+        async with self._database.transaction() as connection:
+            await owned_schedule(connection, actor, job_id)
+            rows = await executions.runs(connection, job_id, limit)
+        return RunList([RunView(**execution_fields(row), payload=row.payload) for row in rows])
+
+    async def ledger(self, actor: Actor, job_id: UUID, span: Span, limit: int) -> LedgerList:
+        """The account of the latest slots, fired or not."""
+        _require_in_calendar(span)
+        async with self._database.transaction() as connection:
+            await owned_schedule(connection, actor, job_id)
+            others = await ledger.of_job(connection, job_id, span.since, span.until, limit)
+            fired = await ledger.fired(connection, job_id, span.since, span.until, limit)
+        items = [*map(ledger_item, others), *map(_fired_item, fired)]
+        items.sort(key=lambda item: item.slot, reverse=True)
+        return LedgerList(items[:limit])
+
+    async def history(self, actor: Actor, job_id: UUID, limit: int) -> HistoryList:
+        """Every change and pause, newest first."""
+        async with self._database.transaction() as connection:
+            await owned_schedule(connection, actor, job_id)
+            rows = await history.of_job(connection, job_id, limit)
+        return HistoryList([_history_item(row) for row in rows])
+
+    async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
+        """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
+        require_years(wanted, "at")
+        async with self._database.transaction() as connection:
+            job = await owned_schedule(connection, actor, job_id)
+            now = await database_now(connection)
+            return _explanation_view(await _explained(connection, job, wanted.at or now, now))
+
+    async def preview(self, actor: Actor, wanted: PreviewInput) -> PreviewView:
+        """A spec in plain words, its traps and its next runs; nothing is stored."""
+        values = spec_values(wanted)
+        count, job_id, timeout = values.pop("count"), values.pop("id"), values.pop("timeout_seconds")
+        job = draft({"name": "preview", "workflow_id": 0, **values}, actor)
+        now = clock.now()
+        if job_id is None:
+            # Whose jitter it would be is not known yet.
+            job = replace(anchored_at_start(job, now), jitter_seconds=0)
+        else:
+            async with self._database.transaction() as connection:
+                job = _as_change_of(await owned_schedule(connection, actor, job_id), values, now)
+        bounds: dict[str, Any] = {"start_at": job.start_at, "end_at": job.end_at}
+        return PreviewView(
+            describe(job.spec, jitter_seconds=values["jitter_seconds"], **bounds),
+            traps(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds),
+            [PreviewRun(run.at, run.note) for run in next_runs(job, count, now)],
+        )
+
+
+async def _explained(connection: AsyncConnection, job: ScheduledJob, moment: datetime, now: datetime) -> Explanation:
+    """Gather what is known around the slot that is meant, and explain it."""
+    then, _ = await _as_it_was(connection, job, moment)
+    around = [*await ledger.near(connection, job.id, moment), nearest_slot(then, moment)]
+    slot = min((one for one in around if one is not None), key=lambda one: abs(one - moment), default=None)
+    then, since = await _as_it_was(connection, job, min(slot or moment, now))
+    active, _ = await executions.active_and_now(connection, [job.id])
+    facts = Facts(
+        job=job,
+        then=then,
+        since=since,
+        recorded=await _recorded(connection, then, slot) if slot is not None else None,
+        active=active.get(job.id, ()),
+        gate=(await gates.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
+        now=now,
+    )
+    return explain(facts, slot)
+
+
+async def _as_it_was(
+    connection: AsyncConnection, job: ScheduledJob, moment: datetime
+) -> tuple[ScheduledJob, Since | None]:
+    """The schedule at a moment, and the change that had made it so; as it is now, where the history does not reach."""
+    row = await history.in_force(connection, job.id, moment)
+    if row is None:
+        return job, None
+    remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}
+    then = msgspec.convert(msgspec.to_builtins(job) | remembered, ScheduledJob)
+    return then, Since(row.at, row.author, row.note)
+
+
+async def _recorded(connection: AsyncConnection, then: ScheduledJob, slot: datetime) -> Recorded | None:
+    fired, entry = await ledger.at_slot(connection, then.id, slot)
+    if fired is not None:
+        return Recorded(
+            outcome=_outcome(fired),
+            reason="" if fired.started_at else fired.error,
+            execution_id=fired.id,
+            status=ExecutionStatus(fired.status),
+            started_at=fired.started_at,
+        )
+    # A range covers what was expected within it, and nothing else.
+    if entry is None or not (slot in {entry.first_slot, entry.last_slot} or then.spec.hours.allow(slot)):
+        return None
+    return Recorded(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
+
+
+def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:
+    """An existing schedule with another spec; with its own it keeps its phase and what is planned."""
+    changed = replace(job, **values)
+    same = all(getattr(changed, name) == getattr(job, name) for name in CADENCE_FIELDS)
+    if same and job.status is Status.ACTIVE and job.next_run_at is not None:
+        return changed
+    return anchored_at_start(without_tick(replace(changed, last_fired_at=None)), now)
+
+
+def _outcome(row: Row[Any]) -> str:
+    """A slot has fired once its execution has started."""
+    return "queued" if row.started_at is None else "fired"
+
+
+def _fired_item(row: Row[Any]) -> LedgerItem:
+    reason = "" if row.started_at else row.error
+    return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
+
+
+def _history_item(row: Row[Any]) -> HistoryItem:
+    return HistoryItem(
+        at=row.at,
+        by=row.author,
+        user_profile_id=row.user_profile_id,
+        action=row.action,
+        changes=row.changes,
+        note=row.note,
+    )
+
+
+def _explanation_view(found: Explanation) -> ExplanationView:
+    return ExplanationView(
+        slot=found.slot,
+        outcome=found.outcome,
+        sentence=found.sentence,
+        execution_id=found.execution_id,
+        checks=[CheckView(one.check, one.passed, one.detail) for one in found.checks],
+    )
+
+
+def _require_in_calendar(span: Span) -> None:
+    """In its first and last year the calendar may have no such moment in UTC."""
+    errors = [
+        FieldError(field, "At the edge of the calendar only UTC is known.")
+        for field, moment in (("from", span.since), ("to", span.until))
+        if moment is not None and moment.year in {MINYEAR, MAXYEAR} and moment.utcoffset()
+    ]
+    if errors:
+        raise InvalidError(*errors)

@@ -1,0 +1,116 @@
+"""``/api/v1/breakers`` and ``carillon breaker``."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from app.config import Settings
+from app.persistence.database import Database
+from tests.carillon import Carillon, Json, engine_of, make_due, until
+
+PROGRAM = Path(sys.executable).with_name("carillon")
+FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
+
+
+async def opened(carillon: Carillon, settings: Settings, database: Database) -> Json:
+    """A workflow whose breaker has opened."""
+    workflow = await carillon.workflow(FAIL, name="fragile", breaker_threshold=1, breaker_reset_seconds=3600)
+    schedule = await carillon.schedule(workflow)
+    due = await make_due(database, schedule)
+    async with engine_of(settings) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    return workflow
+
+
+async def test_a_breaker_can_be_looked_at_and_reset(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """Its state, what led to it, and who closed it."""
+    workflow = await opened(carillon, settings, database)
+    breaker = await carillon.breaker(workflow)
+    assert ("open", 1, workflow["id"]) == (breaker["state"], breaker["failure_count"], breaker["workflow_id"])
+    assert breaker["opened_at"] < breaker["half_opens_at"]
+    (listed,) = (await carillon.call("GET", "/breakers/"))["items"]
+    assert {name: value for name, value in breaker.items() if name != "transitions"} == listed
+    closed = await carillon.call("POST", f"/breakers/{workflow['id']}/reset/")
+    assert ("closed", 0, None) == (closed["state"], closed["failure_count"], closed["opened_at"])
+    assert "reset by admin" == closed["transitions"][0]["reason"]
+    again = await carillon.call("POST", f"/breakers/{workflow['id']}/reset/")
+    assert 2 == len(again["transitions"])
+
+
+async def test_a_workflow_without_a_breaker_has_a_closed_one(carillon: Carillon) -> None:
+    """It is not listed; resetting it changes nothing."""
+    workflow = await carillon.workflow()
+    breaker = await carillon.breaker(workflow)
+    assert ("closed", []) == (breaker["state"], breaker["transitions"])
+    assert "closed" == (await carillon.call("POST", f"/breakers/{workflow['id']}/reset/"))["state"]
+    assert [] == (await carillon.call("GET", "/breakers/"))["items"]
+
+
+async def test_the_breakers_of_others_are_not_there(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """404, and not in the list."""
+    workflow = await opened(carillon, settings, database)
+    mia = await carillon.member()
+    assert [] == (await mia.call("GET", "/breakers/"))["items"]
+    await mia.call("GET", f"/breakers/{workflow['id']}/", 404)
+    await mia.call("POST", f"/breakers/{workflow['id']}/reset/", 404)
+    await carillon.call("GET", "/breakers/999999/", 404)
+
+
+async def test_a_probe_that_is_deleted_with_its_schedule_releases_the_breaker(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """The next slot of another schedule tries."""
+    wait = {"id": "work", "type": "core.delay", "config": {"seconds": 600}}
+    workflow = await opened(carillon, settings, database)
+    await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"breaker_reset_seconds": 1})
+    nodes = [{"id": "start", "type": "trigger_schedule"}, wait]
+    await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"nodes": nodes})
+    probing, other = await carillon.schedule(workflow), await carillon.schedule(workflow)
+    await asyncio.sleep(1.1)
+    async with engine_of(settings) as engine:
+        due = await make_due(database, probing)
+        run = asyncio.create_task(engine.execute_scheduled_job(UUID(probing["id"]), due["generation"]))
+        await until(lambda: is_half_open(carillon, workflow))
+        await carillon.call("DELETE", f"/schedules/{probing['id']}/", 204)
+        await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"nodes": nodes[:1], "edges": []})
+        due = await make_due(database, other)
+        await engine.execute_scheduled_job(UUID(other["id"]), due["generation"])
+        run.cancel()
+        await asyncio.wait({run})
+    assert "closed" == (await carillon.breaker(workflow))["state"]
+
+
+async def is_half_open(carillon: Carillon, workflow: Json) -> bool:
+    """Whether a run is let through to try."""
+    return bool((await carillon.breaker(workflow))["state"] == "half_open")
+
+
+async def command(settings: Settings, *words: str) -> tuple[int, str, str]:
+    """The exit code and what ``carillon`` says."""
+    env = {**os.environ, "CARILLON_DATABASE_URL": settings.database_url, "COLUMNS": "200"}
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM, *words, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+async def test_an_operator_looks_at_a_breaker_and_resets_it(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """By id or by name, for people or as JSON."""
+    workflow = await opened(carillon, settings, database)
+    code, out, _ = await command(settings, "breaker", "fragile")
+    assert (0, True) == (code, f"Workflow {workflow['id']} (fragile): breaker open" in out)
+    assert "1 consecutive failures, the last: Node 'work': boom" in out
+    _, out, _ = await command(settings, "breaker", str(workflow["id"]), "--json", "--limit", "1")
+    assert await carillon.breaker(workflow) == msgspec.json.decode(out)
+    _, out, _ = await command(settings, "breaker", "reset", "fragile")
+    assert "breaker closed, 0 of 1 consecutive failures" in out
+    assert "closed" == (await carillon.breaker(workflow))["state"]
+    code, _, error = await command(settings, "breaker", "nobody")
+    assert (1, "carillon: no workflow is 'nobody'") == (code, error.strip())
