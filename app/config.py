@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_token: str = ""
     http_allow: str = ""
     signing_secret: str = ""
+    schedules_enabled: bool = True
     reconcile_seconds: float = 5.0
     lease_seconds: float = 30.0
     drain_seconds: float = 25.0

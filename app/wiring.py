@@ -87,7 +87,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         ringer = Ringer(bell)
         lease = WorkerLease(database, settings.lease_seconds)
         runner = Runner(database, Catalog(BUILTIN), http, lease)
-        engine = TickEngine(database, ringer, runner, lease)
+        engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled)
         reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
             lease,

@@ -52,13 +52,14 @@ class Field(msgspec.Struct, frozen=True):
         return ",".join((*_ranges(sorted(numbers)), *sorted(special)))
 
     def _starred(self, items: list[str]) -> str:
-        values: set[int] = set()
-        for item in items:
-            values |= self._numbers(item)
-        if values >= set(range(self.low, self.top + 1)):
-            return "*"
-        step = f"*/{int(items[0].partition('/')[2])}"
-        return step if len(items) == 1 else ",".join((step, *_ranges(sorted(values))))
+        """With the smallest step that is in it, and what is left."""
+        values = set[int]().union(*map(self._numbers, items))
+        stepped = next(one for one in map(self._every, range(1, self.top + 2)) if one <= values)
+        step = min(stepped - {self.low}, default=self.top + 1) - self.low
+        return "*" if step == 1 else ",".join((f"*/{step}", *_ranges(sorted(values - stepped))))
+
+    def _every(self, step: int) -> set[int]:
+        return set(range(self.low, self.top + 1, step))
 
     @property
     def top(self) -> int:
@@ -68,7 +69,7 @@ class Field(msgspec.Struct, frozen=True):
     def _numbers(self, item: str) -> set[int]:
         span, _, step = item.partition("/")
         if "/" in item and not (step.isdecimal() and step.isascii() and int(step)):
-            raise ValueError(f"The {self.name} field has a bad step: '{item}'.")
+            raise ValueError(f"The {self.name} field has a bad step: '{item[:20]}'.")
         first, last = self._span(span, stepped=bool(step))
         if last < first:
             # 22-2, fri-mon: on to the end and again from the start.
@@ -130,6 +131,8 @@ def canonical_cron(text: str) -> str:
 @lru_cache(maxsize=4096)
 def cron(expression: str) -> CronSim:
     """A stored expression, parsed; ``ValueError`` if it names no date that exists."""
+    if len(expression.split()) != len(FIELDS):
+        raise ValueError("The expression does not have five fields.")
     try:
         parsed = CronSim(expression, _SOME_TIME)
     except CronSimError as error:

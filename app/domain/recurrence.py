@@ -73,6 +73,8 @@ class Evenly:
             if opening is None or opening == slot:
                 return opening
             slot = self._first_from(opening)
+            if slot.year > after.year + _HORIZON_YEARS:
+                break
         return None
 
     def previous(self, before: datetime) -> datetime | None:
@@ -85,6 +87,8 @@ class Evenly:
             if closing is None:
                 return None
             slot = self._first_from(closing) - self._interval
+            if slot.year < before.year - _HORIZON_YEARS:
+                break
         return None
 
     def count(self, first: datetime, last: datetime) -> int:
@@ -108,6 +112,7 @@ class Monthly:
 
     def __init__(self, anchor: datetime, allowed: Hours) -> None:
         """The anchor is one of the slots."""
+        self._anchor = anchor
         self._wall = allowed.place.local(anchor)
         self._allowed = allowed
 
@@ -133,6 +138,9 @@ class Monthly:
         return (wall.year - self._wall.year) * _MONTHS_IN_YEAR + wall.month - self._wall.month
 
     def _slot(self, number: int) -> datetime:
+        if number == 0:
+            # Even where the wall shows its time twice.
+            return self._anchor
         years, month = divmod(self._wall.month - 1 + number, _MONTHS_IN_YEAR)
         first = self._wall.replace(year=self._wall.year + years, month=month + 1, day=1)
         following = (first + 31 * DAY).replace(day=1)
@@ -222,6 +230,8 @@ class CronTimes:
 
     def _days(self, day: date, step: int, last_year: int | None = None) -> Iterator[date]:
         """The days that the expression names, from one on up to the horizon, that may have a slot."""
+        if not self._minutes and not self._fixed:
+            return
         if last_year is None:
             last_year = min(max(day.year + step * _HORIZON_YEARS, MINYEAR + 1), MAXYEAR - 1)
         for year in range(day.year, last_year + step, step):
@@ -234,7 +244,8 @@ class CronTimes:
 
     def _days_of_year(self, year: int, step: int, start: date) -> Iterator[date]:
         # The weekday that counts is the slot's own, which a change of the clocks may move.
-        uneven, allowed, matches = self._place.uneven_days(year), self._allowed.allows_day, self._cron.match_day
+        uneven = self._place.uneven_days(year) if self._fixed else frozenset()
+        allowed, matches = self._allowed.allows_day, self._cron.match_day
         for month in sorted(self._cron.months, reverse=step < 0):
             first = date(year, month, 1).toordinal()
             last = date(year + month // 12, month % 12 + 1, 1).toordinal() - 1
@@ -267,20 +278,34 @@ class CronTimes:
         return start + self._minutes[index - 1] * MINUTE if index else None
 
     def _take_apart(self, day: date) -> list[datetime]:
+        """The slots of a day on which the clocks change: those at their own wall time, and those that are moved."""
+        minutes = self._minutes if self._allowed.allows_day(day) else []
         midnight = datetime.combine(day, time())
-        walls = [midnight + minute * MINUTE for minute in self._walls]
-        if self._fixed:
-            slots = {self._place.instant(wall) for wall in walls}
-        else:
-            slots = {slot for piece in self._place.pieces(day) for slot in _within(piece, walls)}
-        return sorted(slot for slot in slots if self._allowed.allow(slot))
+        seen: set[datetime] = set()
+        slots: set[datetime] = set()
+        for piece in self._place.pieces(day):
+            for wall in _within(piece, midnight, minutes):
+                if wall not in seen or not self._fixed:
+                    slots.add((wall - piece.offset).replace(tzinfo=UTC))
+                seen.add(wall)
+        return sorted(slots | (self._moved_to(day) if self._fixed else set()))
+
+    def _moved_to(self, day: date) -> set[datetime]:
+        """The moments right after the gaps that skip a wall time of this day."""
+        midnight = datetime.combine(day, time())
+        found = set()
+        for start, end in self._place.gaps(day):
+            first = bisect_left(self._walls, -((midnight - start) // MINUTE))
+            if first < len(self._walls) and midnight + self._walls[first] * MINUTE < end:
+                found.add(self._place.instant(start))
+        return {slot for slot in found if self._allowed.allow(slot)}
 
 
-def _within(piece: Piece, walls: list[datetime]) -> Iterator[datetime]:
-    for wall in walls:
-        slot = (wall - piece.offset).replace(tzinfo=UTC)
-        if piece.start <= slot < piece.end:
-            yield slot
+def _within(piece: Piece, midnight: datetime, minutes: list[int]) -> Iterator[datetime]:
+    """The wall times of these minutes that a piece of the day shows."""
+    first = bisect_left(minutes, -((midnight - piece.wall(piece.start)) // MINUTE))
+    last = bisect_left(minutes, -((midnight - piece.wall(piece.end)) // MINUTE))
+    return (midnight + minute * MINUTE for minute in minutes[first:last])
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,7 @@ from app.domain.windows import WEEKDAYS, Hours, hours, weekdays, window
 from app.domain.zones import canonical_zone
 
 MONTHLY = "monthly"
+SHORTEST_INTERVAL = "The shortest interval is one second."
 WORDS = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
 # Exactly one of these says when; ``interval_seconds`` and ``every`` are two spellings of the same.
 KINDS = ("interval_seconds", "every", "cron", "at", "after")
@@ -64,14 +65,18 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             return cron_times(
                 self.cron, self.timezone, self.only_between if restricted else None, self.not_on if restricted else ()
             )
-        return Monthly(anchor, allowed) if self.every is not None else Once(anchor, allowed)
+        if self.every is not None:
+            return _monthly(self.every, anchor, allowed)
+        if self.after is not None:
+            duration(self.after)
+        return Once(anchor, allowed)
 
     @property
     def problem(self) -> str:
         """What is wrong with the stored form; nothing as long as it can be compiled."""
         try:
             self.slots(_ANY_ANCHOR)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             return str(error)
         return ""
 
@@ -110,13 +115,19 @@ def require_kind(stored: Mapping[str, Any]) -> None:
         raise InvalidError(FieldError("interval_seconds", f"One of {', '.join(KINDS)} is needed."))
 
 
+def _monthly(every: str, anchor: datetime, allowed: Hours) -> Monthly:
+    if every != MONTHLY:
+        raise ValueError(f"'{every}' is no interval.")
+    return Monthly(anchor, allowed)
+
+
 def _every(text: str) -> dict[str, Any]:
     word = text.strip().lower()
     if word == MONTHLY:
         return {"every": MONTHLY}
     length = duration(WORDS.get(word, word))
     if length < timedelta(seconds=1):
-        raise ValueError("The shortest interval is one second.")
+        raise ValueError(SHORTEST_INTERVAL)
     return {"every": None, "interval_seconds": length.total_seconds()}
 
 
@@ -136,6 +147,8 @@ def _only_between(text: str) -> dict[str, Any]:
 
 
 def _interval(seconds: float) -> dict[str, Any]:
+    if seconds < 1:
+        raise ValueError(SHORTEST_INTERVAL)
     if seconds > LONGEST.total_seconds():
         raise ValueError("The interval is too long.")
     return {"interval_seconds": float(seconds)}

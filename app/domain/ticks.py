@@ -19,6 +19,8 @@ from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status
 
 # How long a retry makes way for a run that somebody started by hand.
 MAKE_WAY = timedelta(seconds=5)
+# How often a one-shot that is due asks whether schedules are on again.
+SWITCHED_OFF_PAUSE = timedelta(seconds=5)
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -85,9 +87,22 @@ def decide(job: ScheduledJob, tick: Tick, active: tuple[ActiveRun, ...], gate: G
     if job.spec.problem:
         expected = job.cadence_slot is not None and job.cadence_slot <= now
         return Decided(job=invalid(job), ledger=(missed_by_invalid_spec(job),) if expected else ())
+    if gate.switched_off:
+        return _switched_off(job, active, now)
     if job.next_attempt:
         return _decide_retry(job, active, gate, now)
     return _decide_slots(job, active, gate, now)
+
+
+def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
+    """What is due is missed and not made up for; a retry is given up. One-shots, never missed, wait."""
+    if job.spec.is_one_shot:
+        return NotDue(wait=SWITCHED_OFF_PAUSE)
+    going_on = planned(job, job.cadence.first_after(now), counting(active))
+    first, last = job.cadence_slot, job.cadence.latest_at(now)
+    if first is None or last is None or first > last:
+        return Decided(job=going_on)
+    return Decided(job=going_on, ledger=(entry(job, first, last, LedgerOutcome.MISSED, "disabled"),))
 
 
 def _decide_slots(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decided:

@@ -45,7 +45,7 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def following(self) -> datetime | None:
-        """The first slot, whatever the end; a search that finds none is long, so there is one."""
+        """The first slot, whatever the end. A search that finds none is long: it is made once."""
         return self.spec.slots(self.anchor).next(self.since)
 
     @cached_property

@@ -71,7 +71,7 @@ class Hours:
         """Without a window and without excluded days, always."""
         self.place = place
         self._window = allowed
-        self._excluded = frozenset(WEEKDAYS.index(name) for name in excluded)
+        self._excluded = frozenset(_weekday(name) for name in excluded)
         self.always = allowed is None and not excluded
         self._spans = lru_cache(maxsize=512)(self._spans_on)
 
@@ -105,7 +105,9 @@ class Hours:
             return moment
         day = self.place.local(moment).date() - DAY
         for _ in range(_SEARCHED_DAYS):
-            later = [start for start, _ in self._spans(day) if start > moment]
+            # Where the clocks were set back over midnight, days are interleaved.
+            near = (*self._spans(day), *self._spans(day + DAY), *self._spans(day + 2 * DAY))
+            later = [start for start, _ in near if start > moment]
             if later:
                 return min(later)
             day += DAY
@@ -115,7 +117,8 @@ class Hours:
         """The end, excluded, of the last allowed stretch that ended at or before this moment."""
         day = self.place.local(moment).date() + DAY
         for _ in range(_SEARCHED_DAYS):
-            earlier = [end for _, end in self._spans(day) if end <= moment]
+            near = (*self._spans(day), *self._spans(day - DAY), *self._spans(day - 2 * DAY))
+            earlier = [end for _, end in near if end <= moment]
             if earlier:
                 return max(earlier)
             day -= DAY

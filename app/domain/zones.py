@@ -1,6 +1,7 @@
 """Timezones: which stretches of real time make up a local day, and where the clocks change."""
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -49,6 +50,7 @@ class Zone:
         self._info = info
         self._years: dict[int, tuple[Transition, ...]] = {}
         self._uneven: dict[int, frozenset[date]] = {}
+        self.pieces = lru_cache(maxsize=512)(self._taken_apart)
 
     def local(self, moment: datetime) -> datetime:
         """The wall time of a moment, without a zone."""
@@ -79,7 +81,7 @@ class Zone:
         """The first moment of a plain day."""
         return datetime.combine(day, time(), self._info).astimezone(UTC)
 
-    def pieces(self, day: date) -> list[Piece]:
+    def _taken_apart(self, day: date) -> list[Piece]:
         """What a local day is made of, in the order of real time; nothing for a day that was left out."""
         wall = datetime.combine(day, time())
         around = wall.replace(tzinfo=UTC)
@@ -93,6 +95,16 @@ class Zone:
                 found.append(Piece(first, last, offset))
         return found
 
+    def gaps(self, day: date) -> list[tuple[datetime, datetime]]:
+        """The wall times of a local day that do not exist, from (included) to (excluded)."""
+        start, found = datetime.combine(day, time()), []
+        for piece in sorted(self.pieces(day), key=lambda one: one.wall(one.start)):
+            if piece.wall(piece.start) > start:
+                found.append((start, piece.wall(piece.start)))
+            start = max(start, piece.wall(piece.end))
+        end = datetime.combine(day + DAY, time())
+        return [*found, (start, end)] if start < end else found
+
     def instant(self, wall: datetime) -> datetime:
         """When the clock shows this: the first time that it does, or right after the gap that leaves it out."""
         day = wall.date()
@@ -104,15 +116,22 @@ class Zone:
         return self.instant(datetime.combine(day + DAY, time()))
 
     def _searched(self, year: int) -> list[Transition]:
-        found = []
-        start = datetime(year, 1, 1, tzinfo=UTC)
-        before = self.offset(start)
-        while start.year == year:
-            after = self.offset(start + DAY)
-            if after != before:
-                found.append(Transition(self._changed(start, start + DAY, before), before, after))
-            start, before = start + DAY, after
+        """Week by week, and where a week differs at its ends day by day: no clock goes there and back within one."""
+        found: list[Transition] = []
+        start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+        while start < end:
+            following = min(start + 7 * DAY, end)
+            if self.offset(start) != self.offset(following):
+                found += self._changes(start, following)
+            start = following
         return found
+
+    def _changes(self, start: datetime, end: datetime) -> Iterator[Transition]:
+        while start < end:
+            before, after = self.offset(start), self.offset(start + DAY)
+            if after != before:
+                yield Transition(self._changed(start, start + DAY, before), before, after)
+            start += DAY
 
     def _changed(self, start: datetime, end: datetime, before: timedelta) -> datetime:
         seconds = range(1, (end - start) // _SECOND + 1)

@@ -30,8 +30,11 @@ log = structlog.get_logger(__name__)
 class TickEngine:
     """Carries ticks and executions out."""
 
-    def __init__(self, database: Database, ringer: Ringer, runner: Runner, lease: WorkerLease) -> None:
-        """Work under this lease."""
+    def __init__(
+        self, database: Database, ringer: Ringer, runner: Runner, lease: WorkerLease, *, enabled: bool = True
+    ) -> None:
+        """Work under this lease; where schedules are not enabled, their slots are missed."""
+        self._enabled = enabled
         self._database = database
         self._ringer = ringer
         self._runner = runner
@@ -69,7 +72,7 @@ class TickEngine:
             return []
 
         async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
-            return await claim(self._database, batch, self._lease.worker_id)
+            return await claim(self._database, batch, self._lease.worker_id, enabled=self._enabled)
 
         results = await all_or_each(claim_all, ticks, "claim_failed")
         return [result for result in results if isinstance(result, Claimed)]
@@ -153,7 +156,7 @@ class TickEngine:
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
         try:
-            (result,) = await claim(self._database, [tick], self._lease.worker_id)
+            (result,) = await claim(self._database, [tick], self._lease.worker_id, enabled=self._enabled)
         except UnavailableError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
         if isinstance(result, NotDue):

@@ -19,7 +19,7 @@ from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, decide
 from app.persistence import executions, gates, history, ledger, schedules, turns
 from app.persistence.database import Database
 from app.persistence.executions import FirstAttempt, NewExecution, as_execution
-from app.persistence.gates import OPEN_GATE, WorkflowOf
+from app.persistence.gates import OPEN_GATE, SWITCHED_OFF, WorkflowOf
 
 
 class Busy(msgspec.Struct, frozen=True):
@@ -38,16 +38,18 @@ class Claimed(msgspec.Struct, frozen=True):
 ClaimResult = Stale | NotDue | Busy | Claimed
 
 
-async def claim(database: Database, ticks: Sequence[Tick], worker_id: UUID) -> list[ClaimResult]:
+async def claim(
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, *, enabled: bool = True
+) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
     async with database.transaction() as connection:
-        batch = await _read(connection, ticks, worker_id)
+        batch = await _read(connection, ticks, worker_id, enabled=enabled)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
     return [_with_turn(result, released) for result in results]
 
 
-async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID) -> "_Batch":
+async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, *, enabled: bool) -> "_Batch":
     """Lock, in the order of workflows, schedules, executions; then read."""
     known = await gates.workflows_of(connection, {tick.job_id for tick in ticks})
     open_gates = await gates.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
@@ -57,7 +59,16 @@ async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: U
     jobs = {job_id: job for job_id, job in jobs.items() if job.workflow_id == known[job_id].workflow_id}
     active, now = await executions.active_and_now(connection, jobs)
     first = await executions.first_attempts(connection, _first_attempts(jobs.values()))
-    return _Batch(jobs=jobs, active=active, first=first, known=known, before=open_gates, worker_id=worker_id, now=now)
+    return _Batch(
+        jobs=jobs,
+        active=active,
+        first=first,
+        known=known,
+        before=open_gates,
+        worker_id=worker_id,
+        enabled=enabled,
+        now=now,
+    )
 
 
 class _Batch:
@@ -72,6 +83,7 @@ class _Batch:
         known: dict[UUID, WorkflowOf],
         before: dict[int, Gate],
         worker_id: UUID,
+        enabled: bool,
         now: datetime,
     ) -> None:
         self.jobs = jobs
@@ -81,6 +93,7 @@ class _Batch:
         self.before = before
         self.gates = dict(before)
         self.worker_id = worker_id
+        self.enabled = enabled
         self.now = now
         self.changed: dict[UUID, ScheduledJob] = {}
         self.new_executions: list[NewExecution] = []
@@ -92,7 +105,7 @@ class _Batch:
         job = self.jobs.get(tick.job_id)
         if job is None:
             return Busy() if tick.job_id in self.known else Stale()
-        gate = self.gates.get(job.workflow_id, OPEN_GATE)
+        gate = self.gates.get(job.workflow_id, OPEN_GATE) if self.enabled else SWITCHED_OFF
         decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now)
         if not isinstance(decision, Decided):
             return decision

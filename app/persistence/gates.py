@@ -53,6 +53,7 @@ _SAVE = text(
 _INSERT_TRANSITIONS = insert_many(CircuitBreakerTransitionRow, Transition.__struct_fields__)
 
 OPEN_GATE = Gate()
+SWITCHED_OFF = Gate(switched_off=True)
 
 
 class WorkflowOf(msgspec.Struct, frozen=True):

@@ -255,6 +255,7 @@ async def test_only_the_dead_are_revived(carillon: Carillon) -> None:
     assert "Cannot revive job with status 'active'." == problem["detail"]
 
 
+@pytest.mark.corner("manual run")
 async def test_a_manual_run_obeys_if_running(carillon: Carillon) -> None:
     """409 while one is under way, unless the call overrides it."""
     schedule = await carillon.schedule()
@@ -264,6 +265,7 @@ async def test_a_manual_run_obeys_if_running(carillon: Carillon) -> None:
     await carillon.call("POST", path, 202, json={"if_running": "allow"})
 
 
+@pytest.mark.corner("DELETE")
 async def test_deleting_takes_the_history_along(carillon: Carillon) -> None:
     """204, then 404, and the executions are gone."""
     schedule = await carillon.schedule()

@@ -36,6 +36,7 @@ def account(result: Decided) -> list[tuple[LedgerOutcome, int]]:
         ("run_all", 4, []),
     ],
 )
+@pytest.mark.corner("run_all")
 def test_down_for_20_minutes_at_5(policy: str, runs: int, ledger: list[tuple[LedgerOutcome, int]]) -> None:
     """Skip fires nothing late and lands on the next slot; run_once fires one; run_all fires four."""
     result = woken(schedule(catch_up=policy), 22)
@@ -44,6 +45,7 @@ def test_down_for_20_minutes_at_5(policy: str, runs: int, ledger: list[tuple[Led
     assert {Trigger.CATCH_UP} >= {fire.trigger for fire in result.fires}
 
 
+@pytest.mark.corner("run_all")
 def test_down_for_1000_minutes_at_5_run_all() -> None:
     """Exactly the newest 100 run, in order; the other 100 are missed."""
     result = woken(schedule(catch_up="run_all"), 1002)
@@ -105,6 +107,7 @@ def test_within_the_grace_nothing_is_missed() -> None:
     assert [(Trigger.SCHEDULE, Start.NOW)] == [(fire.trigger, fire.start) for fire in result.fires]
 
 
+@pytest.mark.corner("one-shots")
 def test_a_one_shot_is_never_missed() -> None:
     """It fires however late."""
     result = woken(schedule(after="5m"), 60 * 24 * 400)

@@ -39,6 +39,7 @@ def test_a_schedule_that_ends_before_it_begins_is_done_at_once() -> None:
     assert (Status.DONE, Reason.END_REACHED) == (job.status, job.status_reason)
 
 
+@pytest.mark.corner("pause")
 def test_pause_clears_the_plan_and_keeps_the_counters() -> None:
     """A pending retry is dropped, the count of failures is not."""
     job = paused(failed_once())
@@ -46,6 +47,7 @@ def test_pause_clears_the_plan_and_keeps_the_counters() -> None:
     assert (None, None, 0, 1) == (job.next_run_at, job.next_slot, job.next_attempt, job.current_retry)
 
 
+@pytest.mark.corner("resume")
 def test_resume_takes_a_fresh_slot_one_interval_from_now() -> None:
     """Not the old one; the retry count is kept."""
     job = resumed(paused(failed_once()), 0, after(1234))
@@ -99,12 +101,14 @@ def test_the_table_of_transitions_is_kept() -> None:
                 moved(replace(schedule(), status=status), target, Reason.NONE)
 
 
+@pytest.mark.corner("PATCH")
 def test_the_same_values_change_nothing() -> None:
     """Not even the generation."""
     job = schedule()
     assert job is edited(job, {"interval_seconds": 300, "name": "s"}, 0, after(10))
 
 
+@pytest.mark.corner("PATCH")
 def test_a_new_interval_moves_the_tick_at_once() -> None:
     """Anchored at now; a pending retry is dropped, rc is kept."""
     job = edited(failed_once(), {"interval_seconds": 60}, 0, after(400))
@@ -140,6 +144,7 @@ def completed(repeats: int, limit: int) -> ScheduledJob:
     return job
 
 
+@pytest.mark.corner("PATCH")
 def test_a_limit_at_or_below_what_is_completed_finishes_it() -> None:
     """R <= n: done."""
     job = edited(completed(2, 5), {"total_repeats": 2}, 0, after(700))
@@ -161,6 +166,7 @@ def test_a_raised_limit_with_the_last_repeat_in_flight_plans_the_next_slot() -> 
 
 
 @pytest.mark.parametrize("limit", [0, 5])
+@pytest.mark.corner("PATCH")
 def test_a_raised_limit_arms_a_finished_schedule_again(limit: int) -> None:
     """Active, one interval from now."""
     job = edited(completed(2, 2), {"total_repeats": limit}, 0, after(5000))
@@ -168,6 +174,7 @@ def test_a_raised_limit_arms_a_finished_schedule_again(limit: int) -> None:
 
 
 @pytest.mark.parametrize("end", [after(100_000), None])
+@pytest.mark.corner("PATCH")
 def test_a_later_end_arms_a_schedule_that_had_reached_its_end(end: datetime | None) -> None:
     """Active, one interval from now."""
     job = edited(schedule(end_at=after(100)), {"end_at": end}, 0, after(5000))
@@ -213,6 +220,7 @@ def test_a_limit_raised_while_the_last_retry_is_pending_expects_slots_again() ->
     assert (after(600), job.next_run_at) == (changed.cadence_slot, changed.next_run_at)
 
 
+@pytest.mark.corner("PATCH")
 def test_a_dead_schedule_stays_dead_whatever_is_edited() -> None:
     """Until it is revived."""
     changed = edited(dead(), {"max_retries": 100, "total_repeats": 9, "end_at": after(10**6)}, 0, after(400))

@@ -33,6 +33,7 @@ def test_it_stays_active_while_it_runs() -> None:
     assert (Status.ACTIVE, None) == (job.status, job.next_run_at)
 
 
+@pytest.mark.corner("last repeat in flight")
 def test_cancelled_it_is_done() -> None:
     """There is no next slot to go on with."""
     done = run(schedule(after="5m"), 300, ExecutionStatus.CANCELLED)
@@ -47,6 +48,7 @@ def test_failed_it_is_retried_and_may_die() -> None:
     assert (Status.DEAD, Reason.MAX_RETRIES) == (dead.status, dead.status_reason)
 
 
+@pytest.mark.corner("PATCH")
 def test_a_future_at_arms_it_again() -> None:
     """A finished one-shot runs once more; its totals go on."""
     done = run(schedule(at=after(300)), 300)
@@ -62,6 +64,7 @@ def test_a_new_delay_arms_it_again() -> None:
     assert (Status.ACTIVE, after(1000)) == (armed.status, armed.next_run_at)
 
 
+@pytest.mark.corner("one-shots")
 def test_an_at_that_has_passed_is_refused() -> None:
     """Beyond the grace; within it, it fires at once."""
     done = run(schedule(at=after(300)), 300)
@@ -80,6 +83,7 @@ def test_an_at_that_has_fired_is_not_fired_again() -> None:
     assert (Status.DONE, None) == (back.status, back.next_run_at)
 
 
+@pytest.mark.corner("one-shots")
 def test_paused_over_its_time_it_fires_when_resumed() -> None:
     """It is never missed."""
     job = resumed(paused(schedule(at=after(300))), 0, after(1000))
@@ -113,6 +117,7 @@ def test_a_moment_outside_its_own_window_is_refused() -> None:
     assert ["only_between"] == [error.field for error in problems(job, T0)]
 
 
+@pytest.mark.corner("PATCH")
 def test_a_kind_of_spec_replaces_the_other() -> None:
     """A one-shot becomes a cadence, and a cadence a one-shot."""
     every = edited(schedule(after="5m"), {"after": None, "interval_seconds": 60.0}, 0, after(10))

@@ -15,7 +15,7 @@ from app.domain.queueing import in_vain, next_in_turn
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import settle
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
-from app.domain.ticks import Decided, Start
+from app.domain.ticks import Decided, NotDue, Start
 from tests.domain.builders import after, decision, ended, fired, schedule
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
@@ -52,6 +52,7 @@ def test_skip_names_the_run_that_stood_in_the_way(active: ActiveRun) -> None:
     assert ((), after(600)) == (result.fires, result.job.next_run_at)
 
 
+@pytest.mark.corner("repeat_number")
 def test_queue_waits_behind_what_runs() -> None:
     """The slot is accounted for by a pending execution; the cadence goes on."""
     result = decided(schedule(if_running=IfRunning.QUEUE), 300, RUNNING)
@@ -68,6 +69,7 @@ def test_a_full_queue_refuses() -> None:
     assert 1 == len(decided(replace(job, max_queued=2), 300, RUNNING, QUEUED).fires)
 
 
+@pytest.mark.corner("queue")
 def test_queue_counts_toward_the_repeats() -> None:
     """One runs and one waits of two: nothing more is planned."""
     result = decided(schedule(if_running=IfRunning.QUEUE, total_repeats=2), 300, RUNNING)
@@ -89,6 +91,7 @@ def test_allow_fires_side_by_side() -> None:
     assert (Start.NOW, 1, ()) == (fire.start, fire.repeat_number, result.cancels)
 
 
+@pytest.mark.corner("allow")
 def test_under_allow_a_failed_run_is_retried_beside_the_cadence() -> None:
     """As an execution of its own, at its time; the pending tick stays, and the failures of all count together."""
     job, fire = fired(schedule(if_running=IfRunning.ALLOW, backoff_base_seconds=10), after(300))
@@ -106,6 +109,7 @@ def test_the_next_in_line_goes_when_nothing_is_under_way() -> None:
     assert [None, B, None] == [next_in_turn(job, runs) for runs in ((RUNNING, QUEUED), (QUEUED, later), ())]
 
 
+@pytest.mark.corner("queue")
 def test_a_retry_goes_before_what_is_queued() -> None:
     """The queue moves on when the retry has ended, or was given up."""
     job, fire = fired(schedule(if_running=IfRunning.QUEUE), after(300))
@@ -154,6 +158,7 @@ def test_an_open_breaker_consumes_no_retries() -> None:
 
 
 @pytest.mark.parametrize("gate", [Gate(breaker=open_breaker(590)), Gate(max_running=1, running=1)])
+@pytest.mark.corner("retry blocked by breaker or guard")
 def test_a_retry_that_is_blocked_is_given_up(gate: Gate) -> None:
     """No second outcome for its slot, the retry count stays, back to the cadence."""
     job, fire = fired(schedule(), after(300))
@@ -164,6 +169,7 @@ def test_a_retry_that_is_blocked_is_given_up(gate: Gate) -> None:
     assert (1, 0, after(900)) == (result.job.current_retry, result.job.next_attempt, result.job.next_run_at)
 
 
+@pytest.mark.corner("retry and its slot")
 def test_a_retry_waits_for_its_window() -> None:
     """It may not start outside, neither by its backoff nor because it was handled late."""
     job, fire = fired(schedule(only_between="12:00-12:06"), after(300))
@@ -265,3 +271,17 @@ def test_the_gate_counts_who_enters() -> None:
     assert gate.full
     assert gate.breaker is not None
     assert gate.breaker.refusal(after(100) + timedelta(seconds=1))
+
+
+@pytest.mark.corner("switched off globally")
+def test_what_is_due_while_schedules_are_switched_off_is_missed() -> None:
+    """With the reason, and whatever catch_up says; a retry is given up, and a one-shot waits."""
+    off = Gate(switched_off=True)
+    result = decided(schedule(catch_up="run_all"), 1000, gate=off)
+    assert [("missed", 3, "disabled")] == [(one.outcome, one.slot_count, one.reason) for one in result.ledger]
+    assert ((), after(1200)) == (result.fires, result.job.next_run_at)
+    job, fire = fired(schedule(), after(300))
+    waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
+    given_up = decided(waiting, 601, gate=off)
+    assert (0, after(900), 1) == (given_up.job.next_attempt, given_up.job.next_run_at, given_up.ledger[0].slot_count)
+    assert isinstance(decision(schedule(after="5m"), after(300), gate=off), NotDue)

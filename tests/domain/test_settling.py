@@ -76,6 +76,7 @@ def test_a_cancelled_run_changes_nothing() -> None:
     assert job == settle(job, ended(fire, ExecutionStatus.CANCELLED), 0, after(302))
 
 
+@pytest.mark.corner("last repeat in flight")
 def test_a_cancelled_last_repeat_plans_the_next_slot() -> None:
     """The repeat is still to be had."""
     job, fire = fired(schedule(total_repeats=1), after(300))
@@ -83,6 +84,7 @@ def test_a_cancelled_last_repeat_plans_the_next_slot() -> None:
     assert (Status.ACTIVE, after(600)) == (settled.status, settled.next_run_at)
 
 
+@pytest.mark.corner("manual run")
 def test_a_manual_run_touches_nothing() -> None:
     """Neither counters nor cadence."""
     job, fire = fired(schedule(), after(300))
@@ -90,6 +92,7 @@ def test_a_manual_run_touches_nothing() -> None:
     assert job is settle(job, type(manual)(**{**_fields(manual), "trigger": Trigger.MANUAL}), 0, after(302))
 
 
+@pytest.mark.corner("pause")
 def test_a_run_that_ends_after_the_pause_still_counts_and_plans_nothing() -> None:
     """Success counts; a failure counts and plans no retry."""
     job, fire = fired(schedule(), after(300))

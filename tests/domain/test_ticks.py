@@ -85,6 +85,7 @@ def test_a_slot_that_meets_a_running_execution_is_skipped_and_named() -> None:
     )
 
 
+@pytest.mark.corner("several slots due at once")
 def test_of_several_due_slots_the_latest_fires_and_the_earlier_ones_are_missed() -> None:
     """One range accounts for all that were missed."""
     result = decided(schedule(), 1510)
@@ -102,6 +103,7 @@ def test_a_slot_later_than_its_grace_is_missed() -> None:
     assert after(600) == result.job.next_run_at
 
 
+@pytest.mark.corner("last repeat in flight")
 def test_with_the_last_repeat_in_flight_nothing_is_planned() -> None:
     """It stays active until the run settles."""
     result = decided(schedule(total_repeats=1), 300)
@@ -129,6 +131,7 @@ def with_retry(**values: int) -> ScheduledJob:
     return settle(job, ended(fire, ExecutionStatus.FAILED, "no"), 0, after(310))
 
 
+@pytest.mark.corner("slots that pass while a retry holds the schedule")
 def test_a_retry_fires_its_own_slot_again() -> None:
     """The same slot, the next attempt; the slots that it held up are skipped in one range."""
     job = with_retry()
@@ -169,6 +172,7 @@ def test_without_a_grace_a_slot_is_on_time_for_a_second(late: float, fires: bool
     assert fires == bool(result.fires)
 
 
+@pytest.mark.corner("retry and its slot")
 def test_a_retry_does_not_start_after_the_end() -> None:
     """The schedule is done instead."""
     job = replace(with_retry(), end_at=after(700))

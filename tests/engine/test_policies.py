@@ -4,7 +4,9 @@ import asyncio
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
@@ -118,6 +120,7 @@ async def test_pausing_cancels_what_is_queued(carillon: Carillon, settings: Sett
     assert ["The schedule is paused: this run was still waiting."] * 2 == [item["reason"] for item in queued]
 
 
+@pytest.mark.corner("cancel")
 async def test_under_cancel_the_newest_wins_and_the_calls_of_the_others_are_dropped(
     carillon: Carillon, settings: Settings, sink: Sink
 ) -> None:
@@ -154,6 +157,7 @@ async def test_under_cancel_the_newest_wins_and_the_calls_of_the_others_are_drop
     assert (0, 0) == ((await carillon.get(schedule))["error_count"], (await carillon.get(schedule))["current_retry"])
 
 
+@pytest.mark.corner("repeat_number")
 async def test_under_allow_runs_lie_side_by_side(carillon: Carillon, settings: Settings) -> None:
     """The repeat number says how many came before."""
     workflow = await carillon.workflow(delay(2.5))
@@ -170,6 +174,7 @@ async def test_under_allow_runs_lie_side_by_side(carillon: Carillon, settings: S
     assert any(start < end for (_, end), (start, _) in pairwise(stretches(runs)))
 
 
+@pytest.mark.corner("allow")
 async def test_under_allow_a_retry_is_an_execution_of_its_own(
     carillon: Carillon, settings: Settings, sink: Sink
 ) -> None:
@@ -282,6 +287,7 @@ async def test_the_breaker_opens_probes_once_and_closes(carillon: Carillon, sett
     assert "skipped_breaker" in {item["outcome"] for item in skipped}
 
 
+@pytest.mark.corner("run_all")
 async def test_run_all_runs_the_newest_hundred_in_order(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
@@ -315,6 +321,7 @@ async def test_run_once_runs_the_latest_and_coalesces_the_others(
     assert moment(coalesced["to"]) + 300 * SECOND == moment(run["scheduled_for"])
 
 
+@pytest.mark.corner("queue")
 async def test_a_failing_chain_stops_when_the_schedule_dies(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
@@ -355,6 +362,7 @@ async def test_a_run_that_an_open_breaker_stops_in_the_queue_is_cancelled(
     assert ("active", 1, 1) == (after["status"], after["error_count"], after["current_retry"])
 
 
+@pytest.mark.corner("manual run")
 async def test_a_manual_run_takes_its_turn(carillon: Carillon, settings: Settings) -> None:
     """Under queue it waits, and 409 when the queue is full; an override lets it run beside, or cancel."""
     workflow = await carillon.workflow(delay(600))
@@ -375,3 +383,42 @@ async def test_a_manual_run_takes_its_turn(carillon: Carillon, settings: Setting
         assert {first["id"], second["id"]} == ended.keys()
         assert "Cancelled by a manual run of admin." == ended[first["id"]]["error"]
         await carillon.call("POST", f"/executions/{third['id']}/cancel/")
+
+
+@pytest.mark.corner("switched off globally")
+async def test_where_schedules_are_not_enabled_slots_are_missed(carillon: Carillon, settings: Settings) -> None:
+    """By CARILLON_SCHEDULES_ENABLED; a manual run is still one."""
+    schedule = await carillon.schedule(interval_seconds=1, catch_up="run_all")
+
+    async def missed() -> bool:
+        return len(await carillon.ledger(schedule)) >= 2
+
+    async with working(replace(settings, schedules_enabled=False)):
+        await until(missed)
+        await paused(carillon, schedule)
+        await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+        await ended_runs(carillon, schedule, 1)
+    assert {("missed", "disabled")} == {(one["outcome"], one["reason"]) for one in await carillon.ledger(schedule)}
+
+
+@pytest.mark.corner("DELETE")
+async def test_deleting_a_schedule_drops_what_it_runs(carillon: Carillon, settings: Settings, sink: Sink) -> None:
+    """The call is let go of, and the late word of its end finds nothing."""
+    dropped = asyncio.Event()
+
+    async def hold(_request: web.Request) -> web.StreamResponse:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            dropped.set()
+            raise
+        return web.Response()
+
+    sink.answer = hold
+    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)), interval_seconds=1)
+    async with working(settings):
+        (call,) = (await sink.wait_for_calls(1))[:1]
+        await carillon.call("DELETE", f"/schedules/{schedule['id']}/", 204)
+        await asyncio.wait_for(dropped.wait(), 60)
+    await carillon.call("GET", f"/executions/{call.headers['x-carillon-execution']}/", 404)
+    await carillon.call("GET", f"/schedules/{schedule['id']}/", 404)

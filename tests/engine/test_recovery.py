@@ -179,6 +179,7 @@ async def test_a_redis_that_stops_and_comes_back_loses_nothing(
         valkey.stop()
 
 
+@pytest.mark.corner("lost")
 async def test_the_execution_of_a_dead_worker_is_lost_and_retried(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
@@ -247,6 +248,7 @@ async def test_a_run_that_is_called_off_is_really_dropped(
         assert "cancelled" == (await carillon.call("GET", f"/executions/{execution['id']}/"))["status"]
 
 
+@pytest.mark.corner("drain")
 async def test_a_drained_worker_hands_its_work_back(carillon: Carillon, settings: Settings, sink: Sink) -> None:
     """The same execution goes on elsewhere, the attempt unchanged, no retry spent."""
     release = asyncio.Event()

@@ -92,6 +92,7 @@ async def test_a_failure(carillon: Carillon, settings: Settings, database: Datab
     assert moment(run["scheduled_for"]) == moment(after["next_slot"])
 
 
+@pytest.mark.corner("retry and its slot")
 async def test_retries_back_off_and_then_the_schedule_is_dead(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
@@ -264,6 +265,7 @@ async def test_a_workflow_that_is_switched_off_is_a_failure_with_a_clear_error(
     assert "The workflow 'w' is not active." == (await carillon.get(schedule))["last_error"]
 
 
+@pytest.mark.corner("manual run")
 async def test_a_manual_run_is_beside_the_cadence(carillon: Carillon, settings: Settings, database: Database) -> None:
     """No counter, no ledger entry and no tick moves; its failure neither."""
     schedule = await carillon.schedule(await carillon.workflow(FAIL))
@@ -278,6 +280,7 @@ async def test_a_manual_run_is_beside_the_cadence(carillon: Carillon, settings: 
     assert ["failed"] == [run["status"] for run in await carillon.runs(schedule)]
 
 
+@pytest.mark.corner("drain")
 async def test_a_hand_back_spends_no_retry(carillon: Carillon, settings: Settings, database: Database) -> None:
     """The same execution, pending again under a new token; the old token can no longer end it."""
     schedule = await carillon.schedule()
