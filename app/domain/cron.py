@@ -54,6 +54,9 @@ class Field(msgspec.Struct, frozen=True):
     def _starred(self, items: list[str]) -> str:
         """With the smallest step that is in it, and what is left."""
         values = set[int]().union(*map(self._numbers, items))
+        if len(items) == 1:
+            step = int(items[0].partition("/")[2] or 1)
+            return "*" if step == 1 else f"*/{step}"
         stepped = next(one for one in map(self._every, range(1, self.top + 2)) if one <= values)
         step = min(stepped - {self.low}, default=self.top + 1) - self.low
         return "*" if step == 1 else ",".join((f"*/{step}", *_ranges(sorted(values - stepped))))

@@ -145,7 +145,8 @@ def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
     shown = f"{wall:%A %H:%M} {place}"
     too_early = job.start_at is not None and slot < job.start_at
     too_late = job.end_at is not None and slot > job.end_at
-    bounds = f"{rfc3339(slot)} lies {'before start_at' if too_early else 'after end_at' if too_late else 'within'}"
+    where = "before start_at" if too_early else "after end_at" if too_late else "between start and end"
+    bounds = f"{rfc3339(slot)} lies {where}"
     return (
         Result(Check.SPEC, passed=True, detail=f"{describe(job.spec)} names {rfc3339(slot)}"),
         Result(Check.START_END, passed=not too_early and not too_late, detail=bounds),
