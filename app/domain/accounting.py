@@ -3,8 +3,10 @@
 from datetime import datetime
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from app.domain.ledger import LedgerEntry, LedgerOutcome
-from app.domain.schedules import ScheduledJob
+from app.domain.schedules import ScheduledJob, Status
 
 
 def passed_over(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
@@ -22,8 +24,19 @@ def passed_over(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
 
 
 def dropped(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
-    """What a change that is not a tick passes over: a pause, an edit, a death. None if the cadence waits as it was."""
-    return () if after.cadence_slot == before.cadence_slot else passed_over(before, now)
+    """What a change that is not a tick passes over: a pause, an edit, a death. None if the cadence waits as it was.
+
+    A one-shot that is merely paused is not missed: it will fire however late.
+    """
+    if after.cadence_slot == before.cadence_slot:
+        return ()
+    waits = after.spec.is_one_shot and after.anchor_at == before.anchor_at and after.status is Status.PAUSED
+    return () if before.spec.is_one_shot and waits else passed_over(before, now)
+
+
+def accounted(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:
+    """The schedule once these slots have their outcome."""
+    return replace(job, last_slot=entries[-1].last_slot) if entries else job
 
 
 def missed_by_invalid_spec(job: ScheduledJob) -> LedgerEntry:

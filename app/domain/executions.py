@@ -7,6 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.ledger import LedgerOutcome
+
 
 class ExecutionStatus(StrEnum):
     """Pending, running, then one of the ends."""
@@ -43,8 +45,11 @@ class ActiveRun(msgspec.Struct, frozen=True):
     trigger: Trigger
     # It waits for its turn behind others of its schedule.
     queued: bool = False
-    # It waits for its time: the retry of one run among several.
-    deferred: bool = False
+    # It may not run beside others.
+    exclusive: bool = True
+    # It has not begun, be it for its turn, for its time or for a worker; one that was handed back has.
+    waiting: bool = False
+    attempt: int = 0
 
     @property
     def counts(self) -> bool:
@@ -105,3 +110,5 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     status: ExecutionStatus
     error: str = ""
     node_results: tuple[NodeResult, ...] = ()
+    # What to account for its slot if it never began.
+    unrun: LedgerOutcome = LedgerOutcome.MISSED

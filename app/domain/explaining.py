@@ -121,11 +121,11 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
 
 def explain(facts: Facts, slot: datetime | None) -> Explanation:
     """Why this slot fired or not; for one that is to come, what would happen as far as known."""
-    if slot is None:
-        problem = facts.then.spec.problem
+    if slot is None or (facts.recorded is None and facts.job.spec.problem):
+        problem = facts.job.spec.problem or facts.then.spec.problem
         words = f"The spec is not valid: {problem}" if problem else "The spec names no slot near that time."
         return Explanation(
-            slot=None, outcome=NOT_EXPECTED, sentence=words, checks=(Result(Check.SPEC, passed=False, detail=words),)
+            slot=slot, outcome=NOT_EXPECTED, sentence=words, checks=(Result(Check.SPEC, passed=False, detail=words),)
         )
     spec_checks = _spec_checks(facts.then, slot)
     if facts.recorded is not None:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from app.domain.errors import FieldError, InvalidError, WrongStateError
@@ -11,8 +12,8 @@ from app.domain.planning import (
     anchored_at_start,
     begun_cadence,
     finished,
-    has_fired,
     invalid,
+    is_spent,
     planned,
     with_tick,
     without_tick,
@@ -47,28 +48,26 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     active = moved(job, Status.ACTIVE, Reason.NONE)
     if job.status_reason is Reason.INVALID_SPEC:
         active = replace(active, last_error="")
-    if job.spec.is_one_shot and has_fired(job):
-        return begun_cadence(active, active_runs, now)
-    return begun_cadence(anchored(active, now), active_runs, now)
+    fresh = active if job.spec.is_one_shot and is_spent(job) else anchored(active, now)
+    return begun_cadence(fresh, active_runs, now)
 
 
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """A dead schedule starts again with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
     alive = anchored(replace(moved(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
-    if alive.spec.is_one_shot:
-        alive = replace(alive, anchor_at=max(alive.anchor_at, now))
+    if alive.spec.is_one_shot and not alive.spec.problem:
+        alive = replace(alive, anchor_at=alive.spec.hours.opening(max(alive.anchor_at, now)) or now)
     return begun_cadence(alive, active_runs, now)
 
 
 def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """The schedule with new values. Values that are the same change nothing; edits never fire retroactively."""
-    real = {name: value for name, value in changes.items() if getattr(job, name) != value}
+    real = {name: value for name, value in changes.items() if not _same(getattr(job, name), value)}
     if not real:
         return job
     changed = _reanchored(replace(job, **real), real, now)
-    require_kind({name: getattr(changed, name) for name in KINDS})
-    _require_slots(changed, real, now)
+    _require_sound(changed, real, now)
     if job.status is Status.DEAD:
         return changed
     if job.status is Status.DONE:
@@ -85,29 +84,52 @@ def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:
     """What is wrong with a schedule that is to begin now: a time that has passed, or slots that never come."""
     if job.spec.problem:
         return [FieldError(job.kind, job.spec.problem)]
-    found: list[FieldError] = []
-    if job.at is not None and job.at < now - timedelta(seconds=job.misfire_grace_seconds):
-        found.append(FieldError("at", "The moment has passed, by more than misfire_grace_seconds."))
-    if job.at is not None and job.start_at is not None and job.at < job.start_at:
-        found.append(FieldError("at", "The moment lies before start_at."))
-    if not found and _never(job, now):
-        field = "only_between" if job.only_between else "not_on" if job.not_on else job.kind
-        found.append(FieldError(field, "No slot ever comes: what the spec names is excluded, or does not exist."))
-    return found
+    if job.at is not None:
+        return _problems_of_moment(job, job.at, now) or _never(job, now)
+    return _never(job, now)
 
 
-def _never(job: ScheduledJob, now: datetime) -> bool:
+def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[FieldError]:
+    if at < now - timedelta(seconds=job.misfire_grace_seconds):
+        return [FieldError("at", "The moment has passed, by more than misfire_grace_seconds.")]
+    if job.start_at is not None and at < job.start_at:
+        return [FieldError("at", "The moment lies before start_at.")]
+    if is_spent(job):
+        return [FieldError("at", "The moment has passed, and a slot at or after it has had its outcome.")]
+    return []
+
+
+def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     """Whether no slot ever comes, whatever the end."""
     if job.spec.is_one_shot:
-        return not job.spec.hours.allow(job.anchor_at)
-    return job.spec.slots(job.anchor_at).next(max(now, job.anchor_at)) is None
+        comes = job.spec.hours.allow(job.anchor_at)
+    else:
+        comes = job.spec.slots(job.anchor_at).next(max(now, job.anchor_at)) is not None
+    if comes:
+        return []
+    field = "only_between" if job.only_between else "not_on" if job.not_on else job.kind
+    return [FieldError(field, "No slot ever comes: what the spec names is excluded, or does not exist.")]
 
 
-def _require_slots(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> None:
-    """A new spec must have slots; one that was stored long ago is not looked at again."""
-    errors = problems(job, now) if CADENCE_FIELDS & changes.keys() else []
+def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> None:
+    """What an edit makes of a schedule has to make sense; what it does not touch is not judged again."""
+    require_kind({name: getattr(job, name) for name in KINDS})
+    errors: list[FieldError] = []
+    if {"start_at", "end_at"} & changes.keys() and job.start_at and job.end_at and job.end_at < job.start_at:
+        errors.append(FieldError("end_at", "The end must not be before start_at."))
+    if PHASE_FIELDS & changes.keys():
+        errors += problems(job, now)
+    elif CADENCE_FIELDS & changes.keys() and not (job.spec.is_one_shot and is_spent(job)):
+        errors += [FieldError(job.kind, job.spec.problem)] if job.spec.problem else _never(job, now)
     if errors:
         raise InvalidError(*errors)
+
+
+def _same(before: Any, after: Any) -> bool:
+    """By value; within JSON, 1 and true are two."""
+    if isinstance(before, dict):
+        return msgspec.json.encode(before) == msgspec.json.encode(after)
+    return bool(before == after)
 
 
 def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:

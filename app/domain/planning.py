@@ -84,15 +84,15 @@ def resumed_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> Sched
 
 
 def begun_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """The same for a schedule that somebody sets going: a one-shot that has not fired does so, however late."""
-    if job.spec.is_one_shot and not job.limit_reached and not job.spec.problem and not has_fired(job):
+    """The same for a schedule that somebody sets going: a one-shot without an outcome fires, however late."""
+    if job.spec.is_one_shot and not job.spec.problem and not is_spent(job):
         return planned(job, job.cadence.latest_at(now) or job.cadence.first_after(now), active_runs)
     return resumed_cadence(job, active_runs, now)
 
 
-def has_fired(job: ScheduledJob) -> bool:
-    """Whether the slot of a one-shot has been fired."""
-    return job.last_fired_at is not None and job.last_fired_at >= job.anchor_at
+def is_spent(job: ScheduledJob) -> bool:
+    """Whether the slot of a one-shot has its outcome."""
+    return job.last_slot is not None and job.last_slot >= job.anchor_at
 
 
 def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:

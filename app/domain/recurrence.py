@@ -5,7 +5,7 @@ A search is bounded: what is not found within it never comes.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Protocol
 
@@ -15,9 +15,13 @@ from app.domain.zones import DAY, Piece
 
 MINUTE = timedelta(minutes=1)
 _DAY_MINUTES = 24 * 60
-# From slot to slot over closed windows: at one a day, almost three years.
-_MAX_JUMPS = 1000
+# From slot to slot over closed windows: at one a day, more than a year.
+_MAX_JUMPS = 400
 _HORIZON_YEARS = 50
+# Slots at the same time of the day move against the window by changes of the clocks alone.
+_DAILY_HORIZON_YEARS = 2
+# No slot lies beyond; an interval or a search more would leave the calendar.
+FIRST_YEAR, LAST_YEAR = 200, 9800
 _MONTHS_IN_YEAR = 12
 
 
@@ -62,9 +66,14 @@ class Evenly:
         self._anchor = anchor
         self._interval = interval
         self._allowed = allowed
+        years = _HORIZON_YEARS if interval % DAY else _DAILY_HORIZON_YEARS
+        # The weekdays come round within seven slots.
+        self._horizon = years * 366 * DAY + 8 * min(interval, 366 * DAY)
 
     def next(self, after: datetime) -> datetime | None:
         """Over closed hours it jumps."""
+        if after.year > LAST_YEAR:
+            return None
         slot = self._first_from(after)
         if slot == after:
             slot += self._interval
@@ -73,12 +82,14 @@ class Evenly:
             if opening is None or opening == slot:
                 return opening
             slot = self._first_from(opening)
-            if slot.year > after.year + _HORIZON_YEARS:
+            if slot - after > self._horizon:
                 break
         return None
 
     def previous(self, before: datetime) -> datetime | None:
         """The same in the other direction."""
+        if before.year < FIRST_YEAR:
+            return None
         slot = self._first_from(before) - self._interval
         for _ in range(_MAX_JUMPS):
             if self._allowed.allow(slot):
@@ -87,7 +98,7 @@ class Evenly:
             if closing is None:
                 return None
             slot = self._first_from(closing) - self._interval
-            if slot.year < before.year - _HORIZON_YEARS:
+            if before - slot > self._horizon:
                 break
         return None
 
@@ -118,12 +129,16 @@ class Monthly:
 
     def next(self, after: datetime) -> datetime | None:
         """Month by month."""
+        if after.year > LAST_YEAR:
+            return None
         number = self._number(after) - 1
         found = (self._slot(number + k) for k in range(_HORIZON_YEARS * _MONTHS_IN_YEAR))
         return next((slot for slot in found if slot > after and self._allowed.allow(slot)), None)
 
     def previous(self, before: datetime) -> datetime | None:
         """Month by month, backwards."""
+        if before.year < FIRST_YEAR:
+            return None
         number = self._number(before) + 1
         found = (self._slot(number - k) for k in range(_HORIZON_YEARS * _MONTHS_IN_YEAR))
         return next((slot for slot in found if slot < before and self._allowed.allow(slot)), None)
@@ -233,7 +248,7 @@ class CronTimes:
         if not self._minutes and not self._fixed:
             return
         if last_year is None:
-            last_year = min(max(day.year + step * _HORIZON_YEARS, MINYEAR + 1), MAXYEAR - 1)
+            last_year = min(max(day.year + step * _HORIZON_YEARS, FIRST_YEAR), LAST_YEAR)
         for year in range(day.year, last_year + step, step):
             if self._minutes:
                 yield from self._days_of_year(year, step, day)

@@ -100,6 +100,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     next_slot: datetime | None = None
     next_run_at: datetime | None = None
     next_attempt: int = 0
+    # The latest slot that has an outcome. A one-shot may not be aimed at or before it again.
+    last_slot: datetime | None = None
 
     current_repeat: int = 0
     current_retry: int = 0
@@ -147,8 +149,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether a number of repeats ends it."""
-        return self.total_repeats > 0
+        """Whether a number of repeats ends it; a one-shot ends by itself."""
+        return self.total_repeats > 0 and not self.spec.is_one_shot
 
     @property
     def limit_reached(self) -> bool:

@@ -1,12 +1,17 @@
-"""Whether an execution that exists already may start: its turn has come, and now the workflow has a say."""
+"""Whether an execution that exists already may start: its turn has come, now schedule and workflow have a say."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
 from app.domain.breakers import Gate
 from app.domain.executions import Trigger
+from app.domain.ledger import LedgerOutcome
+from app.domain.schedules import ScheduledJob, Status
+
+# How soon a run that finds no place asks again.
+GUARD_PAUSE = timedelta(seconds=1)
 
 
 class Go(msgspec.Struct, frozen=True):
@@ -16,13 +21,16 @@ class Go(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Not now; it shall be asked for again."""
+    """Not now; it shall be asked for again after this."""
+
+    time: timedelta
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """It shall end without having run."""
+    """It shall end without having run; what its slot is accounted as, if this was its first attempt."""
 
     reason: str
+    outcome: LedgerOutcome = LedgerOutcome.MISSED
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,17 +39,41 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: UUID
     trigger: Trigger
     attempt: int
+    due_at: datetime
     # It has run before and was handed back.
     handed_back: bool
 
 
-def may_start(run: Candidate, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
-    """A manual run asks nobody. An open breaker ends it; a full house makes it wait, unless it is a retry."""
+def may_start(run: Candidate, job: ScheduledJob, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
+    """A manual run asks nobody, and what was handed back waits for a place at the most."""
+    if run.due_at > now:
+        return Wait(run.due_at - now)
     if run.trigger is Trigger.MANUAL:
         return Go(gate)
+    if run.handed_back:
+        return Wait(GUARD_PAUSE) if gate.full else Go(gate.entered(run.execution_id, now))
+    return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
+
+
+def _by_the_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | GiveUp | None:
+    """Nothing fires unless it is active; a retry heeds window and end."""
+    if job.status is not Status.ACTIVE:
+        return GiveUp(f"the schedule is {job.status}")
+    if not run.attempt or job.spec.problem:
+        return None
+    opening = job.spec.hours.opening(now)
+    if opening is None or (job.end_at is not None and opening > job.end_at):
+        return GiveUp("the schedule has reached its end")
+    return Wait(opening - now) if opening > now else None
+
+
+def _by_the_workflow(run: Candidate, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
+    """An open breaker ends it; a full house makes it wait, unless it is a retry."""
+    if gate.switched_off:
+        return GiveUp("schedules are switched off")
     refusal = gate.breaker.refusal(now, run.execution_id) if gate.breaker else ""
     if refusal:
-        return GiveUp(refusal)
+        return GiveUp(refusal, LedgerOutcome.SKIPPED_BREAKER)
     if gate.full:
-        return GiveUp(gate.full) if run.attempt and not run.handed_back else Wait()
+        return GiveUp(gate.full, LedgerOutcome.SKIPPED_GUARD) if run.attempt else Wait(GUARD_PAUSE)
     return Go(gate.entered(run.execution_id, now))

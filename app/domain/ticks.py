@@ -7,14 +7,14 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.accounting import entry, missed_by_invalid_spec, passed_over
+from app.domain.accounting import accounted, entry, missed_by_invalid_spec, passed_over
 from app.domain.breakers import Gate
 from app.domain.due_slots import CatchUpPlan, DueSlots, caught_up, due_slots
 from app.domain.executions import ActiveRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.planning import finished, invalid, planned, with_retry
-from app.domain.queueing import blocking
+from app.domain.queueing import in_the_way
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status
 
 # How long a retry makes way for a run that somebody started by hand.
@@ -85,13 +85,19 @@ def decide(job: ScheduledJob, tick: Tick, active: tuple[ActiveRun, ...], gate: G
     if now < job.next_run_at:
         return NotDue(wait=job.next_run_at - now)
     if job.spec.problem:
-        expected = job.cadence_slot is not None and job.cadence_slot <= now
-        return Decided(job=invalid(job), ledger=(missed_by_invalid_spec(job),) if expected else ())
+        return _spec_became_invalid(job, now)
     if gate.switched_off:
         return _switched_off(job, active, now)
     if job.next_attempt:
         return _decide_retry(job, active, gate, now)
     return _decide_slots(job, active, gate, now)
+
+
+def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
+    """The one slot that is known is missed; a one-shot never is, and waits."""
+    expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.spec.is_one_shot
+    ledger = (missed_by_invalid_spec(job),) if expected else ()
+    return Decided(job=accounted(invalid(job), ledger), ledger=ledger)
 
 
 def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
@@ -102,7 +108,8 @@ def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
     first, last = job.cadence_slot, job.cadence.latest_at(now)
     if first is None or last is None or first > last:
         return Decided(job=going_on)
-    return Decided(job=going_on, ledger=(entry(job, first, last, LedgerOutcome.MISSED, "disabled"),))
+    ledger = (entry(job, first, last, LedgerOutcome.MISSED, "disabled"),)
+    return Decided(job=accounted(going_on, ledger), ledger=ledger)
 
 
 def _decide_slots(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decided:
@@ -133,13 +140,26 @@ def _fire_late(
     if not active or job.if_running is IfRunning.ALLOW:
         return _fired(job, due.following, (_first_attempt(job, slot, counting(active)),), active, plan.ledger, now)
     if job.if_running is IfRunning.CANCEL:
-        ids = tuple(run.execution_id for run in active)
-        fired = _fired(job, due.following, (_first_attempt(job, slot, 0),), (), plan.ledger, now)
-        return replace(fired, cancels=ids)
+        return _fire_newest(job, slot, due, plan, active, now)
     if job.if_running is IfRunning.QUEUE and sum(run.queued for run in active) < job.max_queued:
         fire = replace(_first_attempt(job, slot, counting(active)), start=Start.QUEUED)
         return _fired(job, due.following, (fire,), active, plan.ledger, now)
     return _nothing_fires(job, due, active, (*plan.ledger, _overlap(job, slot, active)))
+
+
+def _fire_newest(
+    job: ScheduledJob,
+    slot: datetime,
+    due: DueSlots,
+    plan: CatchUpPlan,
+    active: tuple[ActiveRun, ...],
+    now: datetime,
+) -> Decided:
+    """All others are cancelled, but for those that are being caught up: it goes behind them."""
+    left = tuple(run for run in active if run.trigger is Trigger.CATCH_UP)
+    fire = replace(_first_attempt(job, slot, counting(left)), start=Start.QUEUED if left else Start.NOW)
+    fired = _fired(job, due.following, (fire,), left, plan.ledger, now)
+    return replace(fired, cancels=tuple(run.execution_id for run in active if run not in left))
 
 
 def _fire_in_turn(
@@ -151,7 +171,7 @@ def _fire_in_turn(
         replace(_first_attempt(job, slot, before + k), trigger=Trigger.CATCH_UP, start=Start.QUEUED)
         for k, slot in enumerate(plan.slots)
     ]
-    if not blocking(job, active):
+    if not in_the_way(active, exclusive=job.if_running is not IfRunning.ALLOW):
         fires[0] = replace(fires[0], start=Start.NOW)
     for slot in _late(due):
         start = Start.SOON if job.if_running is IfRunning.ALLOW else Start.QUEUED
@@ -163,7 +183,8 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
     """A retry fires its own slot again; the slots that it held up are skipped. What is queued waits for it."""
     opening = job.spec.hours.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
-        return Decided(job=finished(job, Reason.END_REACHED), ledger=passed_over(job, now))
+        held_up = passed_over(job, now)
+        return Decided(job=accounted(finished(job, Reason.END_REACHED), held_up), ledger=held_up)
     if opening > now:
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
     under_way = tuple(run for run in active if not run.queued)
@@ -188,7 +209,8 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
 def _given_up(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
     """The slot of a retry has its outcome already; the schedule goes back to its cadence."""
     going_on = _after_retry(job, now) or job.cadence.first_after(now)
-    return Decided(job=planned(job, going_on, counting(active)), ledger=passed_over(job, now))
+    held_up = passed_over(job, now)
+    return Decided(job=accounted(planned(job, going_on, counting(active)), held_up), ledger=held_up)
 
 
 def _after_retry(job: ScheduledJob, now: datetime) -> datetime | None:
@@ -207,13 +229,14 @@ def _fired(
     after = replace(planned(job, following, counting(active) + len(fires)), last_fired_at=now)
     if any(fire.start is not Start.QUEUED for fire in fires):
         after = replace(after, last_run_at=now)
-    return Decided(job=after, fires=fires, ledger=ledger)
+    slots = (fires[-1].slot, *(one.last_slot for one in ledger), *([job.last_slot] if job.last_slot else ()))
+    return Decided(job=replace(after, last_slot=max(slots)), fires=fires, ledger=ledger)
 
 
 def _nothing_fires(
     job: ScheduledJob, due: DueSlots, active: tuple[ActiveRun, ...], ledger: tuple[LedgerEntry, ...]
 ) -> Decided:
-    return Decided(job=planned(job, due.following, counting(active)), ledger=ledger)
+    return Decided(job=accounted(planned(job, due.following, counting(active)), ledger), ledger=ledger)
 
 
 def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int) -> Fire:

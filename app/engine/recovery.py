@@ -150,9 +150,10 @@ class Reconciler:
     async def _take_up_again(self, job_id: UUID) -> None:
         with suppress(NotFoundError):
             async with self._database.transaction() as connection:
-                resumed = await scheduling.take_up_again(connection, job_id)
-            log.info("spec_valid_again", schedule=str(job_id))
-            await self._ringer.ticks([resumed])
+                changed = await scheduling.take_up_again(connection, job_id)
+            log.info("spec_valid_again", schedule=str(job_id), state=changed.job.status)
+            await self._ringer.ticks([changed.job])
+            await self._ringer.executions(changed.pending)
 
     async def _forget_workers(self) -> None:
         async with self._database.transaction() as connection:

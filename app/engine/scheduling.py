@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
-from app.domain.accounting import dropped
-from app.domain.errors import FieldError, InvalidError, NotFoundError
-from app.domain.executions import PendingRun, counting
-from app.domain.planning import anchored_at_start
+from app.domain.accounting import accounted, dropped
+from app.domain.errors import NotFoundError
+from app.domain.executions import ActiveRun, PendingRun, counting
+from app.domain.ledger import LedgerOutcome
+from app.domain.queueing import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.persistence import executions, history, ledger, schedules, turns
@@ -30,19 +31,11 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 async def start_scheduled_jobs(
-    connection: AsyncConnection, drafts: Sequence[ScheduledJob], author: Author, places: Sequence[str]
+    connection: AsyncConnection, drafts: Sequence[ScheduledJob], author: Author
 ) -> list[ScheduledJob]:
-    """Write new schedules, each with its first slot planned. An error names the place of the bad one."""
+    """Write new schedules, each with its first slot planned."""
     now = await database_now(connection)
-    stamped = [_stamped(draft, now) for draft in drafts]
-    errors = [
-        FieldError(place + error.field, error.message)
-        for place, draft in zip(places, stamped, strict=True)
-        for error in lifecycle.problems(anchored_at_start(draft, now), now)
-    ]
-    if errors:
-        raise InvalidError(*errors)
-    started = [lifecycle.created(draft, now) for draft in stamped]
+    started = [lifecycle.created(_stamped(draft, now), now) for draft in drafts]
     await schedules.add(connection, started)
     await history.add(connection, [revision(None, job, Action.CREATED, author, now) for job in started])
     return started
@@ -50,7 +43,7 @@ async def start_scheduled_jobs(
 
 async def start_scheduled_job(connection: AsyncConnection, draft: ScheduledJob, author: Author) -> ScheduledJob:
     """One of them."""
-    (started,) = await start_scheduled_jobs(connection, [draft], author, [""])
+    (started,) = await start_scheduled_jobs(connection, [draft], author)
     return started
 
 
@@ -82,14 +75,14 @@ async def edit_scheduled_job(
     return await _change(connection, job_id, edit, Action.CHANGED, author)
 
 
-async def take_up_again(connection: AsyncConnection, job_id: UUID) -> ScheduledJob:
+async def take_up_again(connection: AsyncConnection, job_id: UUID) -> Changed:
     """Resume a schedule that nobody paused: its spec had become invalid, and is valid again."""
 
     def resume(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
         waits = job.status_reason is Reason.INVALID_SPEC and not job.spec.problem
         return lifecycle.resumed(job, active, now) if waits else job
 
-    return (await _change(connection, job_id, resume, Action.RESUMED, CARILLON)).job
+    return await _change(connection, job_id, resume, Action.RESUMED, CARILLON)
 
 
 async def _change(
@@ -103,14 +96,27 @@ async def _change(
     changed = change(job, counting(active.get(job_id, ())), now)
     if changed is job:
         return Changed(job)
+    entries = dropped(job, changed, now)
+    changed = accounted(changed, entries)
     await schedules.save(connection, [changed])
-    await ledger.add(connection, [(job_id, entry) for entry in dropped(job, changed, now)])
+    await ledger.add(connection, [(job_id, entry) for entry in entries])
     await history.add(connection, [revision(job, changed, action, author, now, note)])
-    released = await turns.take(connection, [changed], active, now)
+    left = await _without_dropped_retries(connection, job, changed, active.get(job_id, ()), now)
+    released = await turns.take(connection, [changed], {job_id: left}, now)
     saved = await schedules.get(connection, job_id)
     if saved is None:
         raise AssertionError(f"schedule {job_id} vanished under lock")
     return Changed(saved, tuple(released.values()))
+
+
+async def _without_dropped_retries(
+    connection: AsyncConnection, before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
+) -> tuple[ActiveRun, ...]:
+    """A changed cadence drops the retries that wait as executions of their own; what is left."""
+    retries = dropped_retries(before, after, active)
+    reason = "Cancelled before it ran: the cadence was changed."
+    await executions.cancel(connection, dict.fromkeys(retries, reason), now, LedgerOutcome.MISSED)
+    return tuple(run for run in active if run.execution_id not in retries)
 
 
 def _stamped(draft: ScheduledJob, now: datetime) -> ScheduledJob:

@@ -168,7 +168,7 @@ class TickEngine:
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()
         try:
-            result = await start(self._database, execution_id, token, self._lease.worker_id)
+            result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=self._enabled)
         except UnavailableError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
         if isinstance(result, TooEarly):

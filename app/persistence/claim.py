@@ -12,7 +12,7 @@ from app.domain.breakers import Gate
 from app.domain.events import rfc3339
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry
+from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, decide
@@ -157,12 +157,13 @@ class _Batch:
             if job.workflow_id in self.gates:
                 self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
         self.new_executions.append(new)
-        self.active[job.id] = (*self.active.get(job.id, ()), ActiveRun(new.id, new.trigger, new.queued))
+        run = ActiveRun(new.id, new.trigger, new.queued, new.exclusive, new.started_at is None, new.retry_attempt)
+        self.active[job.id] = (*self.active.get(job.id, ()), run)
         return new
 
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
         """All of it; the queued executions whose turn has come, by schedule."""
-        await executions.cancel(connection, self.cancelled, self.now)
+        await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
         await executions.add(connection, self.new_executions)
         await ledger.add(connection, self.new_entries)
         await schedules.save(connection, list(self.changed.values()))

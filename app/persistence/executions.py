@@ -22,6 +22,7 @@ from app.domain.executions import (
     PendingRun,
     Trigger,
 )
+from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import insert_many, run_many, update_many
 from app.persistence.pages import Page
@@ -39,10 +40,16 @@ _INSERT = insert_many(
         *("queued", "due_at"),
     ),
 )
-_END = update_many(WorkflowExecutionRow, ("status", "error", "finished_at", "token", "worker_id", "queued"))
+# What ends without having begun says what becomes of its slot.
+_END = update_many(
+    WorkflowExecutionRow,
+    ("status", "error", "finished_at", "token", "worker_id", "queued"),
+    extra=", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END",
+)
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
-    "token = e.token + 1, worker_id = NULL, queued = false "
+    "token = e.token + 1, worker_id = NULL, queued = false, "
+    "unrun_outcome = CASE WHEN e.started_at IS NULL THEN :unrun END "
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS c(id uuid, error text) "
     f"WHERE e.id = c.id AND e.{IS_ACTIVE_EXECUTION}"
 )
@@ -62,8 +69,8 @@ _INSERT_NODES = insert_many(
 )
 # The moment comes with the runs, in a statement that begins after the locks are held.
 _ACTIVE_AND_NOW = text(
-    "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, "  # noqa: S608
-    "e.status = 'pending' AND e.due_at > clock_timestamp() AS deferred FROM (SELECT 1) AS one "
+    "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, e.exclusive, "  # noqa: S608
+    "e.started_at IS NULL AS waiting, e.retry_attempt FROM (SELECT 1) AS one "
     f"LEFT JOIN workflow_executions AS e ON e.scheduled_job_id = ANY(:ids) AND e.{IS_ACTIVE_EXECUTION} "
     "ORDER BY e.scheduled_for, e.retry_attempt"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
@@ -74,11 +81,12 @@ _START = text(
     "RETURNING e.*, j.name AS job_name, j.trigger_node_id, j.user_profile_id"
 )
 _WAITING = text(
-    "SELECT e.scheduled_job_id, e.workflow_id, e.trigger, e.retry_attempt, e.due_at "
+    "SELECT e.scheduled_job_id, e.workflow_id, e.trigger, e.retry_attempt, e.due_at, "
+    "e.started_at IS NOT NULL AS handed_back "
     "FROM workflow_executions AS e WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
 )
 _HAND_BACK = text(
-    "UPDATE workflow_executions AS e SET status = 'pending', worker_id = NULL, started_at = NULL, token = e.token + 1 "
+    "UPDATE workflow_executions AS e SET status = 'pending', worker_id = NULL, token = e.token + 1 "
     "FROM jsonb_to_recordset(CAST(:held AS jsonb)) AS h(id uuid, token int) "
     "WHERE e.id = h.id AND e.token = h.token AND e.status = 'running' RETURNING e.id, e.token, e.due_at"
 )
@@ -125,6 +133,7 @@ class Waiting(msgspec.Struct, frozen=True):
     trigger: Trigger
     retry_attempt: int
     due_at: datetime
+    handed_back: bool
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +172,7 @@ async def active_and_now(
     active: dict[UUID, tuple[ActiveRun, ...]] = {}
     for row in rows:
         if row.id is not None:
-            run = ActiveRun(row.id, Trigger(row.trigger), row.queued, row.deferred)
+            run = ActiveRun(row.id, Trigger(row.trigger), row.queued, row.exclusive, row.waiting, row.retry_attempt)
             active[row.scheduled_job_id] = (*active.get(row.scheduled_job_id, ()), run)
     return active, rows[0].now
 
@@ -185,6 +194,7 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
             "finished_at": now,
             "token": o.token + 1,
             "queued": False,
+            "unrun_outcome": o.unrun,
         }
         for o in outcomes
     ]
@@ -193,11 +203,15 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
     await run_many(connection, _INSERT_NODES, results)
 
 
-async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime) -> None:
-    """End executions that are under way, whoever holds them; their tokens move, so that nobody else ends them."""
+async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime, unrun: LedgerOutcome) -> None:
+    """End executions that are under way, whoever holds them; their tokens move, so that nobody else ends them.
+
+    ``unrun`` is what the slots of those that never began are accounted as.
+    """
     if reasons:
         rows = [{"id": execution_id, "error": reason} for execution_id, reason in reasons.items()]
-        await connection.execute(_CANCEL, {"rows": msgspec.json.encode(rows).decode(), "now": now})
+        values = {"rows": msgspec.json.encode(rows).decode(), "now": now, "unrun": unrun.value}
+        await connection.execute(_CANCEL, values)
 
 
 async def release(connection: AsyncConnection, ids: Sequence[UUID], now: datetime) -> list[PendingRun]:
@@ -220,7 +234,14 @@ async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -
     row = (await connection.execute(_WAITING, {"id": execution_id, "token": token})).one_or_none()
     if row is None:
         return None
-    return Waiting(row.scheduled_job_id, row.workflow_id, Trigger(row.trigger), row.retry_attempt, row.due_at)
+    return Waiting(
+        row.scheduled_job_id,
+        row.workflow_id,
+        Trigger(row.trigger),
+        row.retry_attempt,
+        row.due_at,
+        row.handed_back,
+    )
 
 
 async def start(

@@ -72,7 +72,14 @@ async def at_slot(connection: AsyncConnection, job_id: UUID, slot: datetime) -> 
 
 
 def _first_attempts(job_id: UUID) -> Select[Any]:
-    columns = (_FIRED.c.id, _FIRED.c.scheduled_for, _FIRED.c.started_at, _FIRED.c.status, _FIRED.c.error)
+    columns = (
+        _FIRED.c.id,
+        _FIRED.c.scheduled_for,
+        _FIRED.c.started_at,
+        _FIRED.c.status,
+        _FIRED.c.error,
+        _FIRED.c.unrun_outcome,
+    )
     return select(*columns).where(
         _FIRED.c.scheduled_job_id == job_id, _FIRED.c.retry_attempt == 0, _FIRED.c.trigger != Trigger.MANUAL
     )

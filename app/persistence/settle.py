@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.accounting import dropped
+from app.domain.accounting import accounted, dropped
 from app.domain.breakers import Gate
 from app.domain.executions import ACTIVE, ActiveRun, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
@@ -91,12 +91,13 @@ class _Batch:
             return Superseded()
         others = tuple(one for one in self.active.get(job.id, ()) if one.execution_id != run.id)
         settlement = settle_schedule(job, _ended(run, outcome), counting(others), self.now)
-        after = settlement.job
+        entries = dropped(job, settlement.job, self.now)
+        after = accounted(settlement.job, entries)
         self.active[job.id] = others
         self.accepted.append(outcome)
         if after is not job:
             self.jobs[job.id] = self.changed[job.id] = after
-        self.new_entries.extend((job.id, entry) for entry in dropped(job, after, self.now))
+        self.new_entries.extend((job.id, entry) for entry in entries)
         revision = unasked(job, after, self.now)
         if revision is not None:
             self.revisions.append(revision)
@@ -116,7 +117,7 @@ class _Batch:
         new_id = execution_id(run.scheduled_job_id, run.scheduled_for, run.retry_attempt + 1)
         retry = PendingRun(new_id, 1, settlement.retry_at)
         self.retries[run.id] = retry
-        waiting = ActiveRun(new_id, run.trigger, deferred=True)
+        waiting = ActiveRun(new_id, run.trigger, exclusive=False, waiting=True, attempt=run.retry_attempt + 1)
         self.active[run.scheduled_job_id] = (*self.active[run.scheduled_job_id], waiting)
         return (retry,)
 

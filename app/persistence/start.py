@@ -1,4 +1,4 @@
-"""Starting an execution that exists already: its turn has come, and its workflow lets it through or not."""
+"""Starting an execution that exists already: its turn has come, and its schedule and workflow let it through or not."""
 
 from uuid import UUID
 
@@ -6,11 +6,11 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
-from app.domain.starting import Candidate, GiveUp, Go, may_start
+from app.domain.starting import Candidate, GiveUp, Wait, may_start
 from app.persistence import executions, gates, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.executions import Waiting
-from app.persistence.gates import OPEN_GATE
+from app.persistence.gates import OPEN_GATE, SWITCHED_OFF
 
 
 class TooEarly(msgspec.Struct, frozen=True):
@@ -27,50 +27,64 @@ class GivenUp(msgspec.Struct, frozen=True):
 
 StartResult = Execution | TooEarly | GivenUp | None
 
-GUARD_PAUSE_SECONDS = 1.0
-_FIRST_TOKEN = 1
+
+class _Asked(msgspec.Struct, frozen=True):
+    """Who wants to start what."""
+
+    execution_id: UUID
+    token: int
+    worker_id: UUID
+    waiting: Waiting
 
 
-async def start(database: Database, execution_id: UUID, token: int, worker_id: UUID) -> StartResult:
+async def start(
+    database: Database, execution_id: UUID, token: int, worker_id: UUID, *, enabled: bool = True
+) -> StartResult:
     """Take a pending execution to run it; None if someone else has, or it is gone."""
     async with database.transaction() as connection:
         waiting = await executions.waiting(connection, execution_id, token)
         if waiting is None:
             return None
-        return await _start(connection, waiting, execution_id, token, worker_id)
+        return await _start(connection, _Asked(execution_id, token, worker_id, waiting), enabled=enabled)
 
 
-async def _start(
-    connection: AsyncConnection, waiting: Waiting, execution_id: UUID, token: int, worker_id: UUID
-) -> StartResult:
-    before = await gates.lock(connection, {waiting.workflow_id} if waiting.trigger is not Trigger.MANUAL else ())
-    await schedules.lock(connection, [waiting.scheduled_job_id])
+async def _start(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
+    """Lock, in the order of workflows, schedules, executions; then decide and write."""
+    is_manual = asked.waiting.trigger is Trigger.MANUAL
+    before = await gates.lock(connection, () if is_manual else {asked.waiting.workflow_id})
+    job = (await schedules.lock(connection, [asked.waiting.scheduled_job_id])).get(asked.waiting.scheduled_job_id)
+    if job is None:
+        return None
     now = await database_now(connection)
-    if waiting.due_at > now:
-        return TooEarly((waiting.due_at - now).total_seconds())
-    candidate = Candidate(
-        execution_id=execution_id,
-        trigger=waiting.trigger,
-        attempt=waiting.retry_attempt,
-        handed_back=token > _FIRST_TOKEN,
-    )
-    decision = may_start(candidate, before.get(waiting.workflow_id, OPEN_GATE), now)
+    gate = before.get(asked.waiting.workflow_id, OPEN_GATE) if enabled else SWITCHED_OFF
+    decision = may_start(_candidate(asked), job, gate, now)
     if isinstance(decision, GiveUp):
-        return GivenUp(_not_run(waiting, execution_id, token, decision.reason))
-    if not isinstance(decision, Go):
-        return TooEarly(GUARD_PAUSE_SECONDS)
-    execution = await executions.start(connection, execution_id, token, worker_id, now)
-    if execution is not None and waiting.trigger is not Trigger.MANUAL:
-        await schedules.started_run(connection, waiting.scheduled_job_id, now)
+        return GivenUp(_not_run(asked, decision))
+    if isinstance(decision, Wait):
+        return TooEarly(decision.time.total_seconds())
+    execution = await executions.start(connection, asked.execution_id, asked.token, asked.worker_id, now)
+    if execution is not None and not is_manual:
+        await schedules.started_run(connection, job.id, now)
         await gates.save(connection, before, dict.fromkeys(before, decision.gate))
     return execution
 
 
-def _not_run(waiting: Waiting, execution_id: UUID, token: int, reason: str) -> Outcome:
+def _candidate(asked: _Asked) -> Candidate:
+    return Candidate(
+        execution_id=asked.execution_id,
+        trigger=asked.waiting.trigger,
+        attempt=asked.waiting.retry_attempt,
+        due_at=asked.waiting.due_at,
+        handed_back=asked.waiting.handed_back,
+    )
+
+
+def _not_run(asked: _Asked, decision: GiveUp) -> Outcome:
     return Outcome(
-        execution_id=execution_id,
-        scheduled_job_id=waiting.scheduled_job_id,
-        token=token,
+        execution_id=asked.execution_id,
+        scheduled_job_id=asked.waiting.scheduled_job_id,
+        token=asked.token,
         status=ExecutionStatus.CANCELLED,
-        error=f"Cancelled before it ran: {reason}.",
+        error=f"Cancelled before it ran: {decision.reason}.",
+        unrun=decision.outcome,
     )

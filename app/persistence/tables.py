@@ -132,7 +132,8 @@ class ScheduledJobRow(Base):
         CheckConstraint("next_run_at >= next_slot", name="never_early"),
         CheckConstraint("(dead_at IS NOT NULL) = (status = 'dead')", name="dead_since"),
         CheckConstraint(
-            "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active'", name="done_at_the_limit"
+            "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active' OR num_nonnulls(at, after) = 1",
+            name="done_at_the_limit",
         ),
         # Those that wait for their spec to be valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
@@ -177,6 +178,7 @@ class ScheduledJobRow(Base):
     next_slot: Mapped[datetime | None]
     next_run_at: Mapped[datetime | None]
     next_attempt: Mapped[int]
+    last_slot: Mapped[datetime | None]
     current_repeat: Mapped[int]
     current_retry: Mapped[int]
     run_count: Mapped[int]
@@ -223,6 +225,11 @@ class WorkflowExecutionRow(Base):
             postgresql_where=text("trigger <> 'manual'"),
         ),
         CheckConstraint("NOT queued OR status = 'pending'", name="queued_has_not_run"),
+        CheckConstraint(one_of("unrun_outcome", LedgerOutcome), name="unrun_outcome_known"),
+        CheckConstraint(
+            "(unrun_outcome IS NOT NULL) = (finished_at IS NOT NULL AND started_at IS NULL)",
+            name="unrun_is_accounted_for",
+        ),
         # Unless they may run side by side, executions of one schedule never overlap.
         Index(
             "uq_workflow_executions_no_overlap",
@@ -263,6 +270,8 @@ class WorkflowExecutionRow(Base):
     token: Mapped[int]
     worker_id: Mapped[UUID | None]
     error: Mapped[str]
+    # What its slot is accounted as, if it ended without having begun.
+    unrun_outcome: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import ActiveRun, PendingRun
+from app.domain.ledger import LedgerOutcome
 from app.domain.queueing import in_vain, next_in_turn
 from app.domain.schedules import ScheduledJob
 from app.persistence import executions
@@ -28,6 +29,6 @@ async def take(
         turn = next_in_turn(job, left)
         if turn is not None:
             turns[turn] = job.id
-    await executions.cancel(connection, vain, now)
+    await executions.cancel(connection, vain, now, LedgerOutcome.MISSED)
     released = await executions.release(connection, list(turns), now)
     return {turns[run.execution_id]: run for run in released}

@@ -159,8 +159,8 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
 
 
 def _outcome(row: Row[Any]) -> str:
-    """A slot has fired once its execution has started."""
-    return "queued" if row.started_at is None else "fired"
+    """A slot has fired once its execution has started; one that ended before has the outcome that was written then."""
+    return "fired" if row.started_at is not None else row.unrun_outcome or "queued"
 
 
 def _fired_item(row: Row[Any]) -> LedgerItem:

@@ -1,6 +1,7 @@
 """Schedules: created, changed, paused, deleted, read."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +13,8 @@ from app import clock
 from app.domain.access import Actor, require_owner
 from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.fields import field_error
+from app.domain.lifecycle import problems
+from app.domain.planning import anchored_at_start
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
@@ -39,25 +42,26 @@ class ScheduleService:
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
-        values = spec_values(wanted)
+        new = draft(spec_values(wanted), actor)
+        errors = _problems(new)
+        if errors:
+            raise InvalidError(*errors)
         async with self._database.transaction() as connection:
             owners = await workflows.owners(connection, {wanted.workflow_id})
             require_owner(actor, owners.get(wanted.workflow_id), "workflow")
-            job = await scheduling.start_scheduled_job(connection, draft(values, actor), author_of(actor))
+            job = await scheduling.start_scheduled_job(connection, new, author_of(actor))
         await self._ringer.ticks([job])
         return schedule_view(job)
 
     async def create_many(self, actor: Actor, raw: Sequence[Any]) -> ScheduleList:
         """Many at once, all or none; each bad one is named by its index."""
-        wanted, errors = _converted(raw)
+        drafts, errors = await _drafts(raw, actor)
         async with self._database.transaction() as connection:
-            owners = await workflows.owners(connection, {values["workflow_id"] for values in wanted.values()})
-            errors += _foreign(actor, wanted, owners)
+            owners = await workflows.owners(connection, {new.workflow_id for new in drafts.values()})
+            errors += _foreign(actor, drafts, owners)
             if errors:
                 raise InvalidError(*errors)
-            drafts = [draft(values, actor) for values in wanted.values()]
-            places = [f"{_place(index)}." for index in wanted]
-            jobs = await scheduling.start_scheduled_jobs(connection, drafts, author_of(actor), places)
+            jobs = await scheduling.start_scheduled_jobs(connection, list(drafts.values()), author_of(actor))
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
 
@@ -185,29 +189,41 @@ def require_years(wanted: Input, *fields: str) -> None:
         raise InvalidError(*errors)
 
 
-def _converted(raw: Sequence[Any]) -> tuple[dict[int, dict[str, Any]], list[FieldError]]:
-    """The values of the good ones by index, and what is wrong with the others."""
-    wanted: dict[int, dict[str, Any]] = {}
+def _problems(new: ScheduledJob) -> list[FieldError]:
+    """What is wrong with a new schedule as a whole. Before any lock is held, as a search for slots may take a while."""
+    now = clock.now()
+    return problems(anchored_at_start(new, now), now)
+
+
+async def _drafts(raw: Sequence[Any], actor: Actor) -> tuple[dict[int, ScheduledJob], list[FieldError]]:
+    """The good ones by index, and what is wrong with the others. Other requests get their turn in between."""
+    drafts: dict[int, ScheduledJob] = {}
     errors: list[FieldError] = []
     for index, item in enumerate(raw):
+        await asyncio.sleep(0)
         try:
-            wanted[index] = spec_values(msgspec.convert(item, ScheduleInput))
+            drafts[index] = draft(spec_values(msgspec.convert(item, ScheduleInput)), actor)
+            errors += _placed(index, _problems(drafts[index]))
         except msgspec.ValidationError as error:
             errors.append(field_error(error, _place(index)))
         except InvalidError as error:
-            errors += [FieldError(f"{_place(index)}.{one.field}", one.message) for one in error.errors]
-    return wanted, errors
+            errors += _placed(index, error.errors)
+    return drafts, errors
+
+
+def _placed(index: int, errors: Iterable[FieldError]) -> list[FieldError]:
+    return [FieldError(f"{_place(index)}.{one.field}", one.message) for one in errors]
 
 
 def _place(index: int) -> str:
     return f"schedules[{index}]"
 
 
-def _foreign(actor: Actor, wanted: dict[int, dict[str, Any]], owners: dict[int, int]) -> list[FieldError]:
+def _foreign(actor: Actor, drafts: dict[int, ScheduledJob], owners: dict[int, int]) -> list[FieldError]:
     errors = []
-    for index, values in wanted.items():
+    for index, new in drafts.items():
         try:
-            require_owner(actor, owners.get(values["workflow_id"]), "workflow")
+            require_owner(actor, owners.get(new.workflow_id), "workflow")
         except NotFoundError as error:
             errors.append(FieldError(f"{_place(index)}.workflow_id", error.detail))
     return errors

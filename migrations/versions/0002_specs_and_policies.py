@@ -11,8 +11,14 @@ down_revision: str | None = "0001"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
+OUTCOMES = (
+    "('coalesced', 'missed', 'skipped_breaker', 'skipped_guard', 'skipped_overlap', "
+    "'skipped_queue_full', 'skipped_retry')"
+)
+AT_THE_LIMIT = "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active'"
 # Alembic does not compare these by itself: name, table, before, after.
 CHECKS = (
+    ("done_at_the_limit", "scheduled_jobs", AT_THE_LIMIT, f"{AT_THE_LIMIT} OR num_nonnulls(at, after) = 1"),
     (
         "if_running_known",
         "scheduled_jobs",
@@ -30,16 +36,19 @@ CHECKS = (
         "outcome_known",
         "ledger_entries",
         "outcome IN ('missed', 'skipped_overlap', 'skipped_retry')",
-        (
-            "outcome IN ('coalesced', 'missed', 'skipped_breaker', 'skipped_guard', 'skipped_overlap', "
-            "'skipped_queue_full', 'skipped_retry')"
-        ),
+        f"outcome IN {OUTCOMES}",
     ),
 )
 NEW_CHECKS = (
     ("one_kind_of_spec", "scheduled_jobs", "num_nonnulls(interval_seconds, every, cron, at, after) = 1"),
     ("allowances_not_negative", "scheduled_jobs", "jitter_seconds >= 0 AND max_queued >= 0"),
     ("queued_has_not_run", "workflow_executions", "NOT queued OR status = 'pending'"),
+    ("unrun_outcome_known", "workflow_executions", f"unrun_outcome IN {OUTCOMES}"),
+    (
+        "unrun_is_accounted_for",
+        "workflow_executions",
+        "(unrun_outcome IS NOT NULL) = (finished_at IS NOT NULL AND started_at IS NULL)",
+    ),
 )
 ACTIVE = "status IN ('pending', 'running')"
 
@@ -134,6 +143,7 @@ def upgrade() -> None:
         "scheduled_jobs",
         sa.Column("not_on", postgresql.JSONB(astext_type=sa.Text()), server_default="[]", nullable=False),
     )
+    op.add_column("scheduled_jobs", sa.Column("last_slot", sa.DateTime(timezone=True), nullable=True))
     op.add_column("scheduled_jobs", sa.Column("max_queued", sa.Integer(), server_default="1", nullable=False))
     op.alter_column("scheduled_jobs", "interval_seconds", existing_type=sa.INTEGER(), type_=sa.Double(), nullable=True)
     op.create_index(
@@ -169,6 +179,11 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("status = 'running'"),
     )
+    op.add_column("workflow_executions", sa.Column("unrun_outcome", sa.Text(), nullable=True))
+    # These were cancelled before they began.
+    op.execute(
+        "UPDATE workflow_executions SET unrun_outcome = 'missed' WHERE finished_at IS NOT NULL AND started_at IS NULL"
+    )
     for name, table, _, after in CHECKS:
         op.drop_constraint(op.f(f"ck_{table}_{name}"), table)
         op.create_check_constraint(op.f(f"ck_{table}_{name}"), table, after)
@@ -189,7 +204,16 @@ def downgrade() -> None:
     )
     op.execute("UPDATE scheduled_jobs SET if_running = 'skip', catch_up = 'skip'")
     op.execute("UPDATE workflow_executions SET trigger = 'schedule' WHERE trigger = 'catch_up'")
+    op.execute(
+        "INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason) "
+        "SELECT scheduled_job_id, scheduled_for, scheduled_for, 1, 'missed', 'it was queued when the tables went back' "
+        "FROM workflow_executions WHERE queued AND trigger <> 'manual'"
+    )
     op.execute("DELETE FROM workflow_executions WHERE queued")
+    op.execute(
+        "UPDATE scheduled_jobs SET status_reason = CASE status WHEN 'paused' THEN 'manual' ELSE 'end_reached' END "
+        "WHERE status_reason IN ('invalid_spec', 'exhausted')"
+    )
     op.execute("UPDATE workflow_executions SET exclusive = false")
     op.execute("UPDATE ledger_entries SET outcome = 'missed' WHERE outcome NOT IN ('skipped_overlap', 'skipped_retry')")
     op.execute(
@@ -227,6 +251,8 @@ def downgrade() -> None:
         postgresql_where=sa.text("status_reason = 'invalid_spec'"),
     )
     op.alter_column("scheduled_jobs", "interval_seconds", existing_type=sa.Double(), type_=sa.INTEGER(), nullable=False)
+    op.drop_column("workflow_executions", "unrun_outcome")
+    op.drop_column("scheduled_jobs", "last_slot")
     op.drop_column("scheduled_jobs", "max_queued")
     op.drop_column("scheduled_jobs", "not_on")
     op.drop_column("scheduled_jobs", "only_between")

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import msgspec
+from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
@@ -70,7 +71,8 @@ async def test_a_probe_that_is_deleted_with_its_schedule_releases_the_breaker(
     nodes = [{"id": "start", "type": "trigger_schedule"}, wait]
     await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"nodes": nodes})
     probing, other = await carillon.schedule(workflow), await carillon.schedule(workflow)
-    await asyncio.sleep(1.1)
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE circuit_breakers SET opened_at = opened_at - interval '1 hour'"))
     async with engine_of(settings) as engine:
         due = await make_due(database, probing)
         run = asyncio.create_task(engine.execute_scheduled_job(UUID(probing["id"]), due["generation"]))

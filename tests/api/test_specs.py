@@ -354,3 +354,39 @@ async def test_an_outage_of_a_day_is_one_line(carillon: Carillon, settings: Sett
     assert moment(missed["from"]) == due["slot"]
     assert missed["count"] == (moment(missed["to"]) - moment(missed["from"])) // timedelta(seconds=1) + 1
     assert datetime.now(UTC) > moment(missed["to"])
+
+
+async def test_a_one_shot_that_is_paused_again_and_again_has_one_outcome(
+    carillon: Carillon, settings: Settings
+) -> None:
+    """Nothing is missed by a pause; it fires once it may."""
+    at = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+    schedule = await carillon.schedule(at=at, misfire_grace_seconds=3600)
+    path = f"/schedules/{schedule['id']}"
+    for _ in range(2):
+        await carillon.call("POST", f"{path}/pause/")
+        await carillon.call("POST", f"{path}/resume/")
+
+    async def done() -> bool:
+        return (await carillon.get(schedule))["status"] == "done"
+
+    async with working(settings):
+        await until(done)
+    assert ["fired"] == [item["outcome"] for item in await carillon.ledger(schedule)]
+
+
+async def test_explain_answers_for_a_spec_that_has_become_invalid(carillon: Carillon, database: Database) -> None:
+    """Before anybody has noticed, too."""
+    schedule = await carillon.schedule(cron="0 * * * *")
+    await set_zone(database, "Mars/Olympus")
+    for at in (None, "2030-01-01T00:00:00Z"):
+        explanation = await carillon.explain(schedule, at)
+        assert ("not_expected", ["spec"]) == (explanation["outcome"], [one["check"] for one in explanation["checks"]])
+    assert await carillon.get(schedule)
+
+
+@pytest.mark.parametrize("spec", [{"interval_seconds": 2**31 - 1}, {"every": "3500w"}, {"every": "monthly"}])
+async def test_the_preview_of_long_intervals_ends_with_the_calendar(carillon: Carillon, spec: Json) -> None:
+    """However many runs are asked for."""
+    runs = (await preview(carillon, **spec, count=500))["next_runs"]
+    assert 1 < len(runs) <= 500

@@ -18,6 +18,7 @@ ZONES = [
     "America/Havana",
     "America/New_York",
     "America/Nuuk",
+    "America/Recife",
     "America/Santiago",
     "America/Sao_Paulo",
     "America/Scoresbysund",

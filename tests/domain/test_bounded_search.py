@@ -51,6 +51,8 @@ SELDOM = {
     "seconds in a narrow window": {"every": "1s", "only_between": "04:00-04:01", "not_on": ALL_BUT_SUNDAY},
     "an odd interval in a narrow window": {"every": "3601s", "only_between": "04:00-04:01", "not_on": ["sun"]},
     "an age": {"every": "3500w"},
+    "a thousand days, if they end on a Sunday": {"every": "1000d", "not_on": ALL_BUT_SUNDAY},
+    "eight years, but not on the day on which the first of them end": {"every": "3000d", "not_on": ["mon"]},
     "monthly on Sundays": {"every": "monthly", "not_on": ALL_BUT_SUNDAY},
 }
 each_way = pytest.mark.parametrize("direction", ["next", "previous"])

@@ -11,13 +11,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.domain.cron import canonical_cron
-from app.domain.recurrence import Recurrence
+from app.domain.recurrence import CronTimes, Recurrence
+from app.domain.zones import zone
 from tests.domain import oracle
 from tests.domain.golden import Row, compiled, moment, utc
 from tests.domain.golden_calendar import CALENDAR
 from tests.domain.golden_clock_changes import CLOCK_CHANGES
 from tests.domain.golden_windows import WINDOWS
-from tests.domain.strategies import day_rules, expressions, intervals, limits, moments, sparse_expressions
+from tests.domain.strategies import day_rules, expressions, intervals, limits, moments, sparse_expressions, zones
 
 DAY = timedelta(days=1)
 INSTANT = timedelta.resolution
@@ -190,6 +191,41 @@ def test_slots_grow_are_allowed_and_are_found_from_just_before(
     assert sequence == oracle.allowed(sequence, **_places(narrowed))
     assert sequence == [slots.next(slot - INSTANT) for slot in sequence]
     assert sequence == [slots.previous(slot + INSTANT) for slot in sequence]
+
+
+@given(data=st.data(), expression=expressions, place=zones)
+@settings(max_examples=60, deadline=None)
+def test_a_slot_knows_what_the_clocks_do_to_it(data: st.DataObject, expression: str, place: str) -> None:
+    """A slot whose wall time is not named stands for one that is named and skipped; one shown twice says so."""
+    cron, info = oracle.Cron(expression), ZoneInfo(place)
+    assume(cron.is_fixed and names_a_date(expression))
+    first = data.draw(moments(place))
+    slots = compiled({"cron": expression, "timezone": place}, first)
+    assert isinstance(slots, CronTimes)
+    for slot in islice(onward(slots, first, first + 4 * DAY), 30):
+        wall, skipped = slot.astimezone(info), slots.moved(slot)
+        assert (skipped is None) == cron.names(wall.replace(tzinfo=None))
+        assert slots.repeated(slot) == (wall.utcoffset() != wall.replace(fold=1).utcoffset())
+        if skipped is not None:
+            assert cron.names(skipped)
+            assert skipped != skipped.replace(tzinfo=info).astimezone(UTC).astimezone(info).replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(
+    ("place", "year"),
+    [
+        ("America/Asuncion", 2024),
+        ("America/Cambridge_Bay", 2000),
+        ("America/Recife", 2000),
+        ("Africa/Casablanca", 2030),
+        ("Asia/Gaza", 2040),
+        ("Asia/Gaza", 2054),
+        ("Asia/Gaza", 2072),
+    ],
+)
+def test_changes_of_the_clocks_that_follow_each_other_closely(place: str, year: int) -> None:
+    """Some lie less than a week apart, there and back."""
+    assert oracle.changes(place, year, year) == [change.at for change in zone(place).transitions(year)]
 
 
 def _places(narrowed: dict[str, Any]) -> dict[str, Any]:

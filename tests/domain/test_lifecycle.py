@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from msgspec.structs import replace
 
-from app.domain.errors import WrongStateError
+from app.domain.errors import InvalidError, WrongStateError
 from app.domain.executions import ExecutionStatus
 from app.domain.lifecycle import edited, paused, resumed, revived
 from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, moved
@@ -225,3 +225,18 @@ def test_a_dead_schedule_stays_dead_whatever_is_edited() -> None:
     """Until it is revived."""
     changed = edited(dead(), {"max_retries": 100, "total_repeats": 9, "end_at": after(10**6)}, 0, after(400))
     assert (Status.DEAD, 100, None) == (changed.status, changed.max_retries, changed.next_run_at)
+
+
+def test_an_end_before_the_start_is_refused() -> None:
+    """Whichever of the two is edited."""
+    job = schedule(start_at=after(1000))
+    with pytest.raises(InvalidError) as refused:
+        edited(job, {"end_at": after(500)}, 0, after(10))
+    assert ["end_at"] == [error.field for error in refused.value.errors]
+
+
+def test_one_and_true_are_two_in_a_payload() -> None:
+    """As they are in JSON."""
+    job = schedule(trigger_payload={"a": 1})
+    assert {"a": True} == edited(job, {"trigger_payload": {"a": True}}, 0, after(10)).trigger_payload
+    assert job is edited(job, {"trigger_payload": {"a": 1}}, 0, after(10))

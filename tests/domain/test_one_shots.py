@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from app.domain.accounting import dropped
+from app.domain.breakers import Gate
 from app.domain.errors import InvalidError
 from app.domain.executions import ExecutionStatus
 from app.domain.lifecycle import edited, paused, problems, resumed, revived
 from app.domain.schedules import Reason, ScheduledJob, Status
-from tests.domain.builders import T0, after, ended, fired, schedule, settle
+from app.domain.ticks import Decided
+from tests.domain.builders import T0, after, decision, ended, fired, schedule, settle
 
 
 def run(job: ScheduledJob, seconds: float, end: ExecutionStatus = ExecutionStatus.SUCCESS) -> ScheduledJob:
@@ -76,11 +79,11 @@ def test_an_at_that_has_passed_is_refused() -> None:
 
 
 def test_an_at_that_has_fired_is_not_fired_again() -> None:
-    """Back to the moment that it has run at, within the grace: there is nothing to do."""
+    """Back to the moment that it has run at, within the grace, is refused."""
     done = run(schedule(at=after(300)), 300)
     armed = edited(done, {"at": after(900)}, 0, after(302))
-    back = edited(armed, {"at": after(300)}, 0, after(303))
-    assert (Status.DONE, None) == (back.status, back.next_run_at)
+    with pytest.raises(InvalidError):
+        edited(armed, {"at": after(300)}, 0, after(303))
 
 
 @pytest.mark.corner("one-shots")
@@ -133,3 +136,49 @@ def test_its_jitter_moves_the_due_time_alone() -> None:
     job = schedule(after="5m", jitter_seconds=60)
     assert job.next_run_at is not None
     assert (after(300), True) == (job.next_slot, after(300) <= job.next_run_at < after(360))
+
+
+def test_paused_when_it_is_due_it_is_not_missed() -> None:
+    """Its slot has no outcome yet, and it fires when it is resumed."""
+    job = schedule(at=after(300))
+    halted = paused(job)
+    assert () == dropped(job, halted, after(301))
+    again = resumed(halted, 0, after(302))
+    assert (after(300), None) == (again.next_slot, again.last_slot)
+
+
+def test_moved_when_it_is_due_its_old_slot_is_missed() -> None:
+    """It will never come."""
+    job = schedule(at=after(300))
+    (entry,) = dropped(job, edited(job, {"at": after(900)}, 0, after(301)), after(301))
+    assert (after(300), "missed") == (entry.first_slot, entry.outcome)
+
+
+def test_refused_it_is_spent() -> None:
+    """Its slot has an outcome; no edit of a limit arms it at that slot again."""
+    shut = Gate(max_running=1, running=1)
+    refused = decision(schedule(at=after(300)), after(300), gate=shut)
+    assert isinstance(refused, Decided)
+    assert (Status.DONE, after(300)) == (refused.job.status, refused.job.last_slot)
+    for change in ({"total_repeats": 5}, {"end_at": after(9000)}, {"name": "n"}):
+        assert Status.DONE is edited(refused.job, change, 0, after(310)).status
+
+
+def test_a_limit_of_repeats_means_nothing_to_it() -> None:
+    """It ends exhausted, and is armed again."""
+    done = run(schedule(at=after(300), total_repeats=1), 300)
+    assert Reason.EXHAUSTED is done.status_reason
+    assert Status.ACTIVE is edited(done, {"at": after(900)}, 0, after(400)).status
+
+
+def test_other_fields_of_a_spent_one_can_be_edited() -> None:
+    """Only what is changed is judged."""
+    done = run(schedule(at=after(300)), 300)
+    changed = edited(done, {"timezone": "Europe/Berlin", "not_on": ("sunday",)}, 0, after(5000))
+    assert (Status.DONE, "Europe/Berlin") == (changed.status, changed.timezone)
+
+
+def test_revived_outside_its_window_it_waits_for_it() -> None:
+    """And does not end unfired."""
+    dead = run(schedule(at=after(300), only_between="12:00-13:00", max_retries=0), 300, ExecutionStatus.FAILED)
+    assert after(24 * 3600) == revived(dead, 0, after(7200)).next_slot

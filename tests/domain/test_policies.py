@@ -11,7 +11,7 @@ from app.domain.errors import ConflictError
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.manual_runs import ManualStart, manual_start
-from app.domain.queueing import in_vain, next_in_turn
+from app.domain.queueing import dropped_retries, in_vain, next_in_turn
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import settle
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
@@ -20,7 +20,7 @@ from tests.domain.builders import after, decision, ended, fired, schedule
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 RUNNING = ActiveRun(A, Trigger.SCHEDULE)
-QUEUED = ActiveRun(B, Trigger.SCHEDULE, queued=True)
+QUEUED = ActiveRun(B, Trigger.SCHEDULE, queued=True, waiting=True)
 MANUAL = ActiveRun(C, Trigger.MANUAL)
 
 
@@ -123,8 +123,8 @@ def test_a_retry_goes_before_what_is_queued() -> None:
 
 def test_what_is_queued_waits_in_vain_when_the_schedule_ends() -> None:
     """Dead or paused: cancelled; a manual run goes on waiting."""
-    queued_by_hand = ActiveRun(C, Trigger.MANUAL, queued=True)
-    retry = ActiveRun(A, Trigger.SCHEDULE, deferred=True)
+    queued_by_hand = ActiveRun(C, Trigger.MANUAL, queued=True, waiting=True)
+    retry = ActiveRun(A, Trigger.SCHEDULE, exclusive=False, waiting=True, attempt=1)
     job = schedule(if_running=IfRunning.QUEUE)
     assert () == in_vain(job, (QUEUED, retry, queued_by_hand))
     assert (B, A) == in_vain(replace(job, status=Status.DEAD), (QUEUED, retry, queued_by_hand))
@@ -132,11 +132,21 @@ def test_what_is_queued_waits_in_vain_when_the_schedule_ends() -> None:
 
 
 def test_side_by_side_only_what_runs_in_turn_blocks_the_queue() -> None:
-    """Under allow, a chain of caught-up slots waits for itself alone."""
+    """A chain of caught-up slots waits for itself alone; what may not run beside others waits for all of them."""
     job = schedule(if_running=IfRunning.ALLOW)
-    chained = ActiveRun(B, Trigger.CATCH_UP, queued=True)
+    chained = ActiveRun(B, Trigger.CATCH_UP, queued=True, exclusive=False)
     assert B == next_in_turn(job, (RUNNING, chained))
     assert None is next_in_turn(job, (ActiveRun(A, Trigger.CATCH_UP), chained))
+    assert None is next_in_turn(job, (ActiveRun(A, Trigger.SCHEDULE, exclusive=False), QUEUED))
+
+
+def test_a_changed_cadence_drops_the_retries_beside_it() -> None:
+    """And no run that has begun, and no other change does."""
+    job = schedule(if_running=IfRunning.ALLOW)
+    waiting = ActiveRun(A, Trigger.SCHEDULE, exclusive=False, waiting=True, attempt=1)
+    begun = ActiveRun(B, Trigger.SCHEDULE, exclusive=False, attempt=1)
+    assert (A,) == dropped_retries(job, replace(job, interval_seconds=60.0), (waiting, begun, RUNNING))
+    assert () == dropped_retries(job, replace(job, name="n", max_retries=9), (waiting, begun))
 
 
 def test_the_breaker_speaks_before_the_guard_and_the_guard_before_the_overlap() -> None:
@@ -230,8 +240,8 @@ def test_whether_a_waiting_execution_may_start() -> None:
     shut, full = Gate(breaker=open_breaker()), Gate(max_running=1, running=1)
 
     def start(gate: Gate, trigger: Trigger = Trigger.SCHEDULE, attempt: int = 0, *, back: bool = False) -> object:
-        run = Candidate(execution_id=A, trigger=trigger, attempt=attempt, handed_back=back)
-        return type(may_start(run, gate, after(50)))
+        run = Candidate(execution_id=A, trigger=trigger, attempt=attempt, due_at=after(50), handed_back=back)
+        return type(may_start(run, schedule(), gate, after(50)))
 
     assert [Go, Go] == [start(shut, Trigger.MANUAL), start(full, Trigger.MANUAL)]
     assert [GiveUp, Wait, GiveUp, Wait] == [
@@ -240,7 +250,36 @@ def test_whether_a_waiting_execution_may_start() -> None:
         start(full, attempt=1),
         start(full, attempt=1, back=True),
     ]
-    assert Go is start(Gate(max_running=2, running=1))
+    assert [Go, Go, GiveUp] == [
+        start(Gate(max_running=2, running=1)),
+        start(shut, back=True),
+        start(Gate(switched_off=True)),
+    ]
+
+
+def test_a_waiting_execution_asks_its_schedule_too() -> None:
+    """Nothing fires while it is paused; a retry waits for its window and ends with its schedule."""
+
+    def start(job: ScheduledJob, seconds: float, attempt: int = 0, *, back: bool = False) -> object:
+        run = Candidate(execution_id=A, trigger=Trigger.SCHEDULE, attempt=attempt, due_at=after(100), handed_back=back)
+        return may_start(run, job, Gate(), after(seconds))
+
+    halted = replace(schedule(), status=Status.PAUSED)
+    assert GiveUp("the schedule is paused") == start(halted, 100)
+    assert isinstance(start(halted, 100, back=True), Go)
+    assert Wait(timedelta(seconds=10)) == start(schedule(), 90)
+    windowed = schedule(only_between="12:00-12:02")
+    assert isinstance(start(windowed, 130), Go)
+    assert Wait(timedelta(seconds=24 * 3600 - 130)) == start(windowed, 130, 1)
+    assert GiveUp("the schedule has reached its end") == start(schedule(end_at=after(310)), 320, 1)
+
+
+def test_under_cancel_what_is_caught_up_goes_on() -> None:
+    """One after another, whatever if_running says: the newest takes its place behind, and only regular ones go."""
+    caught_up = ActiveRun(A, Trigger.CATCH_UP)
+    result = decided(schedule(if_running=IfRunning.CANCEL), 300, caught_up, QUEUED, MANUAL)
+    (fire,) = result.fires
+    assert ((B, C), Start.QUEUED) == (result.cancels, fire.start)
 
 
 def test_a_manual_run_obeys_if_running() -> None:

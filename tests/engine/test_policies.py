@@ -3,6 +3,7 @@
 import asyncio
 from datetime import datetime, timedelta
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 from aiohttp import web
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, http_node, make_due, three_workers, until, working
+from tests.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
 from tests.sink import Sink
 
 SECOND = timedelta(seconds=1)
@@ -116,8 +117,9 @@ async def test_pausing_cancels_what_is_queued(carillon: Carillon, settings: Sett
     assert done["id"] == runs[0]["id"]
     assert [None, None] == [run["started_at"] for run in runs[1:]]
     assert 1 == (await carillon.get(schedule))["run_count"]
-    queued = [item for item in await carillon.ledger(schedule) if item["outcome"] == "queued"]
-    assert ["The schedule is paused: this run was still waiting."] * 2 == [item["reason"] for item in queued]
+    missed = [item for item in await carillon.ledger(schedule) if item["outcome"] == "missed"]
+    reasons = [item["reason"] for item in missed if item["execution_id"]]
+    assert ["The schedule is paused: this run was still waiting."] * 2 == reasons
 
 
 @pytest.mark.corner("cancel")
@@ -360,6 +362,7 @@ async def test_a_run_that_an_open_breaker_stops_in_the_queue_is_cancelled(
     assert runs[1]["error"].startswith("Cancelled before it ran: the breaker is open until ")
     after = await carillon.get(schedule)
     assert ("active", 1, 1) == (after["status"], after["error_count"], after["current_retry"])
+    assert ["fired"] + ["skipped_breaker"] * 3 == [item["outcome"] for item in await carillon.ledger(schedule)]
 
 
 @pytest.mark.corner("manual run")
@@ -422,3 +425,79 @@ async def test_deleting_a_schedule_drops_what_it_runs(carillon: Carillon, settin
         await asyncio.wait_for(dropped.wait(), 60)
     await carillon.call("GET", f"/executions/{call.headers['x-carillon-execution']}/", 404)
     await carillon.call("GET", f"/schedules/{schedule['id']}/", 404)
+
+
+async def test_what_is_queued_keeps_its_turn_when_the_policy_changes(
+    carillon: Carillon, settings: Settings, sink: Sink
+) -> None:
+    """Under allow, too, it does not begin beside what it was queued behind, and no slot fails for it."""
+    answered = asyncio.Event()
+
+    async def hold(_request: web.Request) -> web.StreamResponse:
+        await answered.wait()
+        return web.Response()
+
+    sink.answer = hold
+    workflow = await carillon.workflow(http_node(sink.url))
+    schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="queue")
+
+    async def waits() -> bool:
+        return any(run["status"] == "pending" for run in await carillon.runs(schedule))
+
+    async with three_workers(settings):
+        await sink.wait_for_calls(1)
+        await until(waits)
+        await carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"if_running": "allow"})
+        await sink.wait_for_calls(3)
+        runs = await carillon.runs(schedule)
+        assert ["running", "pending", "running"] == [run["status"] for run in runs[:3]]
+        await paused(carillon, schedule)
+        answered.set()
+        await ended_runs(carillon, schedule, 3)
+
+
+async def test_a_manual_run_that_is_queued_under_allow_waits_for_all(
+    carillon: Carillon, settings: Settings, sink: Sink
+) -> None:
+    """Slots go on side by side meanwhile."""
+    answered = asyncio.Event()
+
+    async def hold(_request: web.Request) -> web.StreamResponse:
+        await answered.wait()
+        return web.Response()
+
+    sink.answer = hold
+    workflow = await carillon.workflow(http_node(sink.url))
+    schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="allow")
+    path = f"/schedules/{schedule['id']}/run/"
+    async with working(settings):
+        await carillon.call("POST", path, 202, json={"if_running": "queue"})
+        await sink.wait_for_calls(1)
+        second = await carillon.call("POST", path, 202, json={"if_running": "queue"})
+        await sink.wait_for_calls(4)
+        assert "pending" == (await carillon.call("GET", f"/executions/{second['id']}/"))["status"]
+        await paused(carillon, schedule)
+        answered.set()
+
+        async def ran() -> bool:
+            return (await carillon.call("GET", f"/executions/{second['id']}/"))["status"] == "success"
+
+        await until(ran)
+    assert {"fired"} == {item["outcome"] for item in await carillon.ledger(schedule)}
+
+
+async def test_a_retry_beside_the_cadence_does_not_start_while_paused(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Nor does anything else that has not begun: nothing fires while paused."""
+    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
+    schedule = await carillon.schedule(await carillon.workflow(fail), if_running="allow", backoff_base_seconds=1)
+    due = await make_due(database, schedule)
+    async with engine_of(settings) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+        failed, retry = await carillon.runs(schedule)
+        assert ("failed", "pending", 1) == (failed["status"], retry["status"], retry["retry_attempt"])
+        await paused(carillon, schedule)
+        await engine.run_execution(UUID(retry["id"]), 1)
+    _, retry = await carillon.runs(schedule)
+    assert ("cancelled", None) == (retry["status"], retry["started_at"])
