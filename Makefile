@@ -26,7 +26,7 @@ up: $(STAMP)
 	@exec $(BIN)/carillon up
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -68,7 +68,7 @@ class Evenly:
         self._allowed = allowed
         years = _HORIZON_YEARS if interval % DAY else _DAILY_HORIZON_YEARS
         # The weekdays come round within seven slots.
-        self._horizon = years * 366 * DAY + 8 * min(interval, 366 * DAY)
+        self._horizon = years * 366 * DAY + 8 * interval
 
     def next(self, after: datetime) -> datetime | None:
         """Over closed hours it jumps."""
