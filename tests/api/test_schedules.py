@@ -9,6 +9,7 @@ import pytest
 
 from tests.carillon import Carillon, Json
 
+NOBODY = "00000000-0000-4000-8000-000000000001"
 READABLE = {
     *("id", "name", "description", "workflow_id", "trigger_node_id", "user_profile_id", "interval_seconds"),
     *("start_at", "end_at", "total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds", "catch_up"),
@@ -207,7 +208,7 @@ async def test_the_ledger_wants_moments(carillon: Carillon, name: str, value: st
     await carillon.call("GET", path, params={"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"})
 
 
-@pytest.mark.parametrize("path", ["/schedules/nonsense/", f"/schedules/{uuid4()}/", f"/schedules/{uuid4()}/runs/"])
+@pytest.mark.parametrize("path", ["/schedules/nonsense/", f"/schedules/{NOBODY}/", f"/schedules/{NOBODY}/runs/"])
 async def test_unknown_ids_are_404(carillon: Carillon, path: str) -> None:
     """As problems."""
     problem = await carillon.call("GET", path, 404)
