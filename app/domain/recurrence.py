@@ -15,8 +15,8 @@ from app.domain.zones import DAY, Piece
 
 MINUTE = timedelta(minutes=1)
 _DAY_MINUTES = 24 * 60
-# From slot to slot over closed windows: at one a day, more than a year.
-_MAX_JUMPS = 400
+# From slot to slot over closed windows: at one a day, almost three years.
+_MAX_JUMPS = 1000
 _HORIZON_YEARS = 50
 # Slots at the same time of the day move against the window by changes of the clocks alone.
 _DAILY_HORIZON_YEARS = 2

@@ -148,4 +148,10 @@ WINDOWS = [
             "Sun 2010-11-07 00:15 -0400",
         ],
     ),
+    Row(
+        "an excluded Sunday stays excluded when the clocks change on it",
+        {"cron": "0 12 * * *", "not_on": ["sunday"], **BERLIN},
+        "2026-03-27 12:00",
+        ["Sat 2026-03-28 12:00 +0100", "Mon 2026-03-30 12:00 +0200", "Tue 2026-03-31 12:00 +0200"],
+    ),
 ]
