@@ -13,6 +13,10 @@ ENV_PREFIX = "CARILLON_"
 _QUERY_NAMES = {"sslmode": "ssl"}
 
 
+# These are called so wherever there is a cron ping.
+_OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEARER_TOKEN"}
+
+
 class SettingsError(Exception):
     """A setting in the environment cannot be used."""
 
@@ -31,6 +35,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_allow: str = ""
     signing_secret: str = ""
     schedules_enabled: bool = True
+    secrets_dir: str = ""
+    public_url: str = ""
+    cron_run_token: str = ""
+    auth_bearer_token: str = ""
     reconcile_seconds: float = 5.0
     lease_seconds: float = 30.0
     drain_seconds: float = 25.0
@@ -52,6 +60,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")
 
     @property
+    def callback_url(self) -> str:
+        """Where targets reach the API: as it is said, or where it listens."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - read, not bound
+        return self.public_url or f"http://{host}:{self.port}"
+
+    @property
+    def cron_token(self) -> str:
+        """The token of the cron ping; nobody is let in if it is blank."""
+        return self.cron_run_token or self.auth_bearer_token
+
+    @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Hosts and CIDRs that outgoing calls may reach although they are not public."""
         return tuple(part.strip() for part in self.http_allow.split(",") if part.strip())
@@ -61,7 +80,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Settings from the environment; a blank value means the default."""
     given = {}
     for name in Settings.__struct_fields__:
-        value = environ.get(ENV_PREFIX + name.upper(), "").strip()
+        value = environ.get(_OWN_NAMES.get(name, ENV_PREFIX + name.upper()), "").strip()
         if value:
             given[name] = value
     try:

@@ -1,5 +1,6 @@
 """Puts the parts together: the one place that knows what stands behind each name."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
@@ -10,24 +11,33 @@ from app.actions.addresses import AddressGuard
 from app.actions.builtin import BUILTIN
 from app.actions.catalog import Catalog
 from app.actions.http import HttpCaller, Signer
+from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
+from app.engine.callbacks import CallbackBook
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
+from app.engine.pinging import Pinger
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
-from app.engine.runner import Runner
+from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.queue.limits import RateLimits
 from app.queue.pool import RedisPool, open_pool
+from app.services.actions import ActionService
 from app.services.breakers import BreakerService
+from app.services.callbacks import CallbackService
+from app.services.cron import CronService
 from app.services.executions import ExecutionService
 from app.services.health import HealthService
+from app.services.history import HistoryService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
+from app.services.ports import PortMaker
 from app.services.schedules import ScheduleService
+from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.workflows import WorkflowService
 
@@ -49,18 +59,32 @@ def require_stores(settings: Settings) -> Settings:
     return settings
 
 
-def wire_services(settings: Settings, database: Database, redis: RedisPool) -> Services:
-    """The use cases on these stores."""
+def wire_services(settings: Settings, database: Database, redis: RedisPool, http: HttpCaller) -> Services:
+    """The use cases on these stores, with a client for what is run in this process."""
     bell = Bell(redis)
     ringer = Ringer(bell)
+    catalog = Catalog(BUILTIN)
     return Services(
         users=UserService(database, settings.admin_token),
-        workflows=WorkflowService(database, Catalog(BUILTIN), ringer),
+        actions=ActionService(catalog),
+        workflows=WorkflowService(database, catalog, ringer),
         schedules=ScheduleService(database, ringer),
         manual_runs=ManualRunService(database, ringer),
         insight=InsightService(database),
         breakers=BreakerService(database),
+        cron=CronService(
+            Pinger(
+                database,
+                ringer,
+                _actions(settings, database, ringer, http),
+                settings.lease_seconds,
+                enabled=settings.schedules_enabled,
+            ),
+            settings.cron_token,
+        ),
+        switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
+        callbacks=CallbackService(database, ringer),
         health=HealthService(database, bell),
         rate_limits=RateLimits(redis, settings.rate_limit_per_minute),
     )
@@ -71,7 +95,9 @@ def wire_api(settings: Settings) -> Litestar:
     require_stores(settings)
     database = Database(settings.database_url, pool_size=settings.database_pool_size)
     redis = open_pool(settings.redis_url)
-    return create_application(wire_services(settings, database, redis), _closing(database, redis))
+    http = _http(settings)
+    services = wire_services(settings, database, redis, http)
+    return create_application(services, _opened_for_the_api(database, redis, http))
 
 
 @asynccontextmanager
@@ -86,7 +112,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         bell = Bell(redis)
         ringer = Ringer(bell)
         lease = WorkerLease(database, settings.lease_seconds)
-        runner = Runner(database, Catalog(BUILTIN), http, lease)
+        runner = Runner(database, _actions(settings, database, ringer, http), lease)
         engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled)
         reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
@@ -100,12 +126,34 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life)
 
 
+def _actions(settings: Settings, database: Database, ringer: Ringer, http: HttpCaller) -> Actions:
+    ports = PortMaker(ScheduleService(database, ringer), ManualRunService(database, ringer), HistoryService(database))
+    return Actions(
+        catalog=Catalog(BUILTIN),
+        http=http,
+        secrets=SecretStore(os.environ, settings.secrets_dir),
+        callbacks=CallbackBook(database, settings.callback_url),
+        ports_for=ports.ports_for,
+    )
+
+
 def _http(settings: Settings) -> HttpCaller:
     try:
         signer = Signer(settings.signing_secret) if settings.signing_secret else None
     except ValueError as error:
         raise SettingsError(str(error)) from error
     return HttpCaller(AddressGuard(settings.allowed_hosts), signer)
+
+
+def _opened_for_the_api(
+    database: Database, redis: RedisPool, http: HttpCaller
+) -> Callable[[], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        async with _closing(database, redis)(), http:
+            yield
+
+    return opened
 
 
 def _closing(database: Database, redis: RedisPool) -> Callable[[], AbstractAsyncContextManager[None]]:

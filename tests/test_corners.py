@@ -22,6 +22,7 @@ ROWS = {
     "cancel",
     "lost",
     "drain",
+    "ping without workers",
     "switched off globally",
 }
 MARK = re.compile(r'^@pytest\.mark\.corner\("(.*)"\)$', re.MULTILINE)

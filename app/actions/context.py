@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app.actions.http import HttpCaller
+from app.actions.ports import CallbackPort, Ports
 
 
 class LeaseLostError(Exception):
@@ -26,7 +27,11 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     event: Mapping[str, Any]
     idempotency_key: str
     http: HttpCaller
+    ports: Ports
+    callback: CallbackPort
     lease_holds: Callable[[], bool]
+    # A JSON value without the secrets that this run has used: for whatever is said or kept.
+    hidden: Callable[[Any], Any]
 
     def require_lease(self) -> None:
         """To be called before anything that the outside sees."""

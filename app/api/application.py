@@ -10,7 +10,10 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
+from app.api.actions import ActionController
 from app.api.breakers import BreakerController
+from app.api.callbacks import CallbackController
+from app.api.cron import CronController
 from app.api.docs import DocumentPlugin, PagePlugin
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
@@ -19,15 +22,20 @@ from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
 from app.api.requests import before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
+from app.api.settings import SettingsController
 from app.api.users import UserController
 from app.api.workflows import WorkflowController
 from app.queue.limits import RateLimits
+from app.services.actions import ActionService
 from app.services.breakers import BreakerService
+from app.services.callbacks import CallbackService
+from app.services.cron import CronService
 from app.services.executions import ExecutionService
 from app.services.health import HealthService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
+from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.workflows import WorkflowService
 
@@ -38,12 +46,16 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What the API calls."""
 
     users: UserService
+    actions: ActionService
     workflows: WorkflowService
     schedules: ScheduleService
     manual_runs: ManualRunService
     insight: InsightService
     breakers: BreakerService
+    cron: CronService
+    switches: SwitchService
     executions: ExecutionService
+    callbacks: CallbackService
     health: HealthService
     rate_limits: RateLimits
 
@@ -54,16 +66,19 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
         "/api/v1",
         route_handlers=[
             UserController,
+            ActionController,
             WorkflowController,
             ScheduleController,
             InsightController,
             ExecutionController,
+            CallbackController,
             BreakerController,
+            SettingsController,
         ],
         before_request=before_handling,
     )
     app = Litestar(
-        [v1, HealthController],
+        [v1, CronController, HealthController],
         dependencies={name: Provide(_constant(value), sync_to_thread=False) for name, value in _named(services).items()}
         | {"actor": Provide(current_actor)},
         exception_handlers=HANDLERS,
@@ -85,12 +100,16 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
 def _named(services: Services) -> dict[str, Any]:
     return {
         "user_service": services.users,
+        "action_service": services.actions,
         "workflow_service": services.workflows,
         "schedule_service": services.schedules,
         "manual_run_service": services.manual_runs,
         "insight_service": services.insight,
         "breaker_service": services.breakers,
+        "cron_service": services.cron,
+        "switch_service": services.switches,
         "execution_service": services.executions,
+        "callback_service": services.callbacks,
         "health_service": services.health,
     }
 

@@ -109,12 +109,16 @@ def _answers(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
 
 def _refusals(handler: HTTPRouteHandler, operation: Json) -> Json:
     if handler.opt.get("open"):
-        return {}
+        return _named(handler.opt.get("errors", ()))
     places = {parameter["in"] for parameter in operation.get("parameters", ())}
     statuses = {*COMMON_ERRORS, *handler.opt.get("errors", ())}
     statuses.update(PATH_ERRORS if "path" in places else ())
     statuses.update(QUERY_ERRORS if "query" in places else ())
     statuses.update(BODY_ERRORS if "body" in handler.opt else ())
+    return _named(statuses)
+
+
+def _named(statuses: Iterable[int]) -> Json:
     return {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(statuses)}
 
 

@@ -27,12 +27,17 @@ def bearer_token(request: AnyRequest) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-async def current_actor(request: AnyRequest, user_service: NamedDependency[UserService]) -> Actor:
-    """On whose behalf a request comes."""
+def required_token(request: AnyRequest) -> str:
+    """The same, where there is no going on without one."""
     token = bearer_token(request)
     if token is None:
         raise UnauthenticatedError
-    return await user_service.authenticate(token)
+    return token
+
+
+async def current_actor(request: AnyRequest, user_service: NamedDependency[UserService]) -> Actor:
+    """On whose behalf a request comes."""
+    return await user_service.authenticate(required_token(request))
 
 
 async def count_request(request: AnyRequest) -> None:

@@ -122,8 +122,6 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     breaker: Breaker | None = None
     max_running: int | None = None
     running: int = 0
-    # Schedules are switched off as a whole.
-    switched_off: bool = False
 
     @property
     def full(self) -> str:

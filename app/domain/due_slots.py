@@ -30,12 +30,12 @@ class CatchUpPlan(msgspec.Struct, frozen=True):
     ledger: tuple[LedgerEntry, ...] = ()
 
 
-def due_slots(job: ScheduledJob, first: datetime, now: datetime) -> DueSlots:
+def due_slots(job: ScheduledJob, first: datetime, now: datetime, *, however_late: bool = False) -> DueSlots:
     """The latest due slot is late if it is within the grace; all others are missed. A one-shot is never missed."""
     latest = _latest_due(job, first, now)
     following = job.cadence.first_after(latest)
     grace = max(timedelta(seconds=job.misfire_grace_seconds), PUNCTUAL)
-    if job.spec.is_one_shot or now - due_time(job, latest) <= grace:
+    if however_late or job.spec.is_one_shot or now - due_time(job, latest) <= grace:
         before = job.cadence.before(latest) if first < latest else None
         return DueSlots(missed=(first, before) if before else None, late=latest, following=following)
     return DueSlots(missed=(first, latest), late=None, following=following)

@@ -18,6 +18,16 @@ def event_data(execution: Execution) -> dict[str, Any]:
     }
 
 
+def template_variables(execution: Execution) -> dict[str, Any]:
+    """What templates can name: the event, the schedule, the slot and the execution."""
+    return {
+        "trigger": event_data(execution),
+        "schedule": {"id": str(execution.scheduled_job_id), "name": execution.job_name},
+        "slot": rfc3339(execution.scheduled_for),
+        "execution": {"id": str(execution.id), "attempt": execution.retry_attempt + 1},
+    }
+
+
 def rfc3339(moment: datetime) -> str:
     """An instant as outsiders read it: UTC, with ``Z``."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

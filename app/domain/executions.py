@@ -36,6 +36,7 @@ class Trigger(StrEnum):
     SCHEDULE = "schedule"
     MANUAL = "manual"
     CATCH_UP = "catch_up"
+    CRON = "cron"
 
 
 class ActiveRun(msgspec.Struct, frozen=True):
@@ -87,6 +88,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int
     payload: dict[str, Any]
     token: int
+    # By when it has to end, where it has been put aside to wait for a callback.
+    deadline_at: datetime | None = None
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):

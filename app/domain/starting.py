@@ -44,7 +44,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     handed_back: bool
 
 
-def may_start(run: Candidate, job: ScheduledJob, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
+def may_start(
+    run: Candidate, job: ScheduledJob, gate: Gate, now: datetime, *, switched_off: bool = False
+) -> Go | Wait | GiveUp:
     """A manual run asks nobody, and what was handed back waits for a place at the most."""
     if run.due_at > now:
         return Wait(run.due_at - now)
@@ -52,6 +54,8 @@ def may_start(run: Candidate, job: ScheduledJob, gate: Gate, now: datetime) -> G
         return Go(gate)
     if run.handed_back:
         return Wait(GUARD_PAUSE) if gate.full else Go(gate.entered(run.execution_id, now))
+    if switched_off:
+        return GiveUp("schedules are switched off")
     return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
 
 
@@ -69,8 +73,6 @@ def _by_the_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait |
 
 def _by_the_workflow(run: Candidate, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
     """An open breaker ends it; a full house makes it wait, unless it is a retry."""
-    if gate.switched_off:
-        return GiveUp("schedules are switched off")
     refusal = gate.breaker.refusal(now, run.execution_id) if gate.breaker else ""
     if refusal:
         return GiveUp(refusal, LedgerOutcome.SKIPPED_BREAKER)

@@ -30,6 +30,19 @@ class Tick(msgspec.Struct, frozen=True):
     generation: int
 
 
+class Occasion(msgspec.Struct, frozen=True, kw_only=True):
+    """On what occasion a tick is handled: by a worker, or by a ping that fires the latest slot however late."""
+
+    trigger: Trigger = Trigger.SCHEDULE
+    however_late: bool = False
+    # Schedules are switched off as a whole.
+    switched_off: bool = False
+
+
+BY_A_WORKER = Occasion()
+BY_A_PING = Occasion(trigger=Trigger.CRON, however_late=True)
+
+
 class Stale(msgspec.Struct, frozen=True):
     """The message does not match the row: paused, deleted, already handled. Nothing happens."""
 
@@ -78,7 +91,14 @@ class _Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-def decide(job: ScheduledJob, tick: Tick, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decision:
+def decide(
+    job: ScheduledJob,
+    tick: Tick,
+    active: tuple[ActiveRun, ...],
+    gate: Gate,
+    now: datetime,
+    occasion: Occasion = BY_A_WORKER,
+) -> Decision:
     """What this tick does, given the runs that are under way, what the workflow lets through, and the time."""
     if job.status is not Status.ACTIVE or job.generation != tick.generation or job.next_run_at is None:
         return Stale()
@@ -86,11 +106,19 @@ def decide(job: ScheduledJob, tick: Tick, active: tuple[ActiveRun, ...], gate: G
         return NotDue(wait=job.next_run_at - now)
     if job.spec.problem:
         return _spec_became_invalid(job, now)
-    if gate.switched_off:
+    if occasion.switched_off:
         return _switched_off(job, active, now)
     if job.next_attempt:
         return _decide_retry(job, active, gate, now)
-    return _decide_slots(job, active, gate, now)
+    return _with_trigger(_decide_slots(job, active, gate, now, occasion), occasion.trigger)
+
+
+def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
+    """A slot that is merely late says what fired it; one that is caught up says that."""
+    fires = tuple(
+        replace(fire, trigger=trigger) if fire.trigger is Trigger.SCHEDULE else fire for fire in decided.fires
+    )
+    return replace(decided, fires=fires)
 
 
 def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
@@ -112,9 +140,11 @@ def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
     return Decided(job=accounted(going_on, ledger), ledger=ledger)
 
 
-def _decide_slots(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decided:
+def _decide_slots(
+    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, occasion: Occasion
+) -> Decided:
     """The latest due slot is late, the earlier ones are missed; breaker and guard come before the overlap."""
-    due = due_slots(job, _pending_slot(job), now)
+    due = due_slots(job, _pending_slot(job), now, however_late=occasion.however_late)
     room = _room(job, active)
     plan = caught_up(job, due, None if room is None else room - (due.late is not None), now)
     refusal = _refusal(gate, now)

@@ -18,6 +18,8 @@ class Dispatched(msgspec.Struct, frozen=True):
     workflow: Workflow
     trigger: Node
     event_data: Mapping[str, Any]
+    # On whose behalf it runs.
+    user: Actor
 
 
 def dispatch_event(
@@ -36,4 +38,4 @@ def dispatch_event(
         raise NoTriggerError("The workflow no longer exists.")
     if not workflow.active:
         raise NoTriggerError(f"The workflow '{workflow.name}' is not active.")
-    return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data)
+    return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data, user)

@@ -77,6 +77,7 @@ class Reconciler:
     async def run_once(self) -> Recovered:
         """One pass over everything that can go astray."""
         lost = len(await self._engine.settle_all(await self._lost()))
+        await self._engine.settle_all(await self._without_callback())
         await self._take_up_valid_specs()
         try:
             rung = await self._ring_what_is_missing()
@@ -129,6 +130,10 @@ class Reconciler:
         if lost:
             log.warning("executions_lost", count=len(lost))
         return lost
+
+    async def _without_callback(self) -> list[Outcome]:
+        async with self._database.transaction() as connection:
+            return await executions.overdue(connection, PAGE)
 
     async def _overdue(self, by: timedelta) -> list[ScheduledJob]:
         async with self._database.transaction() as connection:

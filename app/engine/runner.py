@@ -1,26 +1,38 @@
 """Running an execution under its timeout, where it can be called off and handed back."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 import structlog
 
+from app import clock
 from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
+from app.actions.ports import Ports
+from app.actions.secrets import RevealedSecrets, SecretStore
+from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
-from app.domain.events import event_data
+from app.domain.events import event_data, template_variables
 from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
 from app.domain.identities import idempotency_key
+from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_event
 from app.engine.lease import WorkerLease
 from app.engine.walk import Walk
-from app.persistence import users, workflows
+from app.persistence import callbacks, executions, users, workflows
 from app.persistence.database import Database
 
 OUTAGE_PAUSE_SECONDS = 1.0
 DROP_SECONDS = 5.0
+# An execution that has never been put aside.
+FIRST_TOKEN = 1
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -29,18 +41,28 @@ class _Running(msgspec.Struct):
     """A run in this process: its token, and the task to drop when it is no longer ours."""
 
     token: int
+    walk: Walk
     task: asyncio.Task[NodeResult | None]
     called_off: bool = False
+
+
+class Actions(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs have at hand."""
+
+    catalog: Catalog
+    http: HttpCaller
+    secrets: SecretStore
+    callbacks: CallbackBook
+    ports_for: Callable[[Actor], Ports]
 
 
 class Runner:
     """Runs executions and knows which ones it is running."""
 
-    def __init__(self, database: Database, catalog: Catalog, http: HttpCaller, lease: WorkerLease) -> None:
+    def __init__(self, database: Database, actions: Actions, lease: WorkerLease) -> None:
         """Run with these actions, under this lease."""
         self._database = database
-        self._catalog = catalog
-        self._http = http
+        self._actions = actions
         self._lease = lease
         self._running: dict[UUID, _Running] = {}
 
@@ -57,34 +79,53 @@ class Runner:
             log.info("run_called_off", execution=str(execution_id))
 
     async def run(self, execution: Execution) -> Outcome | None:
-        """Run to the end; None if it was called off meanwhile."""
-        worker_id = self._lease.worker_id
+        """Run to the end; None if it was called off meanwhile, or waits for a callback."""
         try:
-            dispatched = await self._dispatch_patiently(execution)
+            dispatched = await _patiently(lambda: self._dispatch(execution))
         except NoTriggerError as error:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
+        earlier = await _patiently(lambda: self._earlier(execution))
+        while True:
+            run, outcome = await self._walk(execution, dispatched, earlier)
+            if run.called_off:
+                return None
+            if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_awaiting:
+                return msgspec.structs.replace(outcome, node_results=tuple(run.walk.results))
+            answered = await _patiently(partial(self._park, execution, run.walk.results))
+            if answered is None:
+                return None
+            # A callback has overtaken the answer that promised it.
+            earlier = answered
+
+    async def _walk(
+        self, execution: Execution, dispatched: Dispatched, earlier: Sequence[NodeResult]
+    ) -> tuple[_Running, Outcome]:
+        worker_id = self._lease.worker_id
+        secrets = RevealedSecrets(self._actions.secrets)
 
         def context_for(node_id: str) -> ActionContext:
-            return self._context(execution, dispatched, node_id, worker_id)
+            return self._context(execution, dispatched, node_id, worker_id, secrets)
 
-        walk = Walk(dispatched, self._catalog, context_for)
-        run = _Running(execution.token, asyncio.create_task(walk.run()))
+        variables = {**template_variables(execution), "secret": secrets}
+        walk = Walk(dispatched, self._actions.catalog, context_for, variables, earlier)
+        run = _Running(execution.token, walk, asyncio.create_task(walk.run()))
         self._running[execution.id] = run
         try:
-            outcome = await _watched(execution, run.task)
+            return run, await _watched(execution, run.task)
         finally:
             del self._running[execution.id]
-        if run.called_off:
-            return None
-        return msgspec.structs.replace(outcome, node_results=tuple(walk.results))
 
-    async def _dispatch_patiently(self, execution: Execution) -> Dispatched:
-        """An outage of Postgres right after the claim is waited out: the execution is ours and nobody else's."""
-        while True:
-            try:
-                return await self._dispatch(execution)
-            except UnavailableError:
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+    async def _earlier(self, execution: Execution) -> list[NodeResult]:
+        """What was done before it was put aside or handed back, with what callbacks have said since."""
+        if execution.token == FIRST_TOKEN:
+            return []
+        async with self._database.transaction() as connection:
+            kept = await executions.kept_results(connection, execution.id)
+            return await callbacks.with_callbacks(connection, execution.id, kept)
+
+    async def _park(self, execution: Execution, results: Sequence[NodeResult]) -> list[NodeResult] | None:
+        async with self._database.transaction() as connection:
+            return await callbacks.park(connection, execution.id, execution.token, results)
 
     async def _dispatch(self, execution: Execution) -> Dispatched:
         async with self._database.transaction() as connection:
@@ -98,7 +139,9 @@ class Runner:
             execution.trigger_node_id,
         )
 
-    def _context(self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID) -> ActionContext:
+    def _context(
+        self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RevealedSecrets
+    ) -> ActionContext:
         slot = execution.scheduled_for
         return ActionContext(
             execution_id=execution.id,
@@ -107,16 +150,28 @@ class Runner:
             attempt=execution.retry_attempt + 1,
             event=dispatched.event_data,
             idempotency_key=idempotency_key(execution.scheduled_job_id, slot, node_id),
-            http=self._http,
+            http=self._actions.http,
+            ports=self._actions.ports_for(dispatched.user),
+            callback=self._actions.callbacks.of_node(execution.id, node_id),
+            hidden=secrets.hidden,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
 
 
+async def _patiently(question: Callable[[], Awaitable[T]]) -> T:
+    """An outage of Postgres is waited out: the execution is ours and nobody else's."""
+    while True:
+        try:
+            return await question()
+        except UnavailableError:
+            await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+
+
 async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) -> Outcome:
     """Wait for a walk as long as its timeout allows, then drop it."""
     try:
-        await asyncio.wait({task}, timeout=execution.timeout_seconds)
+        await asyncio.wait({task}, timeout=_time_left(execution))
         if not task.done():
             task.cancel()
             # An action that ignores this is left to itself: its time is over.
@@ -128,10 +183,17 @@ async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) 
         task.cancel()
     if task.cancelled():
         return outcome_of(execution, ExecutionStatus.CANCELLED, "The run was dropped.")
-    failure = task.result()
-    if failure is None:
+    ended_by = task.result()
+    if ended_by is None:
         return outcome_of(execution, ExecutionStatus.SUCCESS)
-    return outcome_of(execution, ExecutionStatus.FAILED, f"Node '{failure.node_id}': {failure.error}")
+    return outcome_of(execution, ended_by.status, f"Node '{ended_by.node_id}': {ended_by.error}")
+
+
+def _time_left(execution: Execution) -> float:
+    """All of it, or what is left to an execution that has waited for a callback."""
+    if execution.deadline_at is None:
+        return execution.timeout_seconds
+    return max(0.0, (execution.deadline_at - clock.now()).total_seconds())
 
 
 def outcome_of(execution: Execution, status: ExecutionStatus, error: str = "") -> Outcome:

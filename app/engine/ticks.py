@@ -1,7 +1,7 @@
 """One run of a schedule, top to bottom: claim, ring for the next, run, settle."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -9,7 +9,7 @@ import structlog
 
 from app.domain.errors import UnavailableError
 from app.domain.executions import Execution, ExecutionStatus, Outcome
-from app.domain.ticks import NotDue, Tick
+from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
 from app.engine.lease import WorkerLease
 from app.engine.ringing import Ringer
@@ -35,10 +35,13 @@ class TickEngine:
     ) -> None:
         """Work under this lease; where schedules are not enabled, their slots are missed."""
         self._enabled = enabled
+        self._occasion = Occasion(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
         self._runner = runner
         self._lease = lease
+        # Told of every run that has ended here.
+        self.on_settled: Callable[[Outcome, Settled], None] = lambda _outcome, _settled: None
         # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
         self.owned: dict[UUID, int] = {}
         self._closing = False
@@ -66,13 +69,13 @@ class TickEngine:
         async with self._counted():
             await self._carry_on(claimed)
 
-    async def claim_directly(self, ticks: Sequence[Tick]) -> list[Claimed]:
+    async def claim_directly(self, ticks: Sequence[Tick], occasion: Occasion | None = None) -> list[Claimed]:
         """Claim ticks without their messages, straight from Postgres."""
         if self._closing or not self._lease.holds():
             return []
 
         async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
-            return await claim(self._database, batch, self._lease.worker_id, enabled=self._enabled)
+            return await claim(self._database, batch, self._lease.worker_id, occasion or self._occasion)
 
         results = await all_or_each(claim_all, ticks, "claim_failed")
         return [result for result in results if isinstance(result, Claimed)]
@@ -156,7 +159,7 @@ class TickEngine:
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
         try:
-            (result,) = await claim(self._database, [tick], self._lease.worker_id, enabled=self._enabled)
+            (result,) = await claim(self._database, [tick], self._lease.worker_id, self._occasion)
         except UnavailableError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
         if isinstance(result, NotDue):
@@ -195,6 +198,7 @@ class TickEngine:
             error=outcome.error or None,
             state=result.job.status,
         )
+        self.on_settled(outcome, result)
         if result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
         await self._ringer.executions(result.pending)

@@ -1,14 +1,15 @@
 """Walking a workflow: nodes in graph order, branches side by side, the first failure ends it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from graphlib import TopologicalSorter
+from typing import Any
 
 import msgspec
 import structlog
 
 from app import clock
-from app.actions.catalog import ActionFailedError, Catalog
+from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Result, Skipped
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.workflows import Node, run_order
@@ -16,6 +17,8 @@ from app.engine.dispatch import Dispatched
 
 # Enough to see what went wrong; an exception's text may be anything.
 ERROR_CHARACTERS = 2000
+# What a node did earlier and what stays so when an execution goes on; all else is done anew.
+_STANDING = frozenset({ExecutionStatus.SUCCESS, ExecutionStatus.FAILED, ExecutionStatus.RUNNING})
 
 log = structlog.get_logger(__name__)
 
@@ -23,15 +26,33 @@ log = structlog.get_logger(__name__)
 class Walk:
     """One walk through one workflow. ``results`` grows while it goes on, and can be read when it was cut short."""
 
-    def __init__(self, dispatched: Dispatched, catalog: Catalog, context_for: Callable[[str], ActionContext]) -> None:
-        """Nothing runs until ``run``; ``context_for`` makes the context of a node."""
+    def __init__(
+        self,
+        dispatched: Dispatched,
+        catalog: Catalog,
+        context_for: Callable[[str], ActionContext],
+        variables: Mapping[str, Any],
+        earlier: Iterable[NodeResult] = (),
+    ) -> None:
+        """Nothing runs until ``run``; ``context_for`` makes the context of a node, templates see the variables.
+
+        What has been done earlier is not done again, and what is awaited still is.
+        """
         self._dispatched = dispatched
         self._catalog = catalog
         self._context_for = context_for
+        self._earlier = {result.node_id: result for result in earlier}
+        self._outputs: dict[str, Any] = {}
+        self._variables = {**variables, "nodes": self._outputs}
         self.results: list[NodeResult] = []
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether a callback has to come before it goes on."""
+        return any(result.status is ExecutionStatus.RUNNING for result in self.results)
+
     async def run(self) -> NodeResult | None:
-        """Run what the trigger reaches; the first failure, or None if all went well."""
+        """Run what the trigger reaches; the first node that did not succeed, or None if all did, or are awaited."""
         workflow, trigger = self._dispatched.workflow, self._dispatched.trigger
         order = TopologicalSorter(run_order(workflow, trigger.id))
         order.prepare()
@@ -39,15 +60,30 @@ class Walk:
         try:
             while order.is_active():
                 for node_id in order.get_ready():
-                    going[asyncio.create_task(self._run_node(workflow.node(node_id)))] = node_id
+                    going[asyncio.create_task(self._result_of(workflow.node(node_id)))] = node_id
+                if not going:
+                    # What is left comes after what is awaited.
+                    return None
                 done, _ = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    order.done(going.pop(task))
-                    if task.result().status is not ExecutionStatus.SUCCESS:
-                        return task.result()
+                    node_id, result = going.pop(task), task.result()
+                    if result.status is ExecutionStatus.SUCCESS:
+                        order.done(node_id)
+                    elif result.status is not ExecutionStatus.RUNNING:
+                        return result
             return None
         finally:
             await _drop(going)
+
+    async def _result_of(self, node: Node) -> NodeResult:
+        """What was done earlier, or is done now."""
+        earlier = self._earlier.get(node.id)
+        if earlier is None or earlier.status not in _STANDING:
+            return await self._run_node(node)
+        if earlier.status is ExecutionStatus.SUCCESS:
+            self._outputs[node.id] = {"output": earlier.output}
+        self.results.append(earlier)
+        return earlier
 
     async def _run_node(self, node: Node) -> NodeResult:
         """Whatever an action does, there is a result to store."""
@@ -58,23 +94,43 @@ class Walk:
             started_at=clock.now(),
             finished_at=clock.now(),
         )
+        context = self._context_for(node.id)
         try:
-            output = await self._catalog.run(node, self._context_for(node.id))
-            result = msgspec.structs.replace(result, status=ExecutionStatus.SUCCESS, output=output)
+            answer = await self._catalog.run(node, context, self._variables)
+            result = self._answered(result, answer)
         except (ActionFailedError, LeaseLostError) as error:
             result = _failed(result, str(error) or type(error).__name__)
         except Exception as error:
             log.exception("action_crashed", node=node.id, type=node.type)
             result = _failed(result, f"{type(error).__name__}: {error}")
         finally:
-            result = msgspec.structs.replace(result, finished_at=clock.now())
+            result = msgspec.structs.replace(
+                result,
+                finished_at=clock.now(),
+                output=context.hidden(result.output),
+                error=context.hidden(result.error),
+            )
             self.results.append(result)
         return result
 
+    def _answered(self, result: NodeResult, answer: Result) -> NodeResult:
+        """What an action answered, kept for the nodes after it."""
+        if isinstance(answer, Skipped):
+            return msgspec.structs.replace(result, status=ExecutionStatus.SKIPPED, error=_kept(answer.reason))
+        if isinstance(answer, Awaiting):
+            return msgspec.structs.replace(result, status=ExecutionStatus.RUNNING, output=answer.output)
+        if isinstance(answer, Blocked):
+            return msgspec.structs.replace(result, status=ExecutionStatus.BLOCKED, error=_kept(answer.reason))
+        self._outputs[result.node_id] = {"output": answer.output}
+        return msgspec.structs.replace(result, status=ExecutionStatus.SUCCESS, output=answer.output)
+
 
 def _failed(result: NodeResult, error: str) -> NodeResult:
-    kept = error.replace("\x00", "\ufffd")[:ERROR_CHARACTERS]
-    return msgspec.structs.replace(result, status=ExecutionStatus.FAILED, error=kept)
+    return msgspec.structs.replace(result, status=ExecutionStatus.FAILED, error=_kept(error))
+
+
+def _kept(words: str) -> str:
+    return words.replace("\x00", "\ufffd")[:ERROR_CHARACTERS]
 
 
 async def _drop(going: dict[asyncio.Task[NodeResult], str]) -> None:

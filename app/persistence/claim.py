@@ -15,11 +15,11 @@ from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, decide
+from app.domain.ticks import BY_A_WORKER, Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
 from app.persistence import executions, gates, history, ledger, schedules, turns
 from app.persistence.database import Database
 from app.persistence.executions import FirstAttempt, NewExecution, as_execution
-from app.persistence.gates import OPEN_GATE, SWITCHED_OFF, WorkflowOf
+from app.persistence.gates import OPEN_GATE, WorkflowOf
 
 
 class Busy(msgspec.Struct, frozen=True):
@@ -39,19 +39,21 @@ ClaimResult = Stale | NotDue | Busy | Claimed
 
 
 async def claim(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, *, enabled: bool = True
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion = BY_A_WORKER
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
     async with database.transaction() as connection:
-        batch = await _read(connection, ticks, worker_id, enabled=enabled)
+        batch = await _read(connection, ticks, worker_id, occasion)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
     return [_with_turn(result, released) for result in results]
 
 
-async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, *, enabled: bool) -> "_Batch":
+async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion) -> "_Batch":
     """Lock, in the order of workflows, schedules, executions; then read."""
     known = await gates.workflows_of(connection, {tick.job_id for tick in ticks})
+    if any(not one.enabled for one in known.values()):
+        occasion = replace(occasion, switched_off=True)
     open_gates = await gates.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
     free = [job_id for job_id, one in known.items() if not one.limited or one.workflow_id in open_gates]
     jobs = await schedules.lock_free(connection, free)
@@ -66,7 +68,7 @@ async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: U
         known=known,
         before=open_gates,
         worker_id=worker_id,
-        enabled=enabled,
+        occasion=occasion,
         now=now,
     )
 
@@ -83,7 +85,7 @@ class _Batch:
         known: dict[UUID, WorkflowOf],
         before: dict[int, Gate],
         worker_id: UUID,
-        enabled: bool,
+        occasion: Occasion,
         now: datetime,
     ) -> None:
         self.jobs = jobs
@@ -93,7 +95,7 @@ class _Batch:
         self.before = before
         self.gates = dict(before)
         self.worker_id = worker_id
-        self.enabled = enabled
+        self.occasion = occasion
         self.now = now
         self.changed: dict[UUID, ScheduledJob] = {}
         self.new_executions: list[NewExecution] = []
@@ -105,8 +107,8 @@ class _Batch:
         job = self.jobs.get(tick.job_id)
         if job is None:
             return Busy() if tick.job_id in self.known else Stale()
-        gate = self.gates.get(job.workflow_id, OPEN_GATE) if self.enabled else SWITCHED_OFF
-        decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now)
+        gate = self.gates.get(job.workflow_id, OPEN_GATE)
+        decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now, self.occasion)
         if not isinstance(decision, Decided):
             return decision
         return self._carry_out(job, decision)

@@ -43,12 +43,12 @@ _INSERT = insert_many(
 # What ends without having begun says what becomes of its slot.
 _END = update_many(
     WorkflowExecutionRow,
-    ("status", "error", "finished_at", "token", "worker_id", "queued"),
+    ("status", "error", "finished_at", "token", "worker_id", "queued", "awaiting"),
     extra=", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END",
 )
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
-    "token = e.token + 1, worker_id = NULL, queued = false, "
+    "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, "
     "unrun_outcome = CASE WHEN e.started_at IS NULL THEN :unrun END "
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS c(id uuid, error text) "
     f"WHERE e.id = c.id AND e.{IS_ACTIVE_EXECUTION}"
@@ -67,6 +67,11 @@ _RETRY = text(
 _INSERT_NODES = insert_many(
     NodeResultRow, ("execution_id", "node_id", "type", "status", "output", "error", "started_at", "finished_at")
 )
+# What was kept while a callback was awaited is replaced by what came of it.
+_KEEP_NODES = text(
+    f"{_INSERT_NODES.text} ON CONFLICT (execution_id, node_id) DO UPDATE SET status = EXCLUDED.status, "
+    "output = EXCLUDED.output, error = EXCLUDED.error, finished_at = EXCLUDED.finished_at"
+)
 # The moment comes with the runs, in a statement that begins after the locks are held.
 _ACTIVE_AND_NOW = text(
     "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, e.exclusive, "  # noqa: S608
@@ -75,7 +80,8 @@ _ACTIVE_AND_NOW = text(
     "ORDER BY e.scheduled_for, e.retry_attempt"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 _START = text(
-    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, started_at = :now "
+    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
+    "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
     "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
     "RETURNING e.*, j.name AS job_name, j.trigger_node_id, j.user_profile_id"
@@ -93,7 +99,12 @@ _HAND_BACK = text(
 _LOST = text(
     "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM workflow_executions AS e "
     "LEFT JOIN workers AS w ON w.id = e.worker_id "
-    "WHERE e.status = 'running' AND (w.id IS NULL OR w.lease_expires_at < clock_timestamp()) LIMIT :limit"
+    "WHERE e.status = 'running' AND NOT e.awaiting "
+    "AND (w.id IS NULL OR w.lease_expires_at < clock_timestamp()) LIMIT :limit"
+)
+_OVERDUE = text(
+    "SELECT e.id, e.scheduled_job_id, e.token, e.timeout_seconds FROM workflow_executions AS e "
+    "WHERE e.awaiting AND e.deadline_at < clock_timestamp() LIMIT :limit"
 )
 
 
@@ -194,13 +205,35 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
             "finished_at": now,
             "token": o.token + 1,
             "queued": False,
+            "awaiting": False,
             "unrun_outcome": o.unrun,
         }
         for o in outcomes
     ]
     await run_many(connection, _END, ended)
     results = [_node_row(o.execution_id, result) for o in outcomes for result in o.node_results]
-    await run_many(connection, _INSERT_NODES, results)
+    await run_many(connection, _KEEP_NODES, results)
+
+
+async def keep_results(connection: AsyncConnection, execution_id: UUID, results: Sequence[NodeResult]) -> None:
+    """Write what nodes have done so far, for when the execution goes on."""
+    await run_many(connection, _KEEP_NODES, [_node_row(execution_id, result) for result in results])
+
+
+async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[NodeResult]:
+    """What nodes had done when the execution was last put aside."""
+    return [
+        NodeResult(
+            node_id=row.node_id,
+            type=row.type,
+            status=ExecutionStatus(row.status),
+            output=row.output,
+            error=row.error,
+            started_at=row.started_at,
+            finished_at=row.finished_at,
+        )
+        for row in await node_results(connection, execution_id)
+    ]
 
 
 async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime, unrun: LedgerOutcome) -> None:
@@ -271,6 +304,20 @@ async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:
             error=f"The worker {row.worker} stopped renewing its lease while it ran this.",
         )
         for row in await connection.execute(_LOST, {"limit": limit})
+    ]
+
+
+async def overdue(connection: AsyncConnection, limit: int) -> list[Outcome]:
+    """The executions for which no callback came in time, as outcomes to settle."""
+    return [
+        Outcome(
+            execution_id=row.id,
+            scheduled_job_id=row.scheduled_job_id,
+            token=row.token,
+            status=ExecutionStatus.TIMED_OUT,
+            error=f"No callback came within timeout_seconds ({row.timeout_seconds} s).",
+        )
+        for row in await connection.execute(_OVERDUE, {"limit": limit})
     ]
 
 
@@ -394,5 +441,6 @@ def _to_execution(row: Row[Any]) -> Execution:
         job_name=row.job_name,
         trigger_node_id=row.trigger_node_id,
         fired_at=row.started_at,
+        deadline_at=row.deadline_at,
         **carried,
     )

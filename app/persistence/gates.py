@@ -13,13 +13,15 @@ from sqlalchemy.types import Integer
 
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
 from app.persistence.batches import insert_many, run_many
+from app.persistence.switches import SCHEDULES_ENABLED
 from app.persistence.tables import IS_ACTIVE_EXECUTION, CircuitBreakerRow, CircuitBreakerTransitionRow
 
 _IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT NULL)"
 _IDS = bindparam("ids", type_=ARRAY(Integer()))
 _JOB_IDS = bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True)))
 _WORKFLOWS_OF = text(
-    f"SELECT j.id, j.workflow_id, {_IS_LIMITED} AS limited FROM scheduled_jobs AS j "  # noqa: S608
+    f"SELECT j.id, j.workflow_id, {_IS_LIMITED} AS limited, {SCHEDULES_ENABLED} AS enabled "  # noqa: S608
+    "FROM scheduled_jobs AS j "
     "JOIN workflows AS w ON w.id = j.workflow_id WHERE j.id = ANY(:ids)"
 ).bindparams(_JOB_IDS)
 _LOCK_FREE = text(
@@ -53,20 +55,20 @@ _SAVE = text(
 _INSERT_TRANSITIONS = insert_many(CircuitBreakerTransitionRow, Transition.__struct_fields__)
 
 OPEN_GATE = Gate()
-SWITCHED_OFF = Gate(switched_off=True)
 
 
 class WorkflowOf(msgspec.Struct, frozen=True):
-    """The workflow of a schedule, and whether it limits what runs."""
+    """The workflow of a schedule, whether it limits what runs, and whether schedules are on at all."""
 
     workflow_id: int
     limited: bool
+    enabled: bool
 
 
 async def workflows_of(connection: AsyncConnection, job_ids: Iterable[UUID]) -> dict[UUID, WorkflowOf]:
     """The workflows of those schedules that there are, before anything is locked."""
     rows = await connection.execute(_WORKFLOWS_OF, {"ids": list(job_ids)})
-    return {row.id: WorkflowOf(row.workflow_id, row.limited) for row in rows}
+    return {row.id: WorkflowOf(row.workflow_id, row.limited, row.enabled) for row in rows}
 
 
 async def lock_free(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:

@@ -7,10 +7,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.starting import Candidate, GiveUp, Wait, may_start
-from app.persistence import executions, gates, schedules
+from app.persistence import executions, gates, schedules, switches
 from app.persistence.database import Database, database_now
 from app.persistence.executions import Waiting
-from app.persistence.gates import OPEN_GATE, SWITCHED_OFF
+from app.persistence.gates import OPEN_GATE
 
 
 class TooEarly(msgspec.Struct, frozen=True):
@@ -56,8 +56,9 @@ async def _start(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -
     if job is None:
         return None
     now = await database_now(connection)
-    gate = before.get(asked.waiting.workflow_id, OPEN_GATE) if enabled else SWITCHED_OFF
-    decision = may_start(_candidate(asked), job, gate, now)
+    switched_off = not enabled or not await switches.schedules_enabled(connection)
+    gate = before.get(asked.waiting.workflow_id, OPEN_GATE)
+    decision = may_start(_candidate(asked), job, gate, now, switched_off=switched_off)
     if isinstance(decision, GiveUp):
         return GivenUp(_not_run(asked, decision))
     if isinstance(decision, Wait):

@@ -213,7 +213,10 @@ class WorkflowExecutionRow(Base):
         CheckConstraint(one_of("trigger", Trigger), name="trigger_known"),
         CheckConstraint("repeat_number >= 0 AND retry_attempt >= 0 AND token >= 1", name="numbers_sane"),
         CheckConstraint(f"(finished_at IS NULL) = ({IS_ACTIVE_EXECUTION})", name="finished_when_ended"),
-        CheckConstraint("(worker_id IS NOT NULL) = (status = 'running')", name="running_has_worker"),
+        CheckConstraint("(worker_id IS NOT NULL) = (status = 'running' AND NOT awaiting)", name="running_has_worker"),
+        CheckConstraint(
+            "NOT awaiting OR (status = 'running' AND deadline_at IS NOT NULL)", name="awaiting_has_deadline"
+        ),
         CheckConstraint("started_at >= scheduled_for OR trigger = 'manual'", name="never_early"),
         # No two executions share (schedule, slot, retry).
         Index(
@@ -241,6 +244,7 @@ class WorkflowExecutionRow(Base):
         Index("ix_workflow_executions_running", "worker_id", postgresql_where=text("status = 'running'")),
         # What may start, once its time has come.
         Index("ix_workflow_executions_pending", "due_at", postgresql_where=text("status = 'pending' AND NOT queued")),
+        Index("ix_workflow_executions_awaiting", "deadline_at", postgresql_where=text("awaiting")),
         # What the guard of a workflow counts.
         Index("ix_workflow_executions_running_of_workflow", "workflow_id", postgresql_where=text("status = 'running'")),
         Index("ix_workflow_executions_newest_of_job", "scheduled_job_id", "scheduled_for"),
@@ -259,6 +263,9 @@ class WorkflowExecutionRow(Base):
     exclusive: Mapped[bool]
     # Whether it waits for its turn behind others of its schedule.
     queued: Mapped[bool] = mapped_column(server_default=text("false"))
+    # Whether it waits, without a worker, for a callback; and until when.
+    awaiting: Mapped[bool] = mapped_column(server_default=text("false"))
+    deadline_at: Mapped[datetime | None]
     # It may not start before.
     due_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     repeat_number: Mapped[int]
@@ -293,6 +300,29 @@ class NodeResultRow(Base):
     error: Mapped[str]
     started_at: Mapped[datetime]
     finished_at: Mapped[datetime]
+
+
+class CallbackRow(Base):
+    """What a target may say later, once, about work that it was given; only the hash of its token is here."""
+
+    __tablename__ = "callbacks"
+    __table_args__ = (
+        CheckConstraint("state IN ('completed', 'open', 'superseded')", name="state_known"),
+        CheckConstraint("(succeeded IS NOT NULL) = (state = 'completed')", name="completed_says_how"),
+        Index("uq_callbacks_open", "execution_id", "node_id", unique=True, postgresql_where=text("state = 'open'")),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    execution_id: Mapped[UUID] = mapped_column(ForeignKey("workflow_executions.id", ondelete="CASCADE"), index=True)
+    node_id: Mapped[str]
+    token_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
+    state: Mapped[str]
+    succeeded: Mapped[bool | None]
+    output: Mapped[Any] = mapped_column(JSONB, nullable=True)
+    error: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    heartbeat_at: Mapped[datetime | None]
+    completed_at: Mapped[datetime | None]
 
 
 class CircuitBreakerRow(Base):
@@ -331,6 +361,26 @@ class CircuitBreakerTransitionRow(Base):
     reason: Mapped[str]
     at: Mapped[datetime]
     execution_id: Mapped[UUID | None]
+
+
+class SwitchRow(Base):
+    """Something that is turned on or off at run time, for all processes at once."""
+
+    __tablename__ = "switches"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    is_on: Mapped[bool]
+    changed_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class LockRow(Base):
+    """The right to do what only one may do at a time, for as long as its lease lasts. It cannot stick."""
+
+    __tablename__ = "locks"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[UUID]
+    expires_at: Mapped[datetime]
 
 
 class ScheduleRevisionRow(Base):

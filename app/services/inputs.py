@@ -1,7 +1,7 @@
 """What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -190,6 +190,20 @@ class WorkflowChanges(Input):
     max_concurrent_runs: Positive | UnsetType | None = UNSET
     breaker_threshold: Positive | UnsetType | None = UNSET
     breaker_reset_seconds: Positive | UnsetType | None = UNSET
+
+
+class CompletionInput(Input):
+    """How work ended that was started earlier."""
+
+    status: Literal["success", "failed"]
+    output: Any = None
+    error: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class SettingsChanges(Input):
+    """What to turn."""
+
+    schedules_enabled: bool | UnsetType = UNSET
 
 
 class UserInput(Input):

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from sqlalchemy import Row
 
 from app.domain.access import Role
@@ -235,6 +236,50 @@ class BreakerList(msgspec.Struct):
     """The breakers of all workflows that have one."""
 
     items: list[BreakerView]
+
+
+class ActionView(msgspec.Struct, kw_only=True):
+    """An action that nodes may use."""
+
+    name: str
+    aliases: list[str]
+    version: str
+    origin: str
+    scope: str
+    retry_safe: bool
+    description: str
+    config_schema: dict[str, Any]
+
+
+class ActionList(msgspec.Struct):
+    """All actions."""
+
+    items: list[ActionView]
+
+
+class AcceptedView(msgspec.Struct):
+    """It was taken."""
+
+    ok: bool
+
+
+class SettingsView(msgspec.Struct):
+    """What is on."""
+
+    schedules_enabled: bool
+
+
+class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a ping did; or, with ``busy``, that another one is at it."""
+
+    ok: bool = msgspec.field(default_factory=lambda: True)
+    busy: bool = False
+    message: str = ""
+    ran: int | UnsetType = UNSET
+    skipped: int | UnsetType = UNSET
+    blocked: int | UnsetType = UNSET
+    errors: int | UnsetType = UNSET
+    dead_lettered: int | UnsetType = UNSET
 
 
 class WorkflowView(msgspec.Struct, kw_only=True):

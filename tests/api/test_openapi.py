@@ -38,7 +38,9 @@ CALLS = {
     *("POST /api/v1/schedules/preview/", "GET /api/v1/breakers/", "GET /api/v1/breakers/{workflow_id}/"),
     "POST /api/v1/breakers/{workflow_id}/reset/",
     *("GET /api/v1/executions/", "GET /api/v1/executions/{execution_id}/"),
-    "POST /api/v1/executions/{execution_id}/cancel/",
+    *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("cancel", "complete", "heartbeat")),
+    *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
+    *("GET /api/cron/run", "POST /api/cron/run"),
     *("GET /health/live", "GET /health/ready", "GET /metrics"),
 }
 # For these a body or a query that fits its schema may be refused; no schema could say so.
@@ -55,8 +57,11 @@ BEYOND_SCHEMAS = re.compile(
 )
 # Their bodies have a spec at the top.
 SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/")}
-# Only a worker lets a schedule die.
-NEVER_SUCCEED = {"POST /api/v1/schedules/{schedule_id}/revive/"}
+# Only a worker lets a schedule die, and only a target has the token of a callback.
+NEVER_SUCCEED = {
+    "POST /api/v1/schedules/{schedule_id}/revive/",
+    *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("complete", "heartbeat")),
+}
 
 # Schemathesis wants the document before there is a server; this one connects to nothing.
 APPLICATION = wire_api(
@@ -306,6 +311,7 @@ async def shared_settings(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) ->
             "CARILLON_DATABASE_URL": postgres.url.replace("/carillon?", "/test_openapi?"),
             "CARILLON_REDIS_URL": valkey.url,
             "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
+            "CRON_RUN_TOKEN": ADMIN_TOKEN,
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
         }
     )

@@ -12,7 +12,7 @@ from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.specs import KINDS as SPEC_KINDS
 from app.domain.specs import canonical
-from app.domain.ticks import Decided, Decision, Fire, Tick, decide
+from app.domain.ticks import BY_A_WORKER, Decided, Decision, Fire, Occasion, Tick, decide
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KINDS = set(SPEC_KINDS)
@@ -42,9 +42,11 @@ def tick(job: ScheduledJob) -> Tick:
     return Tick(job.id, job.generation)
 
 
-def decision(job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN) -> Decision:
+def decision(
+    job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN, occasion: Occasion = BY_A_WORKER
+) -> Decision:
     """What the pending tick does at a time."""
-    return decide(job, tick(job), active, gate, now)
+    return decide(job, tick(job), active, gate, now, occasion)
 
 
 def fired(job: ScheduledJob, now: datetime) -> tuple[ScheduledJob, Fire]:

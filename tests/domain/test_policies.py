@@ -15,7 +15,7 @@ from app.domain.queueing import dropped_retries, in_vain, next_in_turn
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import settle
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
-from app.domain.ticks import Decided, NotDue, Start
+from app.domain.ticks import BY_A_PING, BY_A_WORKER, Decided, NotDue, Occasion, Start
 from tests.domain.builders import after, decision, ended, fired, schedule
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
@@ -24,9 +24,15 @@ QUEUED = ActiveRun(B, Trigger.SCHEDULE, queued=True, waiting=True)
 MANUAL = ActiveRun(C, Trigger.MANUAL)
 
 
-def decided(job: ScheduledJob, seconds: float, *active: ActiveRun, gate: Gate | None = None) -> Decided:
+def decided(
+    job: ScheduledJob,
+    seconds: float,
+    *active: ActiveRun,
+    gate: Gate | None = None,
+    occasion: Occasion = BY_A_WORKER,
+) -> Decided:
     """What a tick that is due does."""
-    result = decision(job, after(seconds), *active, gate=gate or Gate())
+    result = decision(job, after(seconds), *active, gate=gate or Gate(), occasion=occasion)
     assert isinstance(result, Decided)
     return result
 
@@ -239,9 +245,11 @@ def test_whether_a_waiting_execution_may_start() -> None:
     """A manual run asks nobody; an open breaker ends others, a full house makes them wait, a retry gives up."""
     shut, full = Gate(breaker=open_breaker()), Gate(max_running=1, running=1)
 
-    def start(gate: Gate, trigger: Trigger = Trigger.SCHEDULE, attempt: int = 0, *, back: bool = False) -> object:
+    def start(
+        gate: Gate, trigger: Trigger = Trigger.SCHEDULE, attempt: int = 0, *, back: bool = False, off: bool = False
+    ) -> object:
         run = Candidate(execution_id=A, trigger=trigger, attempt=attempt, due_at=after(50), handed_back=back)
-        return type(may_start(run, schedule(), gate, after(50)))
+        return type(may_start(run, schedule(), gate, after(50), switched_off=off))
 
     assert [Go, Go] == [start(shut, Trigger.MANUAL), start(full, Trigger.MANUAL)]
     assert [GiveUp, Wait, GiveUp, Wait] == [
@@ -253,7 +261,7 @@ def test_whether_a_waiting_execution_may_start() -> None:
     assert [Go, Go, GiveUp] == [
         start(Gate(max_running=2, running=1)),
         start(shut, back=True),
-        start(Gate(switched_off=True)),
+        start(Gate(), off=True),
     ]
 
 
@@ -315,12 +323,24 @@ def test_the_gate_counts_who_enters() -> None:
 @pytest.mark.corner("switched off globally")
 def test_what_is_due_while_schedules_are_switched_off_is_missed() -> None:
     """With the reason, and whatever catch_up says; a retry is given up, and a one-shot waits."""
-    off = Gate(switched_off=True)
-    result = decided(schedule(catch_up="run_all"), 1000, gate=off)
+    off = Occasion(switched_off=True)
+    result = decided(schedule(catch_up="run_all"), 1000, occasion=off)
     assert [("missed", 3, "disabled")] == [(one.outcome, one.slot_count, one.reason) for one in result.ledger]
     assert ((), after(1200)) == (result.fires, result.job.next_run_at)
     job, fire = fired(schedule(), after(300))
     waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
-    given_up = decided(waiting, 601, gate=off)
+    given_up = decided(waiting, 601, occasion=off)
     assert (0, after(900), 1) == (given_up.job.next_attempt, given_up.job.next_run_at, given_up.ledger[0].slot_count)
-    assert isinstance(decision(schedule(after="5m"), after(300), gate=off), NotDue)
+    assert isinstance(decision(schedule(after="5m"), after(300), occasion=off), NotDue)
+
+
+@pytest.mark.corner("ping without workers")
+def test_a_ping_fires_the_latest_due_slot_however_late() -> None:
+    """With the trigger cron; the earlier ones are for catch_up to handle."""
+    hours_later = 5 * 3600 + 10
+    skipping = decided(schedule(), hours_later, occasion=BY_A_PING)
+    (fire,) = skipping.fires
+    assert (after(5 * 3600), Trigger.CRON) == (fire.slot, fire.trigger)
+    assert [(LedgerOutcome.MISSED, 59)] == [(one.outcome, one.slot_count) for one in skipping.ledger]
+    catching_up = decided(schedule(catch_up="run_once"), hours_later, occasion=BY_A_PING)
+    assert [Trigger.CATCH_UP, Trigger.CRON] == [one.trigger for one in catching_up.fires]

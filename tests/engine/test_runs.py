@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec.structs import replace
 from standardwebhooks import Webhook
 
-from app.actions.catalog import Catalog
+from app.actions.catalog import Catalog, Done
 from app.config import Settings
 from tests.carillon import Carillon, Json, engine_of, http_node, until, working
 from tests.sink import Sink
@@ -252,7 +252,7 @@ async def test_an_outcome_that_cannot_be_stored_is_a_failure(
     """An action whose output the database refuses ends its run, and is not run again and again."""
 
     async def poisonous(*_: object) -> object:
-        return {"poison": "\x00"}
+        return Done({"poison": "\x00"})
 
     monkeypatch.setattr(Catalog, "run", poisonous)
     schedule = await carillon.schedule()

@@ -1,12 +1,15 @@
-"""Actions that call nobody: wait, do nothing, fail."""
+"""Actions that call nobody: wait, do nothing, say something, fail."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+import structlog
 
 from app.actions.catalog import Action, ActionFailedError
 from app.actions.context import ActionContext
+
+log = structlog.get_logger(__name__)
 
 
 class DelayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,8 +28,15 @@ class FailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: Annotated[str, msgspec.Meta(max_length=1000)] = "This always fails."
 
 
+class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to say, and how loudly."""
+
+    message: Annotated[str, msgspec.Meta(max_length=10_000)]
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 async def delay(config: DelayConfig, _context: ActionContext) -> Any:
-    """Wait."""
+    """Wait for some seconds."""
     await asyncio.sleep(config.seconds)
     return {"seconds": config.seconds}
 
@@ -41,6 +51,15 @@ async def fail(config: FailConfig, _context: ActionContext) -> Any:
     raise ActionFailedError(config.message)
 
 
+async def say(config: LogConfig, context: ActionContext) -> Any:
+    """Write a line into the worker's log."""
+    getattr(log, config.level)(
+        "workflow_says", words=context.hidden(config.message), execution=str(context.execution_id)
+    )
+    return {"message": config.message}
+
+
 DELAY = Action(name="core.delay", config=DelayConfig, handler=delay)
 NOOP = Action(name="core.noop", config=NoopConfig, handler=noop)
 FAIL = Action(name="core.fail", config=FailConfig, handler=fail)
+LOG = Action(name="core.log", config=LogConfig, handler=say)

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from multidict import CIMultiDict
 from yarl import URL
 
-from app.actions.catalog import Action, ActionFailedError
+from app.actions.catalog import Action, ActionFailedError, Awaiting
 from app.actions.context import ActionContext
 from app.actions.http import Answer, CallFailedError
 from app.domain.events import rfc3339
@@ -23,6 +23,7 @@ CONNECTION_HEADERS = frozenset(
 # Without a body of their own, these have none.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 SHOWN_BODY_CHARACTERS = 200
+STARTED = 202
 
 
 class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -34,6 +35,8 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     json: Any = UNSET
     body: str | UnsetType = UNSET
     expect_status: StatusCode | list[StatusCode] | None = None
+    # 202 means started: the target says later how it ended.
+    await_callback: bool = False
 
     def __post_init__(self) -> None:
         """One body at most, a URL that can be read, and no header that is the connection's own."""
@@ -59,14 +62,26 @@ async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any
     headers = CIMultiDict(content_type)
     headers.update(config.headers)
     headers.update(_run_headers(context))
+    if config.await_callback:
+        headers.update(await _callback_headers(context))
     context.require_lease()
     try:
         answer = await context.http.call(config.method, config.url, headers, body, context.idempotency_key)
     except CallFailedError as error:
         raise ActionFailedError(str(error)) from error
+    output = {"status": answer.status, "body": answer.content(), "truncated": answer.truncated}
+    if config.await_callback:
+        if answer.status == STARTED:
+            return Awaiting(output)
+        await context.callback.withdraw()
     if not config.accepts(answer.status):
         raise ActionFailedError(_refusal(config, answer))
-    return {"status": answer.status, "body": answer.content(), "truncated": answer.truncated}
+    return output
+
+
+async def _callback_headers(context: ActionContext) -> dict[str, str]:
+    invitation = await context.callback.invite()
+    return {"X-Carillon-Callback-Url": invitation.url, "X-Carillon-Callback-Token": invitation.token}
 
 
 def _body(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dict[str, str]]:

@@ -1,0 +1,74 @@
+"""What actions may use of Carillon: ports. Who stands behind them is not their business."""
+
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+
+class SchedulesPort(Protocol):
+    """The schedules that the owner of the running one may see and change."""
+
+    async def create(self, values: dict[str, Any]) -> dict[str, Any]:
+        """A new schedule, from the fields of the API."""
+
+    async def list(self, *, status: str | None, workflow_id: int | None, limit: int) -> list[dict[str, Any]]:
+        """The newest first."""
+
+    async def pause(self, schedule_id: UUID, note: str) -> dict[str, Any]:
+        """Fire no more until it is resumed."""
+
+    async def resume(self, schedule_id: UUID, note: str) -> dict[str, Any]:
+        """Fire again."""
+
+    async def run(self, schedule_id: UUID) -> dict[str, Any]:
+        """Run it now; the execution."""
+
+    async def stop(self, schedule_id: UUID) -> None:
+        """Delete it."""
+
+
+class HistoryPort(Protocol):
+    """The past of the owner's schedules."""
+
+    async def purge(self, older_than: timedelta, limit: int) -> int:
+        """Delete ended executions and ledger entries from before; how many there were."""
+
+
+class Invitation(msgspec.Struct, frozen=True):
+    """Where a target may say later how its work ended, and the token that it needs."""
+
+    url: str
+    token: str
+
+
+class CallbackPort(Protocol):
+    """The callback of the node that runs."""
+
+    async def invite(self) -> Invitation:
+        """Promise one, before the call."""
+
+    async def withdraw(self) -> None:
+        """The target has answered at once."""
+
+
+class UpkeepPort(Protocol):
+    """What else grows old."""
+
+    async def purge_callbacks(self, older_than: timedelta, limit: int) -> int:
+        """Delete the callbacks of executions that ended before; how many there were."""
+
+
+class Ports(Protocol):
+    """All of them, for one owner."""
+
+    schedules: SchedulesPort
+    history: HistoryPort
+    upkeep: UpkeepPort
+
+
+class RefusedError(Exception):
+    """Carillon refused what an action asked for; the message says why, for people."""
+
+    code = "refused"

@@ -1,0 +1,52 @@
+"""Callbacks as a running node sees them: promised before the call, closed if the target answers at once."""
+
+import secrets
+from hashlib import sha256
+from uuid import UUID
+
+from app.actions.ports import Invitation
+from app.persistence import callbacks
+from app.persistence.database import Database
+
+PREFIX = "cb_"
+
+
+class CallbackBook:
+    """Makes the callbacks of executions."""
+
+    def __init__(self, database: Database, public_url: str) -> None:
+        """Targets reach the API under this address."""
+        self._database = database
+        self._public_url = public_url.rstrip("/")
+
+    def of_node(self, execution_id: UUID, node_id: str) -> "NodeCallback":
+        """The port of one node."""
+        return NodeCallback(self._database, self._public_url, execution_id, node_id)
+
+
+class NodeCallback:
+    """What one node promises its target."""
+
+    def __init__(self, database: Database, public_url: str, execution_id: UUID, node_id: str) -> None:
+        """Nothing is promised yet."""
+        self._database = database
+        self._public_url = public_url
+        self._execution_id = execution_id
+        self._node_id = node_id
+
+    async def invite(self) -> Invitation:
+        """A new token, stored as its hash before anybody is told of it."""
+        token = PREFIX + secrets.token_urlsafe(32)
+        async with self._database.transaction() as connection:
+            await callbacks.open_one(connection, self._execution_id, self._node_id, token_hash(token))
+        return Invitation(f"{self._public_url}/api/v1/executions/{self._execution_id}/complete/", token)
+
+    async def withdraw(self) -> None:
+        """The target has answered at once."""
+        async with self._database.transaction() as connection:
+            await callbacks.close_open(connection, self._execution_id, self._node_id)
+
+
+def token_hash(token: str) -> bytes:
+    """What is stored of a token."""
+    return sha256(token.encode()).digest()

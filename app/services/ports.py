@@ -1,0 +1,98 @@
+"""What actions may use of Carillon, on behalf of the schedule's owner: use cases behind the ports."""
+
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from app.actions.ports import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
+from app.domain.access import Actor
+from app.domain.errors import CarillonError
+from app.services.history import HistoryService
+from app.services.inputs import NoteInput, RunInput, ScheduleInput
+from app.services.manual_runs import ManualRunService
+from app.services.schedules import ScheduleService
+from app.services.validation import checked
+
+T = TypeVar("T")
+
+
+class PortMaker:
+    """Makes the ports of an owner."""
+
+    def __init__(self, schedules: ScheduleService, manual_runs: ManualRunService, history: HistoryService) -> None:
+        """Ask these use cases."""
+        self._schedules = schedules
+        self._manual_runs = manual_runs
+        self._history = history
+
+    def ports_for(self, actor: Actor) -> Ports:
+        """What runs of this owner's schedules may use."""
+        return _OwnerPorts(
+            _OwnerSchedules(actor, self._schedules, self._manual_runs),
+            _OwnerHistory(actor, self._history),
+            _OwnerHistory(actor, self._history),
+        )
+
+
+class _OwnerPorts(msgspec.Struct):
+    schedules: SchedulesPort
+    history: HistoryPort
+    upkeep: UpkeepPort
+
+
+class _OwnerSchedules:
+    def __init__(self, actor: Actor, schedules: ScheduleService, manual_runs: ManualRunService) -> None:
+        self._actor = actor
+        self._schedules = schedules
+        self._manual_runs = manual_runs
+
+    async def create(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            wanted = checked(values, ScheduleInput)
+        except CarillonError as error:
+            raise RefusedError(str(error)) from None
+        return await _answered(self._schedules.create(self._actor, wanted))
+
+    async def list(self, *, status: str | None, workflow_id: int | None, limit: int) -> list[dict[str, Any]]:
+        page = await _answered(
+            self._schedules.list(self._actor, status=status, workflow_id=workflow_id, limit=limit, offset=0)
+        )
+        items: list[dict[str, Any]] = page["items"]
+        return items
+
+    async def pause(self, schedule_id: UUID, note: str) -> dict[str, Any]:
+        return await _answered(self._schedules.pause(self._actor, schedule_id, NoteInput(note=note)))
+
+    async def resume(self, schedule_id: UUID, note: str) -> dict[str, Any]:
+        return await _answered(self._schedules.resume(self._actor, schedule_id, NoteInput(note=note)))
+
+    async def run(self, schedule_id: UUID) -> dict[str, Any]:
+        return await _answered(self._manual_runs.run(self._actor, schedule_id, RunInput()))
+
+    async def stop(self, schedule_id: UUID) -> None:
+        await _answered(self._schedules.delete(self._actor, schedule_id))
+
+
+class _OwnerHistory:
+    def __init__(self, actor: Actor, history: HistoryService) -> None:
+        self._actor = actor
+        self._history = history
+
+    async def purge(self, older_than: timedelta, limit: int) -> int:
+        return await self._history.purge(self._actor, older_than, limit)
+
+    async def purge_callbacks(self, older_than: timedelta, limit: int) -> int:
+        return await self._history.purge_callbacks(self._actor, older_than, limit)
+
+
+async def _answered(question: Awaitable[Any]) -> dict[str, Any]:
+    """The answer as JSON values; a refusal in words."""
+    try:
+        answer = await question
+    except CarillonError as error:
+        raise RefusedError(str(error)) from None
+    shown: dict[str, Any] = msgspec.to_builtins(answer)
+    return shown

@@ -1,0 +1,261 @@
+"""Work that a target finishes later: 202 now, a callback in the end."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+from sqlalchemy import text
+
+from app.config import Settings
+from app.persistence.database import Database
+from tests.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.serving import serving
+from tests.sink import Sink
+
+
+class Target(Sink):
+    """A target that starts work and remembers how to call back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = self.started
+
+    @staticmethod
+    async def started(request: web.Request) -> web.StreamResponse:
+        """202 where a callback is offered."""
+        return web.Response(status=202 if "X-Carillon-Callback-Url" in request.headers else 200)
+
+    async def call_back(self, number: int = 0, verb: str = "complete", **said: Any) -> httpx.Response:
+        """Say how the work of one of the calls ended."""
+        headers = [call.headers for call in self.calls if "x-carillon-callback-url" in call.headers][number]
+        url = headers["x-carillon-callback-url"].replace("/complete/", f"/{verb}/")
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            authorization = {"Authorization": f"Bearer {headers['x-carillon-callback-token']}"}
+            return await client.post(url, json=said or None, headers=authorization)
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    """A target on loopback."""
+    async with Target() as target:
+        yield target
+
+
+@pytest.fixture
+async def carillon(settings: Settings) -> AsyncIterator[Carillon]:
+    """An API whose address targets are told."""
+    async with serving(settings) as served:
+        yield served
+
+
+def call(node_id: str, url: str, **config: Any) -> Json:
+    """A node that awaits a callback."""
+    return {"id": node_id, "type": "core.http_request", "config": {"url": url, "await_callback": True, **config}}
+
+
+def told(carillon: Carillon) -> Settings:
+    """Settings of a worker that tells targets where this API is."""
+    return replace(carillon.settings, public_url=str(carillon._client.base_url))
+
+
+async def execution(carillon: Carillon, schedule: Json) -> Json:
+    """Its latest execution, with all that is known of it."""
+    run = (await carillon.runs(schedule))[-1]
+    answer: Json = await carillon.call("GET", f"/executions/{run['id']}/")
+    return answer
+
+
+async def ended(carillon: Carillon, schedule: Json) -> Json:
+    """The same, once it has ended."""
+
+    async def found() -> Json | None:
+        latest = await execution(carillon, schedule)
+        return latest if latest["finished_at"] else None
+
+    return await until(found)
+
+
+async def is_parked(database: Database) -> bool:
+    """Whether an execution waits without a worker."""
+    async with database.transaction() as connection:
+        return bool(
+            (await connection.execute(text("SELECT count(*) FROM workflow_executions WHERE awaiting"))).scalar()
+        )
+
+
+async def test_the_nodes_after_it_run_when_the_callback_comes(
+    carillon: Carillon, database: Database, target: Target
+) -> None:
+    """Until then the execution runs without a worker; what was done before is not done again."""
+    after = {"id": "after", "type": "core.log", "config": {"message": "{{ nodes.work.output.answer }}"}}
+    before = {"id": "before", "type": "core.http_request", "config": {"url": f"{target.url}/before"}}
+    workflow = await carillon.workflow(before, call("work", target.url), after)
+    schedule = await carillon.schedule(workflow)
+    await make_due(database, schedule)
+    async with working(told(carillon)):
+        await until(lambda: is_parked(database))
+        waiting = await execution(carillon, schedule)
+        assert ("running", {"before": "success", "work": "running"}) == (
+            waiting["status"],
+            {one["node_id"]: one["status"] for one in waiting["nodes"]},
+        )
+        assert 200 == (await target.call_back(verb="heartbeat")).status_code
+        assert 200 == (await target.call_back(status="success", output={"answer": "forty-two"})).status_code
+        done = await ended(carillon, schedule)
+    assert ("success", "") == (done["status"], done["error"])
+    assert {"message": "forty-two"} == done["nodes"][-1]["output"]
+    assert ["/before", "/"] == [one.path for one in target.calls]
+    assert 1 == (await carillon.get(schedule))["run_count"]
+
+
+async def test_a_failure_that_is_called_back_is_one(carillon: Carillon, database: Database, target: Target) -> None:
+    """With the words of the target; the schedule retries, under a new token."""
+    workflow = await carillon.workflow(call("work", target.url))
+    schedule = await carillon.schedule(workflow, backoff_base_seconds=1)
+    await make_due(database, schedule)
+    async with working(told(carillon)):
+        await until(lambda: is_parked(database))
+        assert 200 == (await target.call_back(status="failed", error="out of paper")).status_code
+        await target.wait_for_calls(2)
+        first = (await carillon.runs(schedule))[0]
+        assert ("failed", "Node 'work': out of paper") == (first["status"], first["error"])
+        # The token is per attempt.
+        assert 409 == (await target.call_back(0, status="success")).status_code
+        await until(lambda: is_parked(database))
+        assert 200 == (await target.call_back(1, status="success")).status_code
+        assert "success" == (await ended(carillon, schedule))["status"]
+    assert 409 == (await target.call_back(1, status="success")).status_code
+
+
+async def test_a_callback_may_overtake_the_202(carillon: Carillon, database: Database, target: Target) -> None:
+    """It was promised before the call; the walk goes on without ever being put aside."""
+
+    async def call_back_at_once(_request: web.Request) -> web.StreamResponse:
+        assert 200 == (await target.call_back(status="success", output=[1])).status_code
+        return web.Response(status=202)
+
+    target.answer = call_back_at_once
+    after = {"id": "after", "type": "core.log", "config": {"message": "{{ nodes.work.output | tojson }}!"}}
+    schedule = await carillon.schedule(await carillon.workflow(call("work", target.url), after))
+    due = await make_due(database, schedule)
+    async with engine_of(told(carillon)) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    done = await execution(carillon, schedule)
+    assert ("success", {"message": "[1]!"}) == (done["status"], done["nodes"][-1]["output"])
+
+
+async def test_branches_go_on_while_one_waits(carillon: Carillon, database: Database, target: Target) -> None:
+    """Two that wait are waited for one after the other, whichever comes first."""
+    nodes = [
+        {"id": "start", "type": "trigger_schedule"},
+        call("a", f"{target.url}/a"),
+        call("b", f"{target.url}/b"),
+        {"id": "c", "type": "core.noop"},
+        {"id": "last", "type": "core.noop"},
+    ]
+    pairs = [("start", "a"), ("start", "b"), ("start", "c"), ("a", "last"), ("b", "last"), ("c", "last")]
+    body = {"name": "w", "nodes": nodes, "edges": [{"from": one, "to": other} for one, other in pairs]}
+    workflow = await carillon.call("POST", "/workflows/", 201, json=body)
+    schedule = await carillon.schedule(workflow)
+    await make_due(database, schedule)
+    async with working(told(carillon)):
+        await until(lambda: is_parked(database))
+        await target.call_back(1, status="success")
+
+        async def one_left() -> bool:
+            nodes = (await execution(carillon, schedule))["nodes"]
+            running = [one["node_id"] for one in nodes if one["status"] == "running"]
+            return len(running) == 1 and await is_parked(database)
+
+        await until(one_left)
+        await target.call_back(0, status="success")
+        done = await ended(carillon, schedule)
+    assert ("success", {"a", "b", "c", "last"}) == (done["status"], {one["node_id"] for one in done["nodes"]})
+    assert 2 == len(target.calls)
+
+
+async def test_without_a_callback_it_times_out_by_its_deadline(
+    carillon: Carillon, database: Database, target: Target
+) -> None:
+    """A heartbeat shows life and does not extend it; a callback after that is 409."""
+    workflow = await carillon.workflow(call("work", target.url))
+    schedule = await carillon.schedule(workflow, timeout_seconds=2, max_retries=0)
+    await make_due(database, schedule)
+    async with working(told(carillon)):
+        await until(lambda: is_parked(database))
+        await target.call_back(verb="heartbeat")
+        done = await ended(carillon, schedule)
+    assert ("timed_out", "No callback came within timeout_seconds (2 s).") == (done["status"], done["error"])
+    assert 409 == (await target.call_back(status="success")).status_code
+    assert "dead" == (await carillon.get(schedule))["status"]
+
+
+async def test_what_waits_counts_for_overlap_and_can_be_cancelled(
+    carillon: Carillon, database: Database, target: Target
+) -> None:
+    """It is running; and it survives the worker that began it."""
+    schedule = await carillon.schedule(await carillon.workflow(call("work", target.url)))
+    due = await make_due(database, schedule)
+    async with engine_of(told(carillon)) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+        assert await is_parked(database)
+        due = await make_due(database, schedule)
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    async with working(told(carillon)):
+        assert "skipped_overlap" in [item["outcome"] for item in await carillon.ledger(schedule)]
+        run = (await carillon.runs(schedule))[-1]
+        cancelled = await carillon.call("POST", f"/executions/{run['id']}/cancel/")
+    assert "cancelled" == cancelled["status"]
+    assert 409 == (await target.call_back(status="success")).status_code
+
+
+async def test_who_may_call_back(carillon: Carillon, database: Database, target: Target) -> None:
+    """Whoever has the token of this execution: 401 for another, 404 where there is none, 422 for nonsense."""
+    schedule = await carillon.schedule(await carillon.workflow(call("work", target.url)))
+    due = await make_due(database, schedule)
+    async with engine_of(told(carillon)) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    run = (await carillon.runs(schedule))[-1]
+    path = f"/executions/{run['id']}/complete/"
+    await carillon.call("POST", path, 401, json={"status": "success"})
+    await carillon.with_token("").call("POST", path, 401, json={"status": "success"})
+    await carillon.call("POST", f"/executions/{run['id']}/heartbeat/", 401)
+    nobody = "00000000-0000-4000-8000-000000000001"
+    await carillon.call("POST", f"/executions/{nobody}/complete/", 404, json={"status": "success"})
+    assert 422 == (await target.call_back(status="maybe")).status_code
+    await carillon.call("DELETE", f"/schedules/{schedule['id']}/", 204)
+    assert 404 == (await target.call_back(status="success")).status_code
+
+
+async def test_an_answer_at_once_is_one(carillon: Carillon, database: Database, target: Target) -> None:
+    """Anything but 202 is judged as ever, and the callback is withdrawn."""
+
+    async def done(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"done": True})
+
+    target.answer = done
+    schedule = await carillon.schedule(await carillon.workflow(call("work", target.url)))
+    due = await make_due(database, schedule)
+    async with engine_of(told(carillon)) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    finished = await execution(carillon, schedule)
+    assert ("success", {"done": True}) == (finished["status"], finished["nodes"][0]["output"]["body"])
+    assert 409 == (await target.call_back(status="success")).status_code
+
+
+async def test_old_callbacks_are_purged(carillon: Carillon, database: Database, target: Target) -> None:
+    """Of executions that have ended."""
+    await test_an_answer_at_once_is_one(carillon, database, target)
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE callbacks SET created_at = created_at - interval '40 days'"))
+    purge = {"id": "work", "type": "core.callbacks.purge", "config": {}}
+    schedule = await carillon.schedule(await carillon.workflow(purge))
+    for expected in ("success", "skipped"):
+        due = await make_due(database, schedule)
+        async with engine_of(told(carillon)) as engine:
+            await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+        assert expected == (await execution(carillon, schedule))["status"]
