@@ -8,9 +8,9 @@ import msgspec
 from litestar import Litestar
 
 from app.actions.addresses import AddressGuard
-from app.actions.builtin import BUILTIN
 from app.actions.catalog import Catalog
 from app.actions.http import HttpCaller, Signer
+from app.actions.plugins import load_actions
 from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
@@ -63,10 +63,11 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
     """The use cases on these stores, with a client for what is run in this process."""
     bell = Bell(redis)
     ringer = Ringer(bell)
-    catalog = Catalog(BUILTIN)
+    loaded = load_actions()
+    catalog = Catalog(loaded.actions)
     return Services(
         users=UserService(database, settings.admin_token),
-        actions=ActionService(catalog),
+        actions=ActionService(catalog, loaded.problems),
         workflows=WorkflowService(database, catalog, ringer),
         schedules=ScheduleService(database, ringer),
         manual_runs=ManualRunService(database, ringer),
@@ -76,7 +77,7 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
             Pinger(
                 database,
                 ringer,
-                _actions(settings, database, ringer, http),
+                _actions(settings, database, ringer, http, catalog),
                 settings.lease_seconds,
                 enabled=settings.schedules_enabled,
             ),
@@ -112,7 +113,8 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         bell = Bell(redis)
         ringer = Ringer(bell)
         lease = WorkerLease(database, settings.lease_seconds)
-        runner = Runner(database, _actions(settings, database, ringer, http), lease)
+        catalog = Catalog(load_actions().actions)
+        runner = Runner(database, _actions(settings, database, ringer, http, catalog), lease)
         engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled)
         reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
@@ -126,10 +128,10 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life)
 
 
-def _actions(settings: Settings, database: Database, ringer: Ringer, http: HttpCaller) -> Actions:
+def _actions(settings: Settings, database: Database, ringer: Ringer, http: HttpCaller, catalog: Catalog) -> Actions:
     ports = PortMaker(ScheduleService(database, ringer), ManualRunService(database, ringer), HistoryService(database))
     return Actions(
-        catalog=Catalog(BUILTIN),
+        catalog=catalog,
         http=http,
         secrets=SecretStore(os.environ, settings.secrets_dir),
         callbacks=CallbackBook(database, settings.callback_url),

@@ -1,25 +1,26 @@
 """One ping of the cron endpoint: whatever is due is fired here and now, with or without workers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 import structlog
 
+from app.domain.errors import UnavailableError
 from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
 from app.domain.ticks import BY_A_PING, Tick
 from app.engine.lease import WorkerLease
 from app.engine.locking import held_lock
+from app.engine.recovery import survived
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.persistence import executions, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.settle import Settled
-from app.queue.worker import PutBack
 
 LOCK = "cron_ping"
 LOCK_SECONDS = 60.0
@@ -134,20 +135,12 @@ async def _keep(lease: WorkerLease, seconds: float, ended: asyncio.Event) -> Non
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), seconds)
             return
-        with suppress(Exception):
+        try:
             await lease.renew()
+        except UnavailableError:
+            log.warning("database_away", loop="lease of a ping")
 
 
-async def _all(work: Any) -> None:
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Side by side; one that fails does not stop the others."""
-    await asyncio.gather(*(_survived(one) for one in work))
-
-
-async def _survived(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except PutBack:
-        # It is not its time; the next ping asks again.
-        return
-    except Exception:
-        log.exception("direct_run_failed")
+    await asyncio.gather(*(survived(one) for one in work))

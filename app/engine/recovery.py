@@ -165,12 +165,13 @@ class Reconciler:
             await workers.forget_expired(connection)
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(_survived(work))
+        task = asyncio.create_task(survived(work))
         self._going.add(task)
         task.add_done_callback(self._going.discard)
 
 
-async def _survived(work: Coroutine[Any, Any, None]) -> None:
+async def survived(work: Coroutine[Any, Any, None]) -> None:
+    """Work that nobody waits for: whatever becomes of it, others go on."""
     try:
         await work
     except PutBack:

@@ -1,23 +1,28 @@
 """The catalog of actions, as callers see it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from app.actions.catalog import Action, Catalog
-from app.services.views import ActionList, ActionView
+from app.actions.plugins import PluginProblem
+from app.services.views import ActionList, ActionView, PluginProblemView
 
 
 class ActionService:
     """Tells what workflows may use."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        """All actions that there are in this process."""
+    def __init__(self, catalog: Catalog, problems: Sequence[PluginProblem] = ()) -> None:
+        """All actions that there are in this process, and the plugins that could not be used."""
         self._catalog = catalog
+        self._problems = problems
 
     def list(self) -> ActionList:
         """Every action by name, with the JSON Schema of its configuration."""
-        return ActionList([_view(action) for action in sorted(self._catalog.actions, key=lambda one: one.name)])
+        actions = sorted(self._catalog.actions, key=lambda one: one.name)
+        problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._problems]
+        return ActionList([_view(action) for action in actions], problems)
 
 
 def _view(action: Action[Any]) -> ActionView:

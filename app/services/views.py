@@ -251,10 +251,18 @@ class ActionView(msgspec.Struct, kw_only=True):
     config_schema: dict[str, Any]
 
 
+class PluginProblemView(msgspec.Struct):
+    """A plugin that could not be used, or not whole."""
+
+    plugin: str
+    error: str
+
+
 class ActionList(msgspec.Struct):
-    """All actions."""
+    """All actions, and the plugins that could not be used."""
 
     items: list[ActionView]
+    problems: list[PluginProblemView]
 
 
 class AcceptedView(msgspec.Struct):
