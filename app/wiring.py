@@ -15,6 +15,7 @@ from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
 from app.engine.callbacks import CallbackBook
+from app.engine.delivering import Postman
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
 from app.engine.pinging import Pinger
@@ -35,6 +36,7 @@ from app.services.health import HealthService
 from app.services.history import HistoryService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
+from app.services.notifications import NotificationService
 from app.services.ports import PortMaker
 from app.services.schedules import ScheduleService
 from app.services.switches import SwitchService
@@ -83,6 +85,7 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
             ),
             settings.cron_token,
         ),
+        notifications=NotificationService(database),
         switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer),
@@ -122,6 +125,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             reconciler,
             runner,
             engine,
+            Postman(database, http),
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )

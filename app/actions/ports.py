@@ -59,6 +59,12 @@ class UpkeepPort(Protocol):
     async def purge_callbacks(self, older_than: timedelta, limit: int) -> int:
         """Delete the callbacks of executions that ended before; how many there were."""
 
+    async def retry_deliveries(self, limit: int) -> int:
+        """Try again to deliver the notices that were given up; how many there were."""
+
+    async def purge_deliveries(self, older_than: timedelta, limit: int) -> int:
+        """Delete old deliveries that are over; how many there were."""
+
 
 class Ports(Protocol):
     """All of them, for one owner."""

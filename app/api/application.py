@@ -18,6 +18,7 @@ from app.api.docs import DocumentPlugin, PagePlugin
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
 from app.api.insight import InsightController
+from app.api.notifications import NotificationController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
 from app.api.requests import before_handling, counting_middleware, current_actor
@@ -34,6 +35,7 @@ from app.services.executions import ExecutionService
 from app.services.health import HealthService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
+from app.services.notifications import NotificationService
 from app.services.schedules import ScheduleService
 from app.services.switches import SwitchService
 from app.services.users import UserService
@@ -53,6 +55,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     insight: InsightService
     breakers: BreakerService
     cron: CronService
+    notifications: NotificationService
     switches: SwitchService
     executions: ExecutionService
     callbacks: CallbackService
@@ -73,6 +76,7 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
             ExecutionController,
             CallbackController,
             BreakerController,
+            NotificationController,
             SettingsController,
         ],
         before_request=before_handling,
@@ -107,6 +111,7 @@ def _named(services: Services) -> dict[str, Any]:
         "insight_service": services.insight,
         "breaker_service": services.breakers,
         "cron_service": services.cron,
+        "notification_service": services.notifications,
         "switch_service": services.switches,
         "execution_service": services.executions,
         "callback_service": services.callbacks,

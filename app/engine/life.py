@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 
 from app.domain.errors import UnavailableError
+from app.engine.delivering import Postman
 from app.engine.lease import WorkerLease
 from app.engine.recovery import Reconciler
 from app.engine.runner import Runner
@@ -19,6 +20,8 @@ RENEWALS_PER_LEASE = 3
 OUTAGE_PAUSE_SECONDS = 1.0
 # While the bell is silent, due schedules are claimed from Postgres at this pace.
 SWEEP_SECONDS = 0.5
+# How often is looked for notices to deliver.
+DELIVER_SECONDS = 1.0
 HAND_BACK_SECONDS = 3.0
 LOOP_SECONDS = 2.0
 
@@ -26,14 +29,15 @@ log = structlog.get_logger(__name__)
 
 
 class WorkerLife:
-    """Begins, is kept up by two loops, and ends by handing back what is unfinished."""
+    """Begins, is kept up by its loops, and ends by handing back what is unfinished."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a worker is made of
         self,
         lease: WorkerLease,
         reconciler: Reconciler,
         runner: Runner,
         engine: TickEngine,
+        postman: Postman,
         *,
         lease_seconds: float,
         reconcile_seconds: float,
@@ -43,6 +47,7 @@ class WorkerLife:
         self._reconciler = reconciler
         self._runner = runner
         self._engine = engine
+        self._postman = postman
         self._lease_seconds = lease_seconds
         self._reconcile_seconds = reconcile_seconds
         self._registered = False
@@ -59,6 +64,7 @@ class WorkerLife:
         self._loops = {
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
             asyncio.create_task(self._repeat("reconcile", self._reconcile)),
+            asyncio.create_task(self._repeat("deliver", self._deliver)),
         }
 
     async def end(self, drain_seconds: float) -> None:
@@ -110,6 +116,9 @@ class WorkerLife:
             return SWEEP_SECONDS
         # Staggered, so that many workers do not all ask at once.
         return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret
+
+    async def _deliver(self) -> float:
+        return 0.0 if await self._postman.run_once() else DELIVER_SECONDS
 
     async def _repeat(self, name: str, step: Callable[[], Awaitable[float]]) -> None:
         """Step after step until the end; a bad one is said and survived."""

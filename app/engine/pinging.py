@@ -12,6 +12,7 @@ from app.domain.errors import UnavailableError
 from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
 from app.domain.ticks import BY_A_PING, Tick
+from app.engine.delivering import Postman
 from app.engine.lease import WorkerLease
 from app.engine.locking import held_lock
 from app.engine.recovery import survived
@@ -66,6 +67,7 @@ class Pinger:
         self._database = database
         self._ringer = ringer
         self._actions = actions
+        self._postman = Postman(database, actions.http)
         self._lease_seconds = lease_seconds
         self._enabled = enabled
 
@@ -77,6 +79,7 @@ class Pinger:
             await self._settle_lost(engine)
             await self._fire_due(engine)
             await self._run_waiting(engine)
+            await self._postman.run_once()
         log.info("pinged", **msgspec.structs.asdict(done))
         return done
 

@@ -13,10 +13,11 @@ from app.domain.events import rfc3339
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.notices import Notice, of_entries
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
-from app.persistence import executions, gates, history, ledger, schedules, turns
+from app.persistence import executions, gates, history, ledger, notices, schedules, turns
 from app.persistence.database import Database
 from app.persistence.executions import FirstAttempt, NewExecution, as_execution
 from app.persistence.gates import OPEN_GATE, WorkflowOf
@@ -102,6 +103,7 @@ class _Batch:
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
         self.cancelled: dict[UUID, str] = {}
         self.revisions: list[Revision] = []
+        self.notices: list[Notice] = []
 
     def handle(self, tick: Tick) -> ClaimResult:
         job = self.jobs.get(tick.job_id)
@@ -116,6 +118,7 @@ class _Batch:
     def _carry_out(self, job: ScheduledJob, decision: Decided) -> Claimed:
         self.jobs[job.id] = self.changed[job.id] = decision.job
         self.new_entries.extend((job.id, entry) for entry in decision.ledger)
+        self.notices += of_entries(decision.job, decision.ledger)
         revision = unasked(job, decision.job, self.now)
         if revision is not None:
             self.revisions.append(revision)
@@ -171,6 +174,7 @@ class _Batch:
         await schedules.save(connection, list(self.changed.values()))
         await gates.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)
+        await notices.post(connection, self.notices)
         return await turns.take(connection, self.changed.values(), self.active, self.now)
 
 

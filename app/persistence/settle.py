@@ -13,11 +13,12 @@ from app.domain.breakers import Gate
 from app.domain.executions import ACTIVE, ActiveRun, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry
+from app.domain.notices import Notice, of_breaker, of_entries, of_run
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
-from app.persistence import executions, gates, history, ledger, schedules, turns
+from app.persistence import executions, gates, history, ledger, notices, schedules, turns
 from app.persistence.database import Database
 from app.persistence.executions import Held
 
@@ -84,6 +85,7 @@ class _Batch:
         self.retries: dict[UUID, PendingRun] = {}
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
         self.revisions: list[Revision] = []
+        self.notices: list[Notice] = []
 
     def handle(self, outcome: Outcome) -> SettleResult:
         job, run = self.jobs.get(outcome.scheduled_job_id), self.held.pop(outcome.execution_id, None)
@@ -101,6 +103,7 @@ class _Batch:
         revision = unasked(job, after, self.now)
         if revision is not None:
             self.revisions.append(revision)
+        self.notices += [*of_run(job, after, _ended(run, outcome)), *of_entries(after, entries)]
         self._tell_breaker(run, outcome)
         return Settled(run.id, job, after, self._retry(run, settlement))
 
@@ -129,6 +132,8 @@ class _Batch:
         await ledger.add(connection, self.new_entries)
         await gates.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)
+        opened = [one for gate in self.gates.values() if gate.breaker for one in of_breaker(gate.breaker)]
+        await notices.post(connection, [*self.notices, *opened])
         return await turns.take(connection, self.jobs.values(), self.active, self.now)
 
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from app.domain.access import Actor
-from app.persistence import callbacks, purging
+from app.persistence import callbacks, notices, purging
 from app.persistence.database import Database, database_now
 
 
@@ -27,3 +27,14 @@ class HistoryService:
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
             return await callbacks.purge(connection, actor, before, limit)
+
+    async def retry_deliveries(self, actor: Actor, limit: int) -> int:
+        """Try again to deliver up to so many notices of the actor's that were given up; how many."""
+        async with self._database.transaction() as connection:
+            return await notices.retry(connection, actor, limit)
+
+    async def purge_deliveries(self, actor: Actor, older_than: timedelta, limit: int) -> int:
+        """Delete up to so many old deliveries of the actor's that are over; how many."""
+        async with self._database.transaction() as connection:
+            before = await database_now(connection) - older_than
+            return await notices.purge(connection, actor, before, limit)

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.domain.access import Role
 from app.domain.cron import LONGEST_EXPRESSION
+from app.domain.notices import NoticeEvent
 from app.domain.schedules import CatchUp, IfRunning
 from app.domain.workflows import Edge
 
@@ -190,6 +191,28 @@ class WorkflowChanges(Input):
     max_concurrent_runs: Positive | UnsetType | None = UNSET
     breaker_threshold: Positive | UnsetType | None = UNSET
     breaker_reset_seconds: Positive | UnsetType | None = UNSET
+
+
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]+", max_length=2000, examples=["https://example.com/hook"])]
+Events = Annotated[list[NoticeEvent], Meta(min_length=1, max_length=20)]
+
+
+class NotificationInput(Input):
+    """Whom to tell of what; without a schedule and a workflow, of all that is yours."""
+
+    url: Url
+    events: Events = msgspec.field(default_factory=lambda: list(NoticeEvent))
+    schedule_id: UUID | None = None
+    workflow_id: Positive | None = None
+    active: bool = True
+
+
+class NotificationChanges(Input):
+    """New values for some fields of a notification."""
+
+    url: Url | UnsetType = UNSET
+    events: Events | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
 
 
 class CompletionInput(Input):

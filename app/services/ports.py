@@ -87,6 +87,12 @@ class _OwnerHistory:
     async def purge_callbacks(self, older_than: timedelta, limit: int) -> int:
         return await self._history.purge_callbacks(self._actor, older_than, limit)
 
+    async def retry_deliveries(self, limit: int) -> int:
+        return await self._history.retry_deliveries(self._actor, limit)
+
+    async def purge_deliveries(self, older_than: timedelta, limit: int) -> int:
+        return await self._history.purge_deliveries(self._actor, older_than, limit)
+
 
 async def _answered(question: Awaitable[Any]) -> dict[str, Any]:
     """The answer as JSON values; a refusal in words."""

@@ -41,6 +41,9 @@ CALLS = {
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("cancel", "complete", "heartbeat")),
     *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
     *("GET /api/cron/run", "POST /api/cron/run"),
+    *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
+    *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    "GET /api/v1/notifications/{notification_id}/deliveries/",
     *("GET /health/live", "GET /health/ready", "GET /metrics"),
 }
 # For these a body or a query that fits its schema may be refused; no schema could say so.
@@ -53,6 +56,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The moment has passed|The moment lies before|No slot ever comes"
+    r"|The URL has no host"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
@@ -189,7 +193,9 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
     told = DOCUMENT["components"]["responses"]["Problem401"]
     for name, operation in operations():
         if "security" in operation:
-            method, path = name.format(user_id=1, token_id=1, workflow_id=1, schedule_id=ID, execution_id=ID).split()
+            method, path = name.format(
+                user_id=1, token_id=1, workflow_id=1, schedule_id=ID, execution_id=ID, notification_id=1
+            ).split()
             response = await carillon.raw(method, path)
             assert (401, *told["content"]) == (response.status_code, response.headers["content-type"])
             assert told["headers"]["WWW-Authenticate"]["schema"]["const"] == response.headers["WWW-Authenticate"]
@@ -246,8 +252,10 @@ class World:
 
     def _filled(self, body: Json) -> Json:
         filled = {**body}
-        if "workflow_id" in body:
+        if body.get("workflow_id") is not None:
             filled["workflow_id"] = self.workflow_id
+        if body.get("schedule_id") is not None:
+            filled["schedule_id"] = self._schedule()
         if "schedules" in body:
             filled["schedules"] = [_sane(self._filled(one)) for one in body["schedules"]]
         if body.get("schedule_ids"):
@@ -264,6 +272,8 @@ class World:
                 return self._workflow()
             case "schedule_id":
                 return self._schedule()
+            case "notification_id":
+                return self._made("/notifications/", {"url": "https://example.com"})
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")

@@ -1,0 +1,80 @@
+"""What people want to be told of: events of schedules and workflows, as values."""
+
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from app.domain.breakers import Breaker, BreakerState
+from app.domain.events import rfc3339
+from app.domain.executions import FAILURES, ExecutionStatus, Trigger
+from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.schedules import ScheduledJob, Status
+from app.domain.settling import EndedRun
+
+
+class NoticeEvent(StrEnum):
+    """What happened."""
+
+    RUN_FAILED = "run.failed"
+    SCHEDULE_DEAD = "schedule.dead"
+    SCHEDULE_RECOVERED = "schedule.recovered"
+    SLOTS_MISSED = "slots.missed"
+    BREAKER_OPENED = "breaker.opened"
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened, and to what."""
+
+    event: NoticeEvent
+    workflow_id: int
+    scheduled_job_id: UUID | None = None
+    data: dict[str, Any]
+
+
+def of_run(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Notice]:
+    """What the end of a run is worth telling: that it failed, and what that made of its schedule."""
+    notices = []
+    about = {"execution_id": str(run.execution_id), "slot": rfc3339(run.slot), "attempt": run.attempt + 1}
+    if run.status in FAILURES:
+        failed = {**about, "status": run.status, "error": run.error}
+        notices.append(_notice(NoticeEvent.RUN_FAILED, after, failed))
+    if after.status is Status.DEAD and before.status is not Status.DEAD:
+        notices.append(_notice(NoticeEvent.SCHEDULE_DEAD, after, {**about, "error": run.error}))
+    troubled = run.trigger is not Trigger.MANUAL and before.last_error
+    if run.status is ExecutionStatus.SUCCESS and troubled:
+        notices.append(_notice(NoticeEvent.SCHEDULE_RECOVERED, after, about))
+    return notices
+
+
+def of_entries(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Notice]:
+    """The slots that were missed."""
+    return [
+        _notice(
+            NoticeEvent.SLOTS_MISSED,
+            job,
+            {
+                "from": rfc3339(entry.first_slot),
+                "to": rfc3339(entry.last_slot),
+                "count": entry.slot_count,
+                "reason": entry.reason,
+            },
+        )
+        for entry in entries
+        if entry.outcome is LedgerOutcome.MISSED
+    ]
+
+
+def of_breaker(breaker: Breaker) -> list[Notice]:
+    """That a breaker has opened."""
+    return [
+        Notice(event=NoticeEvent.BREAKER_OPENED, workflow_id=breaker.workflow_id, data={"reason": change.reason})
+        for change in breaker.transitions
+        if change.to_state is BreakerState.OPEN
+    ]
+
+
+def _notice(event: NoticeEvent, job: ScheduledJob, data: dict[str, Any]) -> Notice:
+    about = {"schedule_id": str(job.id), "schedule_name": job.name, **data}
+    return Notice(event=event, workflow_id=job.workflow_id, scheduled_job_id=job.id, data=about)

@@ -1,0 +1,134 @@
+"""Notices on their way: who wants to be told, what is still to be delivered, and how that went."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, Select, delete, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor
+from app.domain.notices import Notice
+from app.persistence.tables import DeliveryRow, NotificationRow
+
+_TABLE = NotificationRow.__table__
+_DELIVERIES = DeliveryRow.__table__
+# Whoever owns the workflow is told, and admins who asked for everything.
+_POST = text(
+    "INSERT INTO deliveries (notification_id, event, data) "
+    "SELECT n.id, p.event, p.data FROM jsonb_to_recordset(CAST(:rows AS jsonb)) "
+    "AS p(event text, workflow_id integer, scheduled_job_id uuid, data jsonb) "
+    "JOIN workflows AS w ON w.id = p.workflow_id JOIN notifications AS n ON n.active AND n.events ? p.event "
+    "AND (n.workflow_id IS NULL OR n.workflow_id = p.workflow_id) "
+    "AND (n.scheduled_job_id IS NULL OR n.scheduled_job_id = p.scheduled_job_id) "
+    "JOIN user_profiles AS u ON u.id = n.user_profile_id AND (u.role = 'admin' OR u.id = w.user_profile_id)"
+)
+# Taken for a while: whoever dies with one leaves it to the next.
+_TAKE = text(
+    "UPDATE deliveries AS d SET attempts = d.attempts + 1, "
+    "next_attempt_at = clock_timestamp() + make_interval(secs => :lease) FROM notifications AS n "
+    "WHERE n.id = d.notification_id AND d.id IN (SELECT id FROM deliveries WHERE status = 'pending' "
+    "AND next_attempt_at <= clock_timestamp() ORDER BY next_attempt_at LIMIT :limit FOR UPDATE SKIP LOCKED) "
+    "RETURNING d.id, d.event, d.data, d.attempts, d.created_at, n.url, n.id AS notification_id"
+)
+_RETRY = text(
+    "UPDATE deliveries SET status = 'pending', attempts = 0, next_attempt_at = clock_timestamp() WHERE id IN "
+    "(SELECT d.id FROM deliveries AS d JOIN notifications AS n ON n.id = d.notification_id WHERE d.status = 'failed' "
+    "AND (CAST(:owner AS integer) IS NULL OR n.user_profile_id = :owner) ORDER BY d.id LIMIT :limit)"
+)
+_PURGE = text(
+    "DELETE FROM deliveries WHERE id IN "
+    "(SELECT d.id FROM deliveries AS d JOIN notifications AS n ON n.id = d.notification_id "
+    "WHERE d.status <> 'pending' AND d.created_at < :before "
+    "AND (CAST(:owner AS integer) IS NULL OR n.user_profile_id = :owner) ORDER BY d.id LIMIT :limit)"
+)
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice that is to be delivered now."""
+
+    id: int
+    url: str
+    event: str
+    data: dict[str, Any]
+    attempts: int
+    created_at: datetime
+
+
+async def post(connection: AsyncConnection, notices: Sequence[Notice]) -> None:
+    """Put notices into the box of everyone who wants them, in the transaction in which they happened."""
+    if notices:
+        await connection.execute(_POST, {"rows": msgspec.json.encode(notices).decode()})
+
+
+async def take_due(connection: AsyncConnection, limit: int, lease_seconds: float) -> list[Delivery]:
+    """Take what is due, for a while."""
+    rows = await connection.execute(_TAKE, {"limit": limit, "lease": lease_seconds})
+    return [
+        Delivery(
+            id=row.id, url=row.url, event=row.event, data=row.data, attempts=row.attempts, created_at=row.created_at
+        )
+        for row in rows
+    ]
+
+
+async def delivered(connection: AsyncConnection, delivery: Delivery, status: int, now: datetime) -> None:
+    """It has arrived."""
+    values = {"status": "delivered", "last_status": status, "last_error": "", "delivered_at": now}
+    await connection.execute(update(DeliveryRow).where(_DELIVERIES.c.id == delivery.id).values(values))
+
+
+async def not_delivered(connection: AsyncConnection, delivery: Delivery, error: str, again_at: datetime | None) -> None:
+    """It has not: again at a time, or never."""
+    values: dict[str, Any] = {"last_error": error}
+    values |= {"status": "failed"} if again_at is None else {"next_attempt_at": again_at}
+    await connection.execute(update(DeliveryRow).where(_DELIVERIES.c.id == delivery.id).values(values))
+
+
+async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
+    """Somebody wants to be told."""
+    return (await connection.execute(insert(NotificationRow).values(values).returning(*_TABLE.c))).one()
+
+
+async def get(connection: AsyncConnection, notification_id: int) -> Row[Any] | None:
+    """One wish."""
+    found = await connection.execute(select(_TABLE).where(_TABLE.c.id == notification_id))
+    row: Row[Any] | None = found.one_or_none()
+    return row
+
+
+async def save(connection: AsyncConnection, notification_id: int, values: dict[str, Any]) -> Row[Any]:
+    """Change one."""
+    statement = update(NotificationRow).where(_TABLE.c.id == notification_id).values(values)
+    return (await connection.execute(statement.returning(*_TABLE.c))).one()
+
+
+async def remove(connection: AsyncConnection, notification_id: int) -> None:
+    """Tell no more, and forget what was told."""
+    await connection.execute(delete(NotificationRow).where(_TABLE.c.id == notification_id))
+
+
+async def all_of(connection: AsyncConnection, actor: Actor) -> list[Row[Any]]:
+    """The wishes that the actor may see, newest first."""
+    query: Select[Any] = select(_TABLE)
+    if actor.owner_filter is not None:
+        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
+    return list(await connection.execute(query.order_by(_TABLE.c.id.desc())))
+
+
+async def deliveries_of(connection: AsyncConnection, notification_id: int, limit: int) -> list[Row[Any]]:
+    """The log of deliveries, newest first."""
+    query = select(_DELIVERIES).where(_DELIVERIES.c.notification_id == notification_id)
+    return list(await connection.execute(query.order_by(_DELIVERIES.c.id.desc()).limit(limit)))
+
+
+async def retry(connection: AsyncConnection, actor: Actor, limit: int) -> int:
+    """Try again what was given up; how many."""
+    return (await connection.execute(_RETRY, {"owner": actor.owner_filter, "limit": limit})).rowcount
+
+
+async def purge(connection: AsyncConnection, actor: Actor, before: datetime, limit: int) -> int:
+    """Delete old deliveries that are over; how many."""
+    values = {"owner": actor.owner_filter, "before": before, "limit": limit}
+    return (await connection.execute(_PURGE, values)).rowcount

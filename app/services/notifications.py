@@ -1,0 +1,106 @@
+"""Who wants to be told of what, and how the telling went."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+from yarl import URL
+
+from app.domain.access import Actor, require_owner
+from app.domain.errors import FieldError, InvalidError
+from app.persistence import notices, workflows
+from app.persistence.database import Database
+from app.services.inputs import IDS, NotificationChanges, NotificationInput, given
+from app.services.schedules import owned_schedule
+from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
+
+
+class NotificationService:
+    """Use cases about notifications."""
+
+    def __init__(self, database: Database) -> None:
+        """Workers deliver; this is where it is asked for."""
+        self._database = database
+
+    async def create(self, actor: Actor, wanted: NotificationInput) -> NotificationView:
+        """Be told from now on."""
+        values = msgspec.structs.asdict(wanted)
+        values["scheduled_job_id"] = values.pop("schedule_id")
+        _require_url(wanted.url)
+        async with self._database.transaction() as connection:
+            await _require_seen(connection, actor, values)
+            row = await notices.add(connection, {**values, "user_profile_id": actor.user_id})
+        return _view(row)
+
+    async def list(self, actor: Actor) -> NotificationList:
+        """What the actor may see, newest first."""
+        async with self._database.transaction() as connection:
+            return NotificationList([_view(row) for row in await notices.all_of(connection, actor)])
+
+    async def get(self, actor: Actor, notification_id: int) -> NotificationView:
+        """One of them."""
+        async with self._database.transaction() as connection:
+            return _view(await _owned(connection, actor, notification_id))
+
+    async def change(self, actor: Actor, notification_id: int, changes: NotificationChanges) -> NotificationView:
+        """New values."""
+        values = given(changes)
+        if "url" in values:
+            _require_url(values["url"])
+        async with self._database.transaction() as connection:
+            row = await _owned(connection, actor, notification_id)
+            return _view(await notices.save(connection, notification_id, values) if values else row)
+
+    async def delete(self, actor: Actor, notification_id: int) -> None:
+        """Be told no more."""
+        async with self._database.transaction() as connection:
+            await _owned(connection, actor, notification_id)
+            await notices.remove(connection, notification_id)
+
+    async def deliveries(self, actor: Actor, notification_id: int, limit: int) -> DeliveryList:
+        """The log of what was delivered, and of what was not."""
+        async with self._database.transaction() as connection:
+            await _owned(connection, actor, notification_id)
+            rows = await notices.deliveries_of(connection, notification_id, limit)
+        names = DeliveryView.__struct_fields__
+        return DeliveryList([DeliveryView(**{name: getattr(row, name) for name in names}) for row in rows])
+
+
+async def _owned(connection: AsyncConnection, actor: Actor, notification_id: int) -> Row[Any]:
+    row = await notices.get(connection, notification_id) if notification_id in IDS else None
+    require_owner(actor, row.user_profile_id if row else None, "notification")
+    if row is None:
+        raise AssertionError("a notification that nobody owns was let through")
+    return row
+
+
+async def _require_seen(connection: AsyncConnection, actor: Actor, values: dict[str, Any]) -> None:
+    """Nobody is told of what is not theirs."""
+    if values["scheduled_job_id"] is not None:
+        await owned_schedule(connection, actor, values["scheduled_job_id"])
+    if values["workflow_id"] is not None:
+        owners = await workflows.owners(connection, {values["workflow_id"]})
+        require_owner(actor, owners.get(values["workflow_id"]), "workflow")
+
+
+def _require_url(url: str) -> None:
+    try:
+        host = URL(url).host
+    except ValueError:
+        host = None
+    if not host:
+        raise InvalidError(FieldError("url", "The URL has no host."))
+
+
+def _view(row: Row[Any]) -> NotificationView:
+    return NotificationView(
+        id=row.id,
+        user_profile_id=row.user_profile_id,
+        url=row.url,
+        events=row.events,
+        schedule_id=row.scheduled_job_id,
+        workflow_id=row.workflow_id,
+        active=row.active,
+        created_at=row.created_at,
+    )
