@@ -64,6 +64,15 @@ class Sink:
             self._arrived.notify_all()
         return await self.answer(request)
 
+    def hold_until(self, released: asyncio.Event) -> None:
+        """Answer no call before the event; then 200."""
+
+        async def hold(_request: web.Request) -> web.StreamResponse:
+            await released.wait()
+            return web.Response()
+
+        self.answer = hold
+
     @staticmethod
     async def _ok(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"ok": True})

@@ -197,10 +197,9 @@ def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: Recorded)
 
 def _fired_words(slot: datetime, record: Recorded) -> str:
     run = f"execution {record.execution_id}"
-    if record.started_at is not None:
-        return f"The slot {rfc3339(slot)} fired at {rfc3339(record.started_at)} as {run}, which is {record.status}."
-    rest = f", which never ran. {record.reason}" if record.reason else " and waits for its turn."
-    return f"The slot {rfc3339(slot)} was queued as {run}{rest}"
+    if record.started_at is None:
+        return f"The slot {rfc3339(slot)} was queued as {run} and waits for its turn."
+    return f"The slot {rfc3339(slot)} fired at {rfc3339(record.started_at)} as {run}, which is {record.status}."
 
 
 def _held_up_words(slot: datetime, record: Recorded) -> str:

@@ -14,7 +14,6 @@ from app.domain.windows import Hours, hours
 from app.domain.zones import DAY, Piece
 
 MINUTE = timedelta(minutes=1)
-_DAY_MINUTES = 24 * 60
 # From slot to slot over closed windows: at one a day, almost three years.
 _MAX_JUMPS = 1000
 _HORIZON_YEARS = 50

@@ -23,15 +23,15 @@ class LockBusyError(Exception):
 @asynccontextmanager
 async def held_lock(
     database: Database, name: str, *, lease_seconds: float, renew_seconds: float
-) -> AsyncIterator[asyncio.Event]:
-    """Hold a lock, or raise ``LockBusyError``. The event says that it was lost."""
-    owner, lost, done = uuid4(), asyncio.Event(), asyncio.Event()
+) -> AsyncIterator[None]:
+    """Hold a lock, or raise ``LockBusyError``. What is done under it has to bear its loss, which is said."""
+    owner, done = uuid4(), asyncio.Event()
     async with database.transaction() as connection:
         if not await locks.take(connection, name, owner, lease_seconds):
             raise LockBusyError
 
     async def keep() -> None:
-        while not done.is_set() and not lost.is_set():
+        while not done.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), renew_seconds)
                 return
@@ -39,13 +39,13 @@ async def held_lock(
                 async with database.transaction() as connection:
                     if not await locks.renew(connection, name, owner, lease_seconds):
                         log.warning("lock_lost", lock=name)
-                        lost.set()
+                        return
             except UnavailableError:
                 log.warning("database_away", loop=f"lock {name}")
 
     keeper = asyncio.create_task(keep())
     try:
-        yield lost
+        yield
     finally:
         done.set()
         await keeper

@@ -24,7 +24,7 @@ from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_event
 from app.engine.lease import WorkerLease
 from app.engine.walk import Walk
-from app.persistence import callbacks, executions, users, workflows
+from app.persistence import callbacks, execution_records, users, workflows
 from app.persistence.database import Database
 
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -90,7 +90,7 @@ class Runner:
             if run.called_off:
                 return None
             if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_awaiting:
-                return msgspec.structs.replace(outcome, node_results=tuple(run.walk.results))
+                return msgspec.structs.replace(outcome, node_results=tuple(map(_ended, run.walk.results)))
             answered = await _patiently(partial(self._park, execution, run.walk.results))
             if answered is None:
                 return None
@@ -120,7 +120,7 @@ class Runner:
         if execution.token == FIRST_TOKEN:
             return []
         async with self._database.transaction() as connection:
-            kept = await executions.kept_results(connection, execution.id)
+            kept = await execution_records.kept_results(connection, execution.id)
             return await callbacks.with_callbacks(connection, execution.id, kept)
 
     async def _park(self, execution: Execution, results: Sequence[NodeResult]) -> list[NodeResult] | None:
@@ -157,6 +157,13 @@ class Runner:
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
+
+
+def _ended(result: NodeResult) -> NodeResult:
+    """In an execution that ends, nothing is awaited any more."""
+    if result.status is not ExecutionStatus.RUNNING:
+        return result
+    return msgspec.structs.replace(result, status=ExecutionStatus.CANCELLED)
 
 
 async def _patiently(question: Callable[[], Awaitable[T]]) -> T:

@@ -34,7 +34,6 @@ class TickEngine:
         self, database: Database, ringer: Ringer, runner: Runner, lease: WorkerLease, *, enabled: bool = True
     ) -> None:
         """Work under this lease; where schedules are not enabled, their slots are missed."""
-        self._enabled = enabled
         self._occasion = Occasion(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
@@ -171,7 +170,8 @@ class TickEngine:
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()
         try:
-            result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=self._enabled)
+            enabled = not self._occasion.switched_off
+            result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
         except UnavailableError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
         if isinstance(result, TooEarly):

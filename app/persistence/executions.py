@@ -1,4 +1,4 @@
-"""Executions and the results of their nodes: created, started, handed back, ended and read."""
+"""Executions and the results of their nodes: created, started, handed back and ended."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -6,12 +6,11 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, Select, bindparam, func, select, text
+from sqlalchemy import Row, bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
 from app.domain.executions import (
     ACTIVE,
     ActiveRun,
@@ -25,7 +24,6 @@ from app.domain.executions import (
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import insert_many, run_many, update_many
-from app.persistence.pages import Page
 from app.persistence.tables import IS_ACTIVE_EXECUTION, NodeResultRow, ScheduledJobRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
@@ -220,22 +218,6 @@ async def keep_results(connection: AsyncConnection, execution_id: UUID, results:
     await run_many(connection, _KEEP_NODES, [_node_row(execution_id, result) for result in results])
 
 
-async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[NodeResult]:
-    """What nodes had done when the execution was last put aside."""
-    return [
-        NodeResult(
-            node_id=row.node_id,
-            type=row.type,
-            status=ExecutionStatus(row.status),
-            output=row.output,
-            error=row.error,
-            started_at=row.started_at,
-            finished_at=row.finished_at,
-        )
-        for row in await node_results(connection, execution_id)
-    ]
-
-
 async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime, unrun: LedgerOutcome) -> None:
     """End executions that are under way, whoever holds them; their tokens move, so that nobody else ends them.
 
@@ -359,48 +341,6 @@ async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> di
     return {row.id: FirstAttempt(Trigger(row.trigger), row.payload, row.timeout_seconds) for row in rows}
 
 
-async def get_with_owner(connection: AsyncConnection, execution_id: UUID) -> tuple[Row[Any], int] | None:
-    """One execution's row, and who owns its schedule."""
-    query = select(_TABLE, _JOBS.c.user_profile_id).join(_JOBS, _JOBS.c.id == _TABLE.c.scheduled_job_id)
-    row = (await connection.execute(query.where(_TABLE.c.id == execution_id))).one_or_none()
-    return (row, row.user_profile_id) if row else None
-
-
-async def node_results(connection: AsyncConnection, execution_id: UUID) -> list[Row[Any]]:
-    """What the nodes did, in the order in which they started."""
-    query = select(_NODES).where(_NODES.c.execution_id == execution_id)
-    return list(await connection.execute(query.order_by(_NODES.c.started_at, _NODES.c.node_id)))
-
-
-async def page(  # noqa: PLR0913 - the filters of one list
-    connection: AsyncConnection,
-    actor: Actor,
-    *,
-    scheduled_job_id: UUID | None,
-    workflow_id: int | None,
-    status: str | None,
-    limit: int,
-    offset: int,
-) -> Page:
-    """The executions that the actor may see, newest first."""
-    query = select(_TABLE)
-    if actor.owner_filter is not None:
-        query = query.join(_JOBS, _JOBS.c.id == _TABLE.c.scheduled_job_id)
-        query = query.where(_JOBS.c.user_profile_id == actor.owner_filter)
-    wanted = (("scheduled_job_id", scheduled_job_id), ("workflow_id", workflow_id), ("status", status))
-    for name, value in wanted:
-        if value is not None:
-            query = query.where(_TABLE.c[name] == value)
-    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
-    return Page(list(await connection.execute(_newest_first(query).limit(limit).offset(offset))), total)
-
-
-async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:
-    """The latest runs of a schedule, newest first."""
-    query = _newest_first(select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id))
-    return list(await connection.execute(query.limit(limit)))
-
-
 def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
     """A new row as what a worker holds."""
     return Execution(
@@ -410,10 +350,6 @@ def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
         fired_at=new.started_at or new.created_at,
         **{name: getattr(new, name) for name in _CARRIED},
     )
-
-
-def _newest_first(query: Select[Any]) -> Select[Any]:
-    return query.order_by(_TABLE.c.scheduled_for.desc(), _TABLE.c.retry_attempt.desc(), _TABLE.c.id.desc())
 
 
 def _node_row(execution_id: UUID, result: NodeResult) -> dict[str, Any]:

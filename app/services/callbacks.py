@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
 from app.engine.callbacks import token_hash
 from app.engine.ringing import Ringer
-from app.persistence import callbacks, executions
+from app.persistence import callbacks, execution_records
 from app.persistence.callbacks import Callback, Completion
 from app.persistence.database import Database
 from app.services.inputs import CompletionInput
@@ -41,7 +41,7 @@ class CallbackService:
 
 
 async def _open_callback(connection: AsyncConnection, execution_id: UUID, token: str) -> Callback:
-    if await executions.get_with_owner(connection, execution_id) is None:
+    if await execution_records.get_with_owner(connection, execution_id) is None:
         raise NotFoundError("There is no such execution.")
     callback = await callbacks.find(connection, execution_id, token_hash(token))
     if callback is None:

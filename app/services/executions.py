@@ -10,7 +10,7 @@ from app.domain.access import Actor, require_owner
 from app.domain.errors import WrongStateError
 from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
 from app.engine.ringing import Ringer
-from app.persistence import executions
+from app.persistence import execution_records
 from app.persistence.database import Database
 from app.persistence.settle import Settled, settle
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
@@ -36,7 +36,7 @@ class ExecutionService:
     ) -> ExecutionPage:
         """What the actor may see, newest first."""
         async with self._database.transaction() as connection:
-            page = await executions.page(
+            page = await execution_records.page(
                 connection,
                 actor,
                 scheduled_job_id=scheduled_job_id,
@@ -51,7 +51,7 @@ class ExecutionService:
         """One execution, with what each of its nodes did."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
-            nodes = await executions.node_results(connection, execution_id)
+            nodes = await execution_records.node_results(connection, execution_id)
         return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=[node_view(node) for node in nodes])
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
@@ -77,7 +77,7 @@ class ExecutionService:
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:
-    found = await executions.get_with_owner(connection, execution_id)
+    found = await execution_records.get_with_owner(connection, execution_id)
     require_owner(actor, found[1] if found else None, "execution")
     if found is None:
         raise AssertionError("an execution that nobody owns was let through")

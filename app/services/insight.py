@@ -21,7 +21,7 @@ from app.domain.previews import next_runs
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.traps import traps
-from app.persistence import executions, gates, history, ledger
+from app.persistence import execution_records, executions, gates, history, ledger
 from app.persistence.database import Database, database_now
 from app.persistence.gates import OPEN_GATE
 from app.services.inputs import Moment, PreviewInput, Span
@@ -53,7 +53,7 @@ class InsightService:
         """The audit: the latest runs."""
         async with self._database.transaction() as connection:
             await owned_schedule(connection, actor, job_id)
-            rows = await executions.runs(connection, job_id, limit)
+            rows = await execution_records.runs(connection, job_id, limit)
         return RunList([RunView(**execution_fields(row), payload=row.payload) for row in rows])
 
     async def ledger(self, actor: Actor, job_id: UUID, span: Span, limit: int) -> LedgerList:
@@ -138,7 +138,7 @@ async def _recorded(connection: AsyncConnection, then: ScheduledJob, slot: datet
     if fired is not None:
         return Recorded(
             outcome=_outcome(fired),
-            reason="" if fired.started_at else fired.error,
+            reason="" if fired.started_at else fired.error.rstrip("."),
             execution_id=fired.id,
             status=ExecutionStatus(fired.status),
             started_at=fired.started_at,
@@ -155,7 +155,7 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
     same = all(getattr(changed, name) == getattr(job, name) for name in CADENCE_FIELDS)
     if same and job.status is Status.ACTIVE and job.next_run_at is not None:
         return changed
-    return anchored_at_start(without_tick(replace(changed, last_fired_at=None)), now)
+    return anchored_at_start(without_tick(changed), now)
 
 
 def _outcome(row: Row[Any]) -> str:

@@ -12,7 +12,7 @@ from app.domain.identities import manual_execution_id
 from app.domain.manual_runs import ManualStart, manual_start
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.engine.ringing import Ringer
-from app.persistence import executions, schedules
+from app.persistence import execution_records, executions, schedules
 from app.persistence.database import Database
 from app.persistence.executions import NewExecution
 from app.persistence.settle import Settled, settle_within
@@ -38,7 +38,7 @@ class ManualRunService:
             if policy is IfRunning.CANCEL:
                 stopped = await _make_room(connection, job_id, actor)
             new = await _add(connection, job_id, policy)
-            row = await executions.get_with_owner(connection, new.id)
+            row = await execution_records.get_with_owner(connection, new.id)
         if row is None:
             raise AssertionError("an execution vanished in its own transaction")
         await self._ringer.call_off([one.execution_id for one in stopped])

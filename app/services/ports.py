@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,8 +16,6 @@ from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
 
-T = TypeVar("T")
-
 
 class PortMaker:
     """Makes the ports of an owner."""
@@ -30,11 +28,8 @@ class PortMaker:
 
     def ports_for(self, actor: Actor) -> Ports:
         """What runs of this owner's schedules may use."""
-        return _OwnerPorts(
-            _OwnerSchedules(actor, self._schedules, self._manual_runs),
-            _OwnerHistory(actor, self._history),
-            _OwnerHistory(actor, self._history),
-        )
+        past = _OwnerHistory(actor, self._history)
+        return _OwnerPorts(_OwnerSchedules(actor, self._schedules, self._manual_runs), history=past, upkeep=past)
 
 
 class _OwnerPorts(msgspec.Struct):

@@ -178,6 +178,28 @@ async def test_branches_go_on_while_one_waits(carillon: Carillon, database: Data
     assert 2 == len(target.calls)
 
 
+async def test_a_failure_beside_it_ends_what_is_awaited(carillon: Carillon, database: Database, target: Target) -> None:
+    """No node of an execution that has ended still runs, and its callback comes too late."""
+    nodes = [
+        {"id": "start", "type": "trigger_schedule"},
+        call("work", target.url),
+        {"id": "pause", "type": "core.delay", "config": {"seconds": 0.5}},
+        {"id": "fail", "type": "core.fail"},
+    ]
+    pairs = [("start", "work"), ("start", "pause"), ("pause", "fail")]
+    body = {"name": "w", "nodes": nodes, "edges": [{"from": one, "to": other} for one, other in pairs]}
+    schedule = await carillon.schedule(await carillon.call("POST", "/workflows/", 201, json=body))
+    due = await make_due(database, schedule)
+    async with engine_of(told(carillon)) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    done = await execution(carillon, schedule)
+    assert ("failed", "cancelled") == (
+        done["status"],
+        {one["node_id"]: one["status"] for one in done["nodes"]}["work"],
+    )
+    assert 409 == (await target.call_back(status="success")).status_code
+
+
 async def test_without_a_callback_it_times_out_by_its_deadline(
     carillon: Carillon, database: Database, target: Target
 ) -> None:

@@ -95,12 +95,7 @@ async def test_under_queue_runs_follow_each_other_in_the_order_of_their_slots(
 async def test_pausing_cancels_what_is_queued(carillon: Carillon, settings: Settings, sink: Sink) -> None:
     """Nothing fires while paused; the run that is under way still counts."""
     answered = asyncio.Event()
-
-    async def hold(_request: web.Request) -> web.StreamResponse:
-        await answered.wait()
-        return web.Response()
-
-    sink.answer = hold
+    sink.hold_until(answered)
     workflow = await carillon.workflow(http_node(sink.url))
     schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="queue", max_queued=2)
 
@@ -131,7 +126,7 @@ async def test_under_cancel_the_newest_wins_and_the_calls_of_the_others_are_drop
 
     async def hold(request: web.Request) -> web.StreamResponse:
         try:
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             dropped.append(request.headers["X-Carillon-Execution"])
             raise
@@ -411,7 +406,7 @@ async def test_deleting_a_schedule_drops_what_it_runs(carillon: Carillon, settin
 
     async def hold(_request: web.Request) -> web.StreamResponse:
         try:
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             dropped.set()
             raise
@@ -432,12 +427,7 @@ async def test_what_is_queued_keeps_its_turn_when_the_policy_changes(
 ) -> None:
     """Under allow, too, it does not begin beside what it was queued behind, and no slot fails for it."""
     answered = asyncio.Event()
-
-    async def hold(_request: web.Request) -> web.StreamResponse:
-        await answered.wait()
-        return web.Response()
-
-    sink.answer = hold
+    sink.hold_until(answered)
     workflow = await carillon.workflow(http_node(sink.url))
     schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="queue")
 
@@ -461,12 +451,7 @@ async def test_a_manual_run_that_is_queued_under_allow_waits_for_all(
 ) -> None:
     """Slots go on side by side meanwhile."""
     answered = asyncio.Event()
-
-    async def hold(_request: web.Request) -> web.StreamResponse:
-        await answered.wait()
-        return web.Response()
-
-    sink.answer = hold
+    sink.hold_until(answered)
     workflow = await carillon.workflow(http_node(sink.url))
     schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="allow")
     path = f"/schedules/{schedule['id']}/run/"
