@@ -17,6 +17,12 @@ _QUERY_NAMES = {"sslmode": "ssl"}
 _OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEARER_TOKEN"}
 
 
+POSITIVE = (
+    *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
+    *("poll_seconds", "poll_batch", "poll_lease_seconds"),
+)
+
+
 class SettingsError(Exception):
     """A setting in the environment cannot be used."""
 
@@ -40,6 +46,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cron_run_token: str = ""
     auth_bearer_token: str = ""
     reconcile_seconds: float = 5.0
+    poll_seconds: float = 60.0
+    poll_batch: int = 100
+    poll_lease_seconds: float = 70.0
     lease_seconds: float = 30.0
     drain_seconds: float = 25.0
     worker_concurrency: int = 1000
@@ -52,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse values that the types allow and that cannot work."""
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest TCP port
             raise SettingsError(f"CARILLON_PORT must be between 0 and 65535, not {self.port}")
-        for name in ("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"):
+        for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must be greater than 0")
         for name in ("drain_seconds", "rate_limit_per_minute"):

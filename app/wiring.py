@@ -1,5 +1,6 @@
 """Puts the parts together: the one place that knows what stands behind each name."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -10,15 +11,17 @@ from litestar import Litestar
 from app.actions.addresses import AddressGuard
 from app.actions.catalog import Catalog
 from app.actions.http import HttpCaller, Signer
-from app.actions.plugins import load_actions
+from app.actions.plugins import LoadedActions, load_actions
 from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
 from app.engine.callbacks import CallbackBook
 from app.engine.delivering import Postman
+from app.engine.entities import LoadedSchedulers, load_entity_schedulers
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
 from app.engine.pinging import Pinger
+from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
@@ -37,10 +40,12 @@ from app.services.history import HistoryService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
 from app.services.notifications import NotificationService
+from app.services.plugins import PluginService
 from app.services.ports import PortMaker
 from app.services.schedules import ScheduleService
 from app.services.switches import SwitchService
 from app.services.users import UserService
+from app.services.webhooks import WebhookService
 from app.services.workflows import WorkflowService
 
 
@@ -65,11 +70,14 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
     """The use cases on these stores, with a client for what is run in this process."""
     bell = Bell(redis)
     ringer = Ringer(bell)
-    loaded = load_actions()
+    loaded, entities = load_actions(), load_entity_schedulers()
     catalog = Catalog(loaded.actions)
+    plugins = _plugins(database, ringer, loaded, catalog)
     return Services(
         users=UserService(database, settings.admin_token),
-        actions=ActionService(catalog, loaded.problems),
+        actions=ActionService(catalog, (*loaded.problems, *entities.problems)),
+        plugins=plugins,
+        webhooks=WebhookService(database, catalog, ringer),
         workflows=WorkflowService(database, catalog, ringer),
         schedules=ScheduleService(database, ringer),
         manual_runs=ManualRunService(database, ringer),
@@ -79,7 +87,8 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
             Pinger(
                 database,
                 ringer,
-                _actions(settings, database, ringer, http, catalog),
+                _actions(settings, database, ringer, http, catalog, plugins),
+                _poller(settings, database, ringer, entities),
                 settings.lease_seconds,
                 enabled=settings.schedules_enabled,
             ),
@@ -101,7 +110,7 @@ def wire_api(settings: Settings) -> Litestar:
     redis = open_pool(settings.redis_url)
     http = _http(settings)
     services = wire_services(settings, database, redis, http)
-    return create_application(services, _opened_for_the_api(database, redis, http))
+    return create_application(services, _opened_for_the_api(database, redis, http, services.plugins))
 
 
 @asynccontextmanager
@@ -116,8 +125,10 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         bell = Bell(redis)
         ringer = Ringer(bell)
         lease = WorkerLease(database, settings.lease_seconds)
-        catalog = Catalog(load_actions().actions)
-        runner = Runner(database, _actions(settings, database, ringer, http, catalog), lease)
+        loaded, entities = load_actions(), load_entity_schedulers()
+        catalog = Catalog(loaded.actions)
+        plugins = _plugins(database, ringer, loaded, catalog)
+        runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
         engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled)
         reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
@@ -126,13 +137,49 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             runner,
             engine,
             Postman(database, http),
+            _poller(settings, database, ringer, entities),
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )
+        await stack.enter_async_context(_started(plugins))
         yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life)
 
 
-def _actions(settings: Settings, database: Database, ringer: Ringer, http: HttpCaller, catalog: Catalog) -> Actions:
+def _plugins(database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog) -> PluginService:
+    schedules, workflows = ScheduleService(database, ringer), WorkflowService(database, catalog, ringer)
+    return PluginService(database, ringer, loaded, schedules, workflows)
+
+
+def _poller(settings: Settings, database: Database, ringer: Ringer, entities: LoadedSchedulers) -> Poller:
+    return Poller(
+        database,
+        ringer,
+        entities.schedulers,
+        poll_seconds=settings.poll_seconds,
+        batch_size=settings.poll_batch,
+        lease_seconds=settings.poll_lease_seconds,
+    )
+
+
+@asynccontextmanager
+async def _started(plugins: PluginService) -> AsyncIterator[None]:
+    """Plugins start beside everything else: none of them can hold a process up."""
+    starting = asyncio.create_task(plugins.start_all())
+    try:
+        yield
+    finally:
+        starting.cancel()
+        await asyncio.wait({starting})
+
+
+def _actions(
+    settings: Settings,
+    database: Database,
+    ringer: Ringer,
+    http: HttpCaller,
+    catalog: Catalog,
+    plugins: PluginService,
+) -> Actions:
     ports = PortMaker(ScheduleService(database, ringer), ManualRunService(database, ringer), HistoryService(database))
     return Actions(
         catalog=catalog,
@@ -140,6 +187,7 @@ def _actions(settings: Settings, database: Database, ringer: Ringer, http: HttpC
         secrets=SecretStore(os.environ, settings.secrets_dir),
         callbacks=CallbackBook(database, settings.callback_url),
         ports_for=ports.ports_for,
+        plugin_for=plugins.schedules_of,
     )
 
 
@@ -152,11 +200,11 @@ def _http(settings: Settings) -> HttpCaller:
 
 
 def _opened_for_the_api(
-    database: Database, redis: RedisPool, http: HttpCaller
+    database: Database, redis: RedisPool, http: HttpCaller, plugins: PluginService
 ) -> Callable[[], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def opened() -> AsyncIterator[None]:
-        async with _closing(database, redis)(), http:
+        async with _closing(database, redis)(), http, _started(plugins):
             yield
 
     return opened

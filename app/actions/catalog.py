@@ -87,6 +87,10 @@ class Catalog:
         """Every name that a node's type may be."""
         return frozenset(self._by_name)
 
+    def origin_of(self, name: str) -> str:
+        """Who brings an action; nobody, if there is none of this name."""
+        return self._by_name[name].origin if name in self._by_name else ""
+
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
         """What is wrong with the configurations of these nodes, each named by node and field."""
         errors = []

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app.actions.http import HttpCaller
-from app.actions.ports import CallbackPort, Ports
+from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
 
 
 class LeaseLostError(Exception):
@@ -21,13 +21,17 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     """One node of one execution."""
 
     execution_id: UUID
-    scheduled_job_id: UUID
+    # The schedule that fired; or the entity, as its type and id.
+    scheduled_job_id: UUID | None
+    entity: str | None = None
     slot: datetime
     attempt: int
     event: Mapping[str, Any]
     idempotency_key: str
     http: HttpCaller
     ports: Ports
+    # The schedules of the plugin that brings the action.
+    plugin: PluginSchedulesPort
     callback: CallbackPort
     lease_holds: Callable[[], bool]
     # A JSON value without the secrets that this run has used: for whatever is said or kept.

@@ -1,7 +1,8 @@
 """Actions that others bring: found by their entry points, as the built-in ones are. A bad plugin stops nobody."""
 
-from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Awaitable, Callable, Iterable
+from enum import StrEnum
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import msgspec
@@ -9,65 +10,87 @@ import structlog
 
 from app.actions.catalog import Action
 from app.actions.conformance import shortcomings
+from app.actions.entry_points import PluginProblem, in_group, origin, problem
+from app.actions.ports import PluginSchedulesPort
 
 GROUP = "carillon.actions"
-OURSELVES = "carillon"
-CORE = "core"
 
 log = structlog.get_logger(__name__)
 
 
-class PluginProblem(msgspec.Struct, frozen=True):
-    """A plugin that could not be used, or not whole, and why."""
+class Capability(StrEnum):
+    """What a plugin may do beside being called; it has to say so."""
 
-    plugin: str
-    error: str
+    SCHEDULE_JOBS = "schedule_jobs"
+
+
+class Plugin(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a distribution brings, for its entry point to name.
+
+    ``start`` is called once in each process that comes up, with the schedules that are the plugin's own. Several
+    processes come up at once, so it shall say what it wants to be there, not add to what is.
+    """
+
+    actions: tuple[Action[Any], ...] = ()
+    capabilities: frozenset[Capability] = frozenset()
+    start: Callable[[PluginSchedulesPort], Awaitable[None]] | None = None
+
+
+class LoadedPlugin(msgspec.Struct, frozen=True):
+    """A plugin, by the name of the distribution that it came in: what it owns is owned by that name."""
+
+    name: str
+    plugin: Plugin
 
 
 class LoadedActions(msgspec.Struct, frozen=True):
     """What was found."""
 
     actions: tuple[Action[Any], ...]
+    plugins: tuple[LoadedPlugin, ...]
     problems: tuple[PluginProblem, ...]
+
+    def may_schedule(self, name: str) -> bool:
+        """Whether a plugin has said that it schedules jobs."""
+        found = (one.plugin.capabilities for one in self.plugins if one.name == name)
+        return any(Capability.SCHEDULE_JOBS in capabilities for capabilities in found)
 
 
 def load_actions(found: Iterable[EntryPoint] | None = None) -> LoadedActions:
     """All actions of all plugins, our own first; each problem is said by the plugin's name."""
-    points = entry_points(group=GROUP) if found is None else found
     taken: dict[str, str] = {}
     actions: list[Action[Any]] = []
+    plugins: list[LoadedPlugin] = []
     problems: list[PluginProblem] = []
-    for point in sorted(points, key=lambda one: (_origin(one) != CORE, one.name)):
+    for point in in_group(GROUP, found):
         try:
-            brought = [msgspec.structs.replace(one, origin=_origin(point)) for one in _actions_of(point)]
+            plugin = _plugin_of(point)
         except Exception as error:  # noqa: BLE001 - whatever a plugin does wrong is its own
-            problems.append(PluginProblem(point.name, f"{type(error).__name__}: {error}"))
+            problems.append(problem(point, error))
             continue
-        for action in brought:
+        plugins.append(LoadedPlugin(origin(point), plugin))
+        for action in (msgspec.structs.replace(one, origin=origin(point)) for one in plugin.actions):
             reasons = [*shortcomings(action), *_taken_names(action, taken)]
             problems += [PluginProblem(point.name, f"{action.name}: {reason}") for reason in reasons]
             if not reasons:
                 taken.update(dict.fromkeys((action.name, *action.aliases), point.name))
                 actions.append(action)
-    for problem in problems:
-        log.error("plugin_failed", plugin=problem.plugin, error=problem.error)
-    return LoadedActions(tuple(actions), tuple(problems))
+    for one in problems:
+        log.error("plugin_failed", plugin=one.plugin, error=one.error)
+    return LoadedActions(tuple(actions), tuple(plugins), tuple(problems))
 
 
-def _actions_of(point: EntryPoint) -> list[Action[Any]]:
+def _plugin_of(point: EntryPoint) -> Plugin:
+    """An entry point may name a plugin, an action, or several actions."""
     loaded = point.load()
-    actions = [loaded] if isinstance(loaded, Action) else list(loaded)
+    if isinstance(loaded, Plugin):
+        return loaded
+    actions = (loaded,) if isinstance(loaded, Action) else tuple(loaded)
     if not all(isinstance(one, Action) for one in actions):
-        raise TypeError("an entry point must name an Action, or several")
-    return actions
+        raise TypeError("an entry point must name a Plugin, an Action, or several")
+    return Plugin(actions=actions)
 
 
 def _taken_names(action: Action[Any], taken: dict[str, str]) -> list[str]:
     names = [name for name in (action.name, *action.aliases) if name in taken]
     return [f"the name '{name}' is taken by '{taken[name]}'" for name in names]
-
-
-def _origin(point: EntryPoint) -> str:
-    """Who brings it: ourselves, or the distribution that the plugin came in."""
-    name = point.dist.name if point.dist else point.name
-    return CORE if name == OURSELVES else name

@@ -1,10 +1,11 @@
 """What actions may use of Carillon: ports. Who stands behind them is not their business."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class SchedulesPort(Protocol):
@@ -64,6 +65,72 @@ class UpkeepPort(Protocol):
 
     async def purge_deliveries(self, older_than: timedelta, limit: int) -> int:
         """Delete old deliveries that are over; how many there were."""
+
+
+class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that a plugin wants: an action, and when. Its name is the plugin's own and there once."""
+
+    name: str
+    action: str
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    description: str = ""
+    interval_seconds: int | None = None
+    every: str | None = None
+    cron: str | None = None
+    at: datetime | None = None
+    timezone: str = "UTC"
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
+    max_retries: int = 3
+    timeout_seconds: int = 600
+
+
+class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """New values for some of it."""
+
+    name: str | UnsetType = UNSET
+    config: dict[str, Any] | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    interval_seconds: int | UnsetType = UNSET
+    every: str | UnsetType = UNSET
+    cron: str | UnsetType = UNSET
+    at: datetime | UnsetType = UNSET
+    timezone: str | UnsetType = UNSET
+    payload: dict[str, Any] | UnsetType = UNSET
+    max_retries: int | UnsetType = UNSET
+    timeout_seconds: int | UnsetType = UNSET
+
+
+class PluginSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule of a plugin's, as it is now."""
+
+    id: UUID
+    name: str
+    action: str
+    config: dict[str, Any]
+    status: str
+    next_run_at: datetime | None
+    last_error: str
+    run_count: int
+    error_count: int
+
+
+class PluginSchedulesPort(Protocol):
+    """The schedules of one plugin: it sees and changes no others. ``RefusedError`` says what is wrong."""
+
+    async def create(self, wanted: PluginScheduleInput) -> PluginSchedule:
+        """A new one."""
+
+    async def ensure(self, wanted: PluginScheduleInput) -> PluginSchedule:
+        """The one of this name as it is wanted: made, or changed, or left as it is."""
+
+    async def list(self) -> list[PluginSchedule]:
+        """All of them, newest first."""
+
+    async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
+        """Give one new values."""
+
+    async def delete(self, schedule_id: UUID) -> None:
+        """Remove one, with its history."""
 
 
 class Ports(Protocol):

@@ -25,6 +25,7 @@ from app.api.requests import before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
 from app.api.settings import SettingsController
 from app.api.users import UserController
+from app.api.webhooks import WebhookController
 from app.api.workflows import WorkflowController
 from app.queue.limits import RateLimits
 from app.services.actions import ActionService
@@ -36,9 +37,11 @@ from app.services.health import HealthService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
 from app.services.notifications import NotificationService
+from app.services.plugins import PluginService
 from app.services.schedules import ScheduleService
 from app.services.switches import SwitchService
 from app.services.users import UserService
+from app.services.webhooks import WebhookService
 from app.services.workflows import WorkflowService
 
 BODY_MAX_BYTES = 256 * 1024
@@ -56,6 +59,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
+    plugins: PluginService
+    webhooks: WebhookService
     switches: SwitchService
     executions: ExecutionService
     callbacks: CallbackService
@@ -77,6 +82,7 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
             CallbackController,
             BreakerController,
             NotificationController,
+            WebhookController,
             SettingsController,
         ],
         before_request=before_handling,
@@ -112,6 +118,7 @@ def _named(services: Services) -> dict[str, Any]:
         "breaker_service": services.breakers,
         "cron_service": services.cron,
         "notification_service": services.notifications,
+        "webhook_service": services.webhooks,
         "switch_service": services.switches,
         "execution_service": services.executions,
         "callback_service": services.callbacks,

@@ -14,6 +14,7 @@ from app.services.executions import ExecutionService
 from app.services.views import ExecutionDetail, ExecutionPage
 
 Executions = NamedDependency[ExecutionService]
+EntityFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
 
 
 class ExecutionController(Controller):
@@ -29,19 +30,21 @@ class ExecutionController(Controller):
         execution_service: Executions,
         scheduled_job_id: Annotated[UUID | None, QueryParameter()] = None,
         workflow_id: WorkflowFilter = None,
+        entity_type: EntityFilter = None,
+        entity_id: EntityFilter = None,
         status: Annotated[ExecutionStatus | None, QueryParameter()] = None,
         limit: Limit = 50,
         offset: Offset = 0,
     ) -> ExecutionPage:
         """List executions, newest first."""
-        return await execution_service.list(
-            actor,
-            scheduled_job_id=scheduled_job_id,
-            workflow_id=workflow_id,
-            status=status,
-            limit=limit,
-            offset=offset,
-        )
+        wanted = {
+            "scheduled_job_id": scheduled_job_id,
+            "workflow_id": workflow_id,
+            "entity_type": entity_type,
+            "entity_id": entity_id,
+            "status": status,
+        }
+        return await execution_service.list(actor, wanted, limit=limit, offset=offset)
 
     @get("/{execution_id:uuid}")
     async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:

@@ -14,12 +14,29 @@ class Role(StrEnum):
     MEMBER = "member"
 
 
+class OwnerKind(StrEnum):
+    """Who owns things: a user, be it a person or a service, or a plugin."""
+
+    USER = "user"
+    PLUGIN = "plugin"
+
+
+# No user's name can hold a colon, so that nobody is taken for a plugin.
+PLUGIN_NAMES = "plugin:"
+
+
 class Actor(msgspec.Struct, frozen=True):
     """On whose behalf something is done."""
 
     user_id: int
     username: str
     role: Role
+    kind: OwnerKind = OwnerKind.USER
+
+    @property
+    def owner_id(self) -> str:
+        """What its kind knows it by: a user's number, a plugin's name."""
+        return self.username.removeprefix(PLUGIN_NAMES) if self.kind is OwnerKind.PLUGIN else str(self.user_id)
 
     @property
     def sees_all(self) -> bool:

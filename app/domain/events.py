@@ -2,12 +2,22 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from app.domain.executions import Execution
 
 
 def event_data(execution: Execution) -> dict[str, Any]:
     """What the workflow is told about the run: whose it is, which repeat, for which slot, with which payload."""
+    if execution.entity is not None:
+        return {
+            "entity_type": execution.entity.type,
+            "entity_id": execution.entity.id,
+            "entity_name": execution.entity.work.name,
+            "payload": execution.payload,
+            "scheduled_for": rfc3339(execution.scheduled_for),
+            "fired_at": rfc3339(execution.fired_at),
+        }
     return {
         "scheduled_job_id": str(execution.scheduled_job_id),
         "scheduled_job_name": execution.job_name,
@@ -22,10 +32,14 @@ def template_variables(execution: Execution) -> dict[str, Any]:
     """What templates can name: the event, the schedule, the slot and the execution."""
     return {
         "trigger": event_data(execution),
-        "schedule": {"id": str(execution.scheduled_job_id), "name": execution.job_name},
+        "schedule": {"id": _text(execution.scheduled_job_id), "name": execution.job_name},
         "slot": rfc3339(execution.scheduled_for),
         "execution": {"id": str(execution.id), "attempt": execution.retry_attempt + 1},
     }
+
+
+def _text(value: UUID | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def rfc3339(moment: datetime) -> str:

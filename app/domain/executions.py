@@ -37,6 +37,7 @@ class Trigger(StrEnum):
     MANUAL = "manual"
     CATCH_UP = "catch_up"
     CRON = "cron"
+    ENTITY = "entity"
 
 
 class ActiveRun(msgspec.Struct, frozen=True):
@@ -71,12 +72,38 @@ class PendingRun(msgspec.Struct, frozen=True):
     due_at: datetime
 
 
+class EntityWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What an entity wants done: an action with its configuration."""
+
+    name: str
+    action: str
+    config: dict[str, Any]
+    max_retries: int
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """A thing with a time of its own that fires instead of a schedule."""
+
+    type: str
+    id: str
+    work: EntityWork
+
+    @property
+    def source(self) -> str:
+        """What its executions are named after."""
+        return f"entity/{self.type}/{self.id}"
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that a worker holds: what to run, for which slot, under which fencing token."""
+    """An execution that a worker holds: what to run, for which slot, under which fencing token.
+
+    It is a schedule's, and runs its workflow; or an entity's, and does what that says.
+    """
 
     id: UUID
-    scheduled_job_id: UUID
-    workflow_id: int
+    scheduled_job_id: UUID | None
+    workflow_id: int | None
+    entity: Entity | None = None
     user_profile_id: int
     job_name: str
     trigger: Trigger
@@ -90,6 +117,11 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     # By when it has to end, where it has been put aside to wait for a callback.
     deadline_at: datetime | None = None
+
+    @property
+    def source(self) -> str:
+        """What fires it."""
+        return str(self.scheduled_job_id) if self.entity is None else self.entity.source
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +140,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How an execution ended, and the token that says who may say so."""
 
     execution_id: UUID
-    scheduled_job_id: UUID
+    # None, where it is an entity's.
+    scheduled_job_id: UUID | None
     token: int
     status: ExecutionStatus
     error: str = ""

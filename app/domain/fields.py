@@ -6,7 +6,8 @@ import msgspec
 
 from app.domain.errors import FieldError
 
-_PATH = re.compile(r" - at `\$\.?(.*?)`$", re.DOTALL)
+# A key that is wrong is said as "`key` in" the object that has it.
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
 _NAMED = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 

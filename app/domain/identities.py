@@ -9,12 +9,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def execution_id(job_id: UUID, slot: datetime, attempt: int) -> UUID:
-    """The fire key as an id: the same (schedule, slot, attempt) is the same execution.
+def execution_id(source: UUID | str, slot: datetime, attempt: int) -> UUID:
+    """The fire key as an id: the same (schedule or entity, slot, attempt) is the same execution.
 
     A UUID of version 8 whose first 48 bits are the slot's milliseconds, so that ids sort by time.
     """
-    return _timed_id(slot, f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/{attempt}")
+    return _timed_id(slot, f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{attempt}")
 
 
 def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
@@ -22,9 +22,9 @@ def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
     return _timed_id(slot, f"{job_id}/manual/{nonce}")
 
 
-def idempotency_key(job_id: UUID, slot: datetime, node_id: str) -> str:
+def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
     """The key that an HTTP target sees: constant over all attempts at one slot's node."""
-    return hashlib.sha256(f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]
 
 
 def share(job_id: UUID, slot: datetime) -> float:

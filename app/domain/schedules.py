@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.access import OwnerKind
 from app.domain.cadence import Cadence
 from app.domain.specs import KINDS, Spec
 
@@ -63,6 +64,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     user_profile_id: int
+    owner_kind: OwnerKind = OwnerKind.USER
+    owner_id: str = ""
     workflow_id: int
     name: str
     description: str = ""

@@ -12,6 +12,7 @@ from app.domain.schedules import ScheduledJob, Status
 
 # How soon a run that finds no place asks again.
 GUARD_PAUSE = timedelta(seconds=1)
+SWITCHED_OFF = "schedules are switched off"
 
 
 class Go(msgspec.Struct, frozen=True):
@@ -55,8 +56,23 @@ def may_start(
     if run.handed_back:
         return Wait(GUARD_PAUSE) if gate.full else Go(gate.entered(run.execution_id, now))
     if switched_off:
-        return GiveUp("schedules are switched off")
+        return GiveUp(SWITCHED_OFF)
     return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
+
+
+def entity_run_may_start(
+    run: Candidate, now: datetime, *, beside_another: bool, switched_off: bool
+) -> Wait | GiveUp | None:
+    """At its time, one at a time for each entity; None if nothing is in the way. What was handed back goes on."""
+    if run.due_at > now:
+        return Wait(run.due_at - now)
+    if run.handed_back:
+        return None
+    if switched_off:
+        return GiveUp(SWITCHED_OFF)
+    if beside_another:
+        return GiveUp("another run of the entity was under way", LedgerOutcome.SKIPPED_OVERLAP)
+    return None
 
 
 def _by_the_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | GiveUp | None:

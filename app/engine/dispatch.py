@@ -7,7 +7,8 @@ import msgspec
 
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError
-from app.domain.workflows import Node, Workflow, resolve_trigger
+from app.domain.executions import Entity
+from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Workflow, resolve_trigger
 
 EVENT_TYPE = "schedule"
 
@@ -39,3 +40,20 @@ def dispatch_event(
     if not workflow.active:
         raise NoTriggerError(f"The workflow '{workflow.name}' is not active.")
     return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data, user)
+
+
+def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor | None) -> Dispatched:
+    """What an entity wants done, as a workflow of one node."""
+    if user is None:
+        raise NoTriggerError("The user who owns the entity no longer exists.")
+    trigger = Node("start", TRIGGER_TYPE)
+    work = Node("work", entity.work.action, entity.work.config)
+    workflow = Workflow(
+        id=0,
+        user_profile_id=user.user_id,
+        name=entity.work.name,
+        active=True,
+        nodes=(trigger, work),
+        edges=(Edge(trigger.id, work.id),),
+    )
+    return Dispatched(workflow, trigger, event_data, user)

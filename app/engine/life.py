@@ -11,6 +11,7 @@ import structlog
 from app.domain.errors import UnavailableError
 from app.engine.delivering import Postman
 from app.engine.lease import WorkerLease
+from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
@@ -38,6 +39,7 @@ class WorkerLife:
         runner: Runner,
         engine: TickEngine,
         postman: Postman,
+        poller: Poller,
         *,
         lease_seconds: float,
         reconcile_seconds: float,
@@ -48,6 +50,7 @@ class WorkerLife:
         self._runner = runner
         self._engine = engine
         self._postman = postman
+        self._poller = poller
         self._lease_seconds = lease_seconds
         self._reconcile_seconds = reconcile_seconds
         self._registered = False
@@ -65,6 +68,7 @@ class WorkerLife:
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
             asyncio.create_task(self._repeat("reconcile", self._reconcile)),
             asyncio.create_task(self._repeat("deliver", self._deliver)),
+            asyncio.create_task(self._repeat("poll", self._poller.step)),
         }
 
     async def end(self, drain_seconds: float) -> None:
@@ -74,6 +78,7 @@ class WorkerLife:
         await asyncio.wait({asyncio.create_task(self._hand_everything_back())}, timeout=HAND_BACK_SECONDS)
         await self._loops_ended()
         with suppress(UnavailableError):
+            await self._poller.release()
             await self._lease.release()
 
     def call_off(self, execution_id: str) -> None:

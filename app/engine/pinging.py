@@ -15,13 +15,14 @@ from app.domain.ticks import BY_A_PING, Tick
 from app.engine.delivering import Postman
 from app.engine.lease import WorkerLease
 from app.engine.locking import held_lock
+from app.engine.polling import Poller
 from app.engine.recovery import survived
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.persistence import executions, schedules
 from app.persistence.database import Database, database_now
-from app.persistence.settle import Settled
+from app.persistence.settle import EntityRunSettled, Settled
 
 LOCK = "cron_ping"
 LOCK_SECONDS = 60.0
@@ -43,7 +44,7 @@ class Pinged(msgspec.Struct):
     errors: int = 0
     dead_lettered: int = 0
 
-    def count(self, outcome: Outcome, settled: Settled) -> None:
+    def count(self, outcome: Outcome, settled: Settled | EntityRunSettled) -> None:
         """Note how a run ended."""
         if outcome.status is ExecutionStatus.SUCCESS:
             self.ran += 1
@@ -51,7 +52,7 @@ class Pinged(msgspec.Struct):
             self.skipped += 1
         elif outcome.status is ExecutionStatus.BLOCKED:
             self.blocked += 1
-        elif outcome.status in FAILURES and settled.job.status is Status.DEAD:
+        elif outcome.status in FAILURES and isinstance(settled, Settled) and settled.job.status is Status.DEAD:
             self.dead_lettered += 1
         elif outcome.status in FAILURES:
             self.errors += 1
@@ -61,12 +62,20 @@ class Pinger:
     """Carries pings out, in the process that is asked."""
 
     def __init__(
-        self, database: Database, ringer: Ringer, actions: Actions, lease_seconds: float, *, enabled: bool
+        self,
+        database: Database,
+        ringer: Ringer,
+        actions: Actions,
+        poller: Poller,
+        lease_seconds: float,
+        *,
+        enabled: bool,
     ) -> None:
         """Each ping works under a lease of its own."""
         self._database = database
         self._ringer = ringer
         self._actions = actions
+        self._poller = poller
         self._postman = Postman(database, actions.http)
         self._lease_seconds = lease_seconds
         self._enabled = enabled
@@ -78,6 +87,7 @@ class Pinger:
         async with lock, self._engine(done) as engine:
             await self._settle_lost(engine)
             await self._fire_due(engine)
+            await self._poller.poll_now()
             await self._run_waiting(engine)
             await self._postman.run_once()
         log.info("pinged", **msgspec.structs.asdict(done))

@@ -76,7 +76,7 @@ class Reconciler:
 
     async def run_once(self) -> Recovered:
         """One pass over everything that can go astray."""
-        lost = len(await self._engine.settle_all(await self._lost()))
+        lost = await self._engine.settle_all(await self._lost())
         await self._engine.settle_all(await self._without_callback())
         await self._take_up_valid_specs()
         try:

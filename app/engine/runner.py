@@ -13,7 +13,7 @@ from app import clock
 from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
-from app.actions.ports import Ports
+from app.actions.ports import PluginSchedulesPort, Ports
 from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
@@ -21,7 +21,7 @@ from app.domain.events import event_data, template_variables
 from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
 from app.domain.identities import idempotency_key
 from app.engine.callbacks import CallbackBook
-from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_event
+from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
 from app.engine.walk import Walk
 from app.persistence import callbacks, execution_records, users, workflows
@@ -54,6 +54,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
     secrets: SecretStore
     callbacks: CallbackBook
     ports_for: Callable[[Actor], Ports]
+    plugin_for: Callable[[str], PluginSchedulesPort]
 
 
 class Runner:
@@ -130,14 +131,12 @@ class Runner:
     async def _dispatch(self, execution: Execution) -> Dispatched:
         async with self._database.transaction() as connection:
             user = await users.get(connection, execution.user_profile_id)
-            workflow = await workflows.get(connection, execution.workflow_id)
-        return dispatch_event(
-            EVENT_TYPE,
-            event_data(execution),
-            users.to_actor(user) if user else None,
-            workflows.to_workflow(workflow) if workflow else None,
-            execution.trigger_node_id,
-        )
+            workflow = await workflows.get(connection, execution.workflow_id) if execution.workflow_id else None
+        actor = users.to_actor(user) if user else None
+        if execution.entity is not None:
+            return dispatch_entity(execution.entity, event_data(execution), actor)
+        found = workflows.to_workflow(workflow) if workflow else None
+        return dispatch_event(EVENT_TYPE, event_data(execution), actor, found, execution.trigger_node_id)
 
     def _context(
         self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RevealedSecrets
@@ -146,12 +145,14 @@ class Runner:
         return ActionContext(
             execution_id=execution.id,
             scheduled_job_id=execution.scheduled_job_id,
+            entity=f"{execution.entity.type}/{execution.entity.id}" if execution.entity else None,
             slot=slot,
             attempt=execution.retry_attempt + 1,
             event=dispatched.event_data,
-            idempotency_key=idempotency_key(execution.scheduled_job_id, slot, node_id),
+            idempotency_key=idempotency_key(execution.source, slot, node_id),
             http=self._actions.http,
             ports=self._actions.ports_for(dispatched.user),
+            plugin=self._actions.plugin_for(self._actions.catalog.origin_of(dispatched.workflow.node(node_id).type)),
             callback=self._actions.callbacks.of_node(execution.id, node_id),
             hidden=secrets.hidden,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.

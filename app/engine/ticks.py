@@ -17,7 +17,7 @@ from app.engine.runner import Runner, outcome_of
 from app.persistence import executions
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim
 from app.persistence.database import Database
-from app.persistence.settle import Settled, SettleResult, settle
+from app.persistence.settle import EntityRunSettled, Settled, SettleResult, Superseded, settle
 from app.persistence.start import GivenUp, TooEarly, start
 from app.queue.worker import PutBack
 
@@ -40,7 +40,7 @@ class TickEngine:
         self._runner = runner
         self._lease = lease
         # Told of every run that has ended here.
-        self.on_settled: Callable[[Outcome, Settled], None] = lambda _outcome, _settled: None
+        self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
         # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
         self.owned: dict[UUID, int] = {}
         self._closing = False
@@ -79,17 +79,17 @@ class TickEngine:
         results = await all_or_each(claim_all, ticks, "claim_failed")
         return [result for result in results if isinstance(result, Claimed)]
 
-    async def settle_all(self, outcomes: Sequence[Outcome]) -> list[Settled]:
-        """Settle outcomes that were found in Postgres, and ring for what changed and for what may start."""
+    async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
+        """Settle outcomes that were found in Postgres, and ring for what changed and may start; how many counted."""
 
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
             return await settle(self._database, batch)
 
         results = await all_or_each(settle_batch, outcomes, "settle_failed")
-        settled = [result for result in results if isinstance(result, Settled)]
-        await self._ringer.ticks([result.job for result in settled])
+        settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
+        await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
         await self._ringer.executions([run for result in settled for run in result.pending])
-        return settled
+        return len(settled)
 
     async def hand_back(self, held: dict[UUID, int]) -> None:
         """Let others run what this worker cannot; no retry is spent. Without Postgres the lease runs out instead."""
@@ -187,19 +187,19 @@ class TickEngine:
             raise PutBack(OUTAGE_PAUSE_SECONDS)
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult) -> None:
-        if not isinstance(result, Settled):
+        if isinstance(result, Superseded):
             log.info("settle_superseded", execution=str(outcome.execution_id))
             return
         log.info(
             "run_ended",
-            schedule=str(outcome.scheduled_job_id),
+            schedule=None if outcome.scheduled_job_id is None else str(outcome.scheduled_job_id),
             execution=str(outcome.execution_id),
             outcome=outcome.status,
             error=outcome.error or None,
-            state=result.job.status,
+            state=result.job.status if isinstance(result, Settled) else None,
         )
         self.on_settled(outcome, result)
-        if result.job.generation != result.before.generation:
+        if isinstance(result, Settled) and result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
         await self._ringer.executions(result.pending)
 

@@ -44,9 +44,9 @@ _UNPARK = text(
 )
 _PURGE = text(
     "DELETE FROM callbacks WHERE id IN (SELECT c.id FROM callbacks AS c "
-    "JOIN workflow_executions AS e ON e.id = c.execution_id JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id "
+    "JOIN workflow_executions AS e ON e.id = c.execution_id "
     "WHERE c.created_at < :before AND e.finished_at IS NOT NULL "
-    "AND (CAST(:owner AS integer) IS NULL OR j.user_profile_id = :owner) ORDER BY c.id LIMIT :limit)"
+    "AND (CAST(:owner AS integer) IS NULL OR e.user_profile_id = :owner) ORDER BY c.id LIMIT :limit)"
 )
 
 

@@ -142,6 +142,7 @@ class _Batch:
         first = self.first.get(execution_id(job.id, fire.slot, 0)) if fire.attempt else None
         new = NewExecution(
             id=fire.execution_id,
+            user_profile_id=job.user_profile_id,
             scheduled_job_id=job.id,
             workflow_id=job.workflow_id,
             trigger=first.trigger if first else fire.trigger,

@@ -1,5 +1,6 @@
 """Executions as they are read: one with its nodes, the runs of a schedule, pages of many."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -9,18 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.persistence.pages import Page
-from app.persistence.tables import NodeResultRow, ScheduledJobRow, WorkflowExecutionRow
+from app.persistence.tables import NodeResultRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
-_JOBS = ScheduledJobRow.__table__
 _NODES = NodeResultRow.__table__
 
 
-async def get_with_owner(connection: AsyncConnection, execution_id: UUID) -> tuple[Row[Any], int] | None:
-    """One execution's row, and who owns its schedule."""
-    query = select(_TABLE, _JOBS.c.user_profile_id).join(_JOBS, _JOBS.c.id == _TABLE.c.scheduled_job_id)
-    row = (await connection.execute(query.where(_TABLE.c.id == execution_id))).one_or_none()
-    return (row, row.user_profile_id) if row else None
+async def get(connection: AsyncConnection, execution_id: UUID) -> Row[Any] | None:
+    """One execution's row."""
+    return (await connection.execute(select(_TABLE).where(_TABLE.c.id == execution_id))).one_or_none()
 
 
 async def node_results(connection: AsyncConnection, execution_id: UUID) -> list[Row[Any]]:
@@ -45,23 +43,14 @@ async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[
     ]
 
 
-async def page(  # noqa: PLR0913 - the filters of one list
-    connection: AsyncConnection,
-    actor: Actor,
-    *,
-    scheduled_job_id: UUID | None,
-    workflow_id: int | None,
-    status: str | None,
-    limit: int,
-    offset: int,
+async def page(
+    connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], *, limit: int, offset: int
 ) -> Page:
-    """The executions that the actor may see, newest first."""
+    """The executions that the actor may see and that have the wanted values, newest first; None is any value."""
     query = select(_TABLE)
     if actor.owner_filter is not None:
-        query = query.join(_JOBS, _JOBS.c.id == _TABLE.c.scheduled_job_id)
-        query = query.where(_JOBS.c.user_profile_id == actor.owner_filter)
-    wanted = (("scheduled_job_id", scheduled_job_id), ("workflow_id", workflow_id), ("status", status))
-    for name, value in wanted:
+        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
+    for name, value in wanted.items():
         if value is not None:
             query = query.where(_TABLE.c[name] == value)
     total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()

@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.executions import (
     ACTIVE,
     ActiveRun,
+    Entity,
+    EntityWork,
     Execution,
     ExecutionStatus,
     NodeResult,
@@ -33,7 +35,17 @@ _NODES = NodeResultRow.__table__
 _INSERT = insert_many(
     WorkflowExecutionRow,
     (
-        *("id", "scheduled_job_id", "workflow_id", "trigger", "status", "exclusive", "repeat_number", "retry_attempt"),
+        *(
+            "id",
+            "user_profile_id",
+            "scheduled_job_id",
+            "workflow_id",
+            "trigger",
+            "status",
+            "exclusive",
+            "repeat_number",
+            "retry_attempt",
+        ),
         *("scheduled_for", "payload", "timeout_seconds", "token", "worker_id", "error", "created_at", "started_at"),
         *("queued", "due_at"),
     ),
@@ -55,10 +67,11 @@ _RELEASE = text(
     "UPDATE workflow_executions SET queued = false, due_at = :now WHERE id = ANY(:ids) AND queued RETURNING id, token"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 _RETRY = text(
-    "INSERT INTO workflow_executions (id, scheduled_job_id, workflow_id, trigger, status, exclusive, repeat_number, "
-    "retry_attempt, scheduled_for, payload, timeout_seconds, token, error, due_at) "
-    "SELECT r.id, e.scheduled_job_id, e.workflow_id, e.trigger, 'pending', e.exclusive, e.repeat_number, "
-    "e.retry_attempt + 1, e.scheduled_for, e.payload, e.timeout_seconds, 1, '', r.due_at "
+    "INSERT INTO workflow_executions (id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, "
+    "work, trigger, status, exclusive, repeat_number, retry_attempt, scheduled_for, payload, timeout_seconds, token, "
+    "error, due_at) SELECT r.id, e.user_profile_id, e.scheduled_job_id, e.workflow_id, e.entity_type, e.entity_id, "
+    "e.work, e.trigger, 'pending', e.exclusive, e.repeat_number, e.retry_attempt + 1, e.scheduled_for, e.payload, "
+    "e.timeout_seconds, 1, '', r.due_at "
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, ended uuid, due_at timestamptz) "
     "JOIN workflow_executions AS e ON e.id = r.ended"
 )
@@ -70,6 +83,9 @@ _KEEP_NODES = text(
     f"{_INSERT_NODES.text} ON CONFLICT (execution_id, node_id) DO UPDATE SET status = EXCLUDED.status, "
     "output = EXCLUDED.output, error = EXCLUDED.error, finished_at = EXCLUDED.finished_at"
 )
+_AWAITED_IN_VAIN = text(
+    "UPDATE node_results SET status = 'cancelled' WHERE execution_id = ANY(:ids) AND status = 'running'"
+).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 # The moment comes with the runs, in a statement that begins after the locks are held.
 _ACTIVE_AND_NOW = text(
     "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, e.exclusive, "  # noqa: S608
@@ -82,10 +98,10 @@ _START = text(
     "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
     "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
-    "RETURNING e.*, j.name AS job_name, j.trigger_node_id, j.user_profile_id"
+    "RETURNING e.*, j.name AS job_name, j.trigger_node_id"
 )
 _WAITING = text(
-    "SELECT e.scheduled_job_id, e.workflow_id, e.trigger, e.retry_attempt, e.due_at, "
+    "SELECT e.scheduled_job_id, e.workflow_id, e.entity_type, e.entity_id, e.trigger, e.retry_attempt, e.due_at, "
     "e.started_at IS NOT NULL AS handed_back "
     "FROM workflow_executions AS e WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
 )
@@ -108,8 +124,14 @@ _OVERDUE = text(
 
 # What a worker needs of an execution's row, under the same names.
 _CARRIED = (
-    *("id", "scheduled_job_id", "workflow_id", "trigger", "repeat_number", "retry_attempt", "scheduled_for"),
-    *("timeout_seconds", "payload", "token"),
+    *("id", "user_profile_id", "scheduled_job_id", "workflow_id", "trigger", "repeat_number", "retry_attempt"),
+    *("scheduled_for", "timeout_seconds", "payload", "token"),
+)
+
+
+_HELD = (
+    *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
+    *("entity_type", "entity_id", "work"),
 )
 
 
@@ -117,13 +139,14 @@ class Held(msgspec.Struct, frozen=True):
     """An execution under lock, as far as ending it is concerned."""
 
     id: UUID
-    scheduled_job_id: UUID
+    scheduled_job_id: UUID | None
     trigger: Trigger
     status: ExecutionStatus
     token: int
     scheduled_for: datetime
     retry_attempt: int
-    workflow_id: int
+    workflow_id: int | None
+    entity: Entity | None
 
 
 class FirstAttempt(msgspec.Struct, frozen=True):
@@ -137,8 +160,10 @@ class FirstAttempt(msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """An execution that wants to be started."""
 
-    scheduled_job_id: UUID
-    workflow_id: int
+    scheduled_job_id: UUID | None
+    workflow_id: int | None
+    entity_type: str | None
+    entity_id: str | None
     trigger: Trigger
     retry_attempt: int
     due_at: datetime
@@ -149,6 +174,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     """A row to be written."""
 
     id: UUID
+    user_profile_id: int
     scheduled_job_id: UUID
     workflow_id: int
     trigger: Trigger
@@ -188,7 +214,7 @@ async def active_and_now(
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Held]:
     """Lock executions in the order of their ids; their schedules are locked before."""
-    columns = (_TABLE.c[name] for name in Held.__struct_fields__)
+    columns = (_TABLE.c[name] for name in _HELD)
     query = select(*columns).where(_TABLE.c.id.in_(list(ids))).order_by(_TABLE.c.id).with_for_update()
     return {row.id: _to_held(row) for row in await connection.execute(query)}
 
@@ -211,6 +237,10 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
     await run_many(connection, _END, ended)
     results = [_node_row(o.execution_id, result) for o in outcomes for result in o.node_results]
     await run_many(connection, _KEEP_NODES, results)
+    # What ends from outside may have been put aside: nothing is awaited any more.
+    outside = [o.execution_id for o in outcomes if not o.node_results and o.status is not ExecutionStatus.SUCCESS]
+    if outside:
+        await connection.execute(_AWAITED_IN_VAIN, {"ids": outside})
 
 
 async def keep_results(connection: AsyncConnection, execution_id: UUID, results: Sequence[NodeResult]) -> None:
@@ -252,6 +282,8 @@ async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -
     return Waiting(
         row.scheduled_job_id,
         row.workflow_id,
+        row.entity_type,
+        row.entity_id,
         Trigger(row.trigger),
         row.retry_attempt,
         row.due_at,
@@ -265,7 +297,7 @@ async def start(
     """Take a pending execution to run it; None if someone else has, or it is gone."""
     values = {"id": execution_id, "token": token, "worker_id": worker_id, "now": now}
     row = (await connection.execute(_START, values)).one_or_none()
-    return _to_execution(row) if row else None
+    return to_execution(row) if row else None
 
 
 async def hand_back(connection: AsyncConnection, held: Mapping[UUID, int]) -> list[PendingRun]:
@@ -344,7 +376,6 @@ async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> di
 def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
     """A new row as what a worker holds."""
     return Execution(
-        user_profile_id=job.user_profile_id,
         job_name=job.name,
         trigger_node_id=job.trigger_node_id,
         fired_at=new.started_at or new.created_at,
@@ -366,17 +397,26 @@ def _to_held(row: Row[Any]) -> Held:
         row.scheduled_for,
         row.retry_attempt,
         row.workflow_id,
+        entity_of(row),
     )
 
 
-def _to_execution(row: Row[Any]) -> Execution:
+def entity_of(row: Row[Any]) -> Entity | None:
+    """The entity that fires this execution, if it is not a schedule."""
+    if row.entity_type is None:
+        return None
+    return Entity(row.entity_type, row.entity_id, msgspec.convert(row.work, EntityWork))
+
+
+def to_execution(row: Row[Any]) -> Execution:
+    """A started row as what a worker holds."""
     carried = {name: getattr(row, name) for name in _CARRIED}
     carried["trigger"] = Trigger(row.trigger)
     return Execution(
-        user_profile_id=row.user_profile_id,
         job_name=row.job_name,
         trigger_node_id=row.trigger_node_id,
         fired_at=row.started_at,
         deadline_at=row.deadline_at,
+        entity=entity_of(row),
         **carried,
     )

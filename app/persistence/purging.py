@@ -10,9 +10,9 @@ from app.domain.access import Actor
 # The first attempts of a slot that is to be tried again are still needed.
 _EXECUTIONS = text(
     "DELETE FROM workflow_executions WHERE id IN (SELECT e.id FROM workflow_executions AS e "
-    "JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id "
+    "LEFT JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id "
     "WHERE e.scheduled_for < :before AND e.finished_at < :before AND j.next_slot IS DISTINCT FROM e.scheduled_for "
-    "AND (CAST(:owner AS integer) IS NULL OR j.user_profile_id = :owner) ORDER BY e.scheduled_for LIMIT :limit)"
+    "AND (CAST(:owner AS integer) IS NULL OR e.user_profile_id = :owner) ORDER BY e.scheduled_for LIMIT :limit)"
 )
 _ENTRIES = text(
     "DELETE FROM ledger_entries WHERE id IN (SELECT l.id FROM ledger_entries AS l "

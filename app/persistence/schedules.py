@@ -6,9 +6,11 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Row, Select, delete, func, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
+from app.domain.access import Actor, OwnerKind
+from app.domain.errors import ConflictError
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 from app.persistence.batches import insert_many, run_many, update_many
 from app.persistence.pages import Page
@@ -16,7 +18,9 @@ from app.persistence.tables import ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
-_WRITABLE = tuple(name for name in _COLUMNS if name not in {"id", "user_profile_id", "created_at", "updated_at"})
+_NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
+_FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
+_WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
 
@@ -24,6 +28,7 @@ _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_ti
 def to_job(row: Row[Any]) -> ScheduledJob:
     """A row as a value."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    values["owner_kind"] = OwnerKind(values["owner_kind"])
     values["status"] = Status(values["status"])
     values["status_reason"] = Reason(values["status_reason"])
     values["if_running"] = IfRunning(values["if_running"])
@@ -34,7 +39,12 @@ def to_job(row: Row[Any]) -> ScheduledJob:
 
 async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write new schedules."""
-    await run_many(connection, _INSERT, jobs)
+    try:
+        await run_many(connection, _INSERT, jobs)
+    except IntegrityError as error:
+        if _NAME_OF_PLUGIN in str(error.orig):
+            raise ConflictError("The plugin has a schedule of this name already.") from None
+        raise
 
 
 async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
@@ -46,6 +56,12 @@ async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     """One schedule, as it is now."""
     row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()
     return to_job(row) if row else None
+
+
+async def all_of(connection: AsyncConnection, user_profile_id: int) -> list[ScheduledJob]:
+    """Every schedule of one owner, newest first."""
+    query = select(_TABLE).where(_TABLE.c.user_profile_id == user_profile_id).order_by(_TABLE.c.created_at.desc())
+    return [to_job(row) for row in await connection.execute(query)]
 
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:

@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.accounting import accounted, dropped
 from app.domain.breakers import Gate
-from app.domain.executions import ACTIVE, ActiveRun, Outcome, PendingRun, Trigger, counting
+from app.domain.entities import retry_at
+from app.domain.executions import ACTIVE, ActiveRun, Entity, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry
 from app.domain.notices import Notice, of_breaker, of_entries, of_run
@@ -36,7 +37,14 @@ class Settled(msgspec.Struct, frozen=True):
     pending: tuple[PendingRun, ...] = ()
 
 
-SettleResult = Superseded | Settled
+class EntityRunSettled(msgspec.Struct, frozen=True):
+    """The execution of an entity has ended; its next attempt, if there is one."""
+
+    execution_id: UUID
+    pending: tuple[PendingRun, ...] = ()
+
+
+SettleResult = Superseded | Settled | EntityRunSettled
 
 
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
@@ -57,7 +65,7 @@ async def _read(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> "_B
     """Lock, in the order of workflows, schedules, executions; then read."""
     ids = [outcome.execution_id for outcome in outcomes]
     before = await gates.lock_of_executions(connection, ids)
-    jobs = await schedules.lock(connection, [outcome.scheduled_job_id for outcome in outcomes])
+    jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
     held = await executions.lock(connection, ids)
     active, now = await executions.active_and_now(connection, jobs)
     return _Batch(jobs, held, active, before, now)
@@ -88,9 +96,24 @@ class _Batch:
         self.notices: list[Notice] = []
 
     def handle(self, outcome: Outcome) -> SettleResult:
-        job, run = self.jobs.get(outcome.scheduled_job_id), self.held.pop(outcome.execution_id, None)
-        if job is None or run is None or not _may_end(run, outcome):
+        run = self.held.pop(outcome.execution_id, None)
+        if run is None or not _may_end(run, outcome):
             return Superseded()
+        if run.entity is not None:
+            return self._end_entity_run(run, run.entity, outcome)
+        job = None if run.scheduled_job_id is None else self.jobs.get(run.scheduled_job_id)
+        return Superseded() if job is None else self._end_run(job, run, outcome)
+
+    def _end_entity_run(self, run: Held, entity: Entity, outcome: Outcome) -> EntityRunSettled:
+        self.accepted.append(outcome)
+        due = retry_at(entity, outcome.status, run.retry_attempt, self.now)
+        if due is None:
+            return EntityRunSettled(run.id)
+        retry = PendingRun(execution_id(entity.source, run.scheduled_for, run.retry_attempt + 1), 1, due)
+        self.retries[run.id] = retry
+        return EntityRunSettled(run.id, (retry,))
+
+    def _end_run(self, job: ScheduledJob, run: Held, outcome: Outcome) -> Settled:
         others = tuple(one for one in self.active.get(job.id, ()) if one.execution_id != run.id)
         settlement = settle_schedule(job, _ended(run, outcome), counting(others), self.now)
         entries = dropped(job, settlement.job, self.now)
@@ -105,23 +128,23 @@ class _Batch:
             self.revisions.append(revision)
         self.notices += [*of_run(job, after, _ended(run, outcome)), *of_entries(after, entries)]
         self._tell_breaker(run, outcome)
-        return Settled(run.id, job, after, self._retry(run, settlement))
+        return Settled(run.id, job, after, self._retry(job, run, settlement))
 
     def _tell_breaker(self, run: Held, outcome: Outcome) -> None:
-        gate = self.gates.get(run.workflow_id)
+        gate = None if run.workflow_id is None else self.gates.get(run.workflow_id)
         if gate is not None and gate.breaker is not None and run.trigger is not Trigger.MANUAL:
             breaker = gate.breaker.after(run.id, outcome.status, outcome.error, self.now)
-            self.gates[run.workflow_id] = replace(gate, breaker=breaker)
+            self.gates[breaker.workflow_id] = replace(gate, breaker=breaker)
 
-    def _retry(self, run: Held, settlement: Settlement) -> tuple[PendingRun, ...]:
+    def _retry(self, job: ScheduledJob, run: Held, settlement: Settlement) -> tuple[PendingRun, ...]:
         """The next attempt of a run that had others beside it is an execution of its own."""
         if settlement.retry_at is None:
             return ()
-        new_id = execution_id(run.scheduled_job_id, run.scheduled_for, run.retry_attempt + 1)
+        new_id = execution_id(job.id, run.scheduled_for, run.retry_attempt + 1)
         retry = PendingRun(new_id, 1, settlement.retry_at)
         self.retries[run.id] = retry
         waiting = ActiveRun(new_id, run.trigger, exclusive=False, waiting=True, attempt=run.retry_attempt + 1)
-        self.active[run.scheduled_job_id] = (*self.active[run.scheduled_job_id], waiting)
+        self.active[job.id] = (*self.active[job.id], waiting)
         return (retry,)
 
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:

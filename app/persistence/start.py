@@ -6,8 +6,8 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
-from app.domain.starting import Candidate, GiveUp, Wait, may_start
-from app.persistence import executions, gates, schedules, switches
+from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
+from app.persistence import entity_runs, executions, gates, schedules, switches
 from app.persistence.database import Database, database_now
 from app.persistence.executions import Waiting
 from app.persistence.gates import OPEN_GATE
@@ -49,15 +49,36 @@ async def start(
 
 
 async def _start(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
+    if asked.waiting.scheduled_job_id is None:
+        return await _start_entity_run(connection, asked, enabled=enabled)
+    return await _start_run(connection, asked, asked.waiting.scheduled_job_id, enabled=enabled)
+
+
+async def _start_entity_run(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
+    """At its time, unless another run of the entity is under way."""
+    kind, entity_id = asked.waiting.entity_type or "", asked.waiting.entity_id or ""
+    beside_another = await entity_runs.is_in_the_way(connection, asked.execution_id, kind, entity_id)
+    now = await database_now(connection)
+    switched_off = not enabled or not await switches.schedules_enabled(connection)
+    decision = entity_run_may_start(_candidate(asked), now, beside_another=beside_another, switched_off=switched_off)
+    if decision is None:
+        return await entity_runs.start(connection, asked.execution_id, asked.token, asked.worker_id)
+    if isinstance(decision, Wait):
+        return TooEarly(decision.time.total_seconds())
+    return GivenUp(_not_run(asked, decision))
+
+
+async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *, enabled: bool) -> StartResult:
     """Lock, in the order of workflows, schedules, executions; then decide and write."""
     is_manual = asked.waiting.trigger is Trigger.MANUAL
-    before = await gates.lock(connection, () if is_manual else {asked.waiting.workflow_id})
-    job = (await schedules.lock(connection, [asked.waiting.scheduled_job_id])).get(asked.waiting.scheduled_job_id)
+    workflow_id = asked.waiting.workflow_id or 0
+    before = await gates.lock(connection, () if is_manual else {workflow_id})
+    job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         return None
     now = await database_now(connection)
     switched_off = not enabled or not await switches.schedules_enabled(connection)
-    gate = before.get(asked.waiting.workflow_id, OPEN_GATE)
+    gate = before.get(workflow_id, OPEN_GATE)
     decision = may_start(_candidate(asked), job, gate, now, switched_off=switched_off)
     if isinstance(decision, GiveUp):
         return GivenUp(_not_run(asked, decision))

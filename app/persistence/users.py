@@ -10,7 +10,7 @@ from sqlalchemy import Row, delete, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, Role
+from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
 from app.persistence.tables import ApiToken, UserProfile
 
 _USERS = UserProfile.__table__
@@ -56,7 +56,7 @@ async def find_by_token(connection: AsyncConnection, token: str) -> Actor | None
 
 def to_actor(row: Row[Any]) -> Actor:
     """A user's row as someone who acts."""
-    return Actor(row.id, row.username, Role(row.role))
+    return Actor(row.id, row.username, Role(row.role), OwnerKind(row.kind))
 
 
 async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:
@@ -79,6 +79,13 @@ async def add(connection: AsyncConnection, username: str, role: Role) -> Row[Any
     statement = upsert(UserProfile).values(username=username, role=role)
     statement = statement.on_conflict_do_nothing(index_elements=["username"])
     return (await connection.execute(statement.returning(*_USERS.c))).one_or_none()
+
+
+async def plugin(connection: AsyncConnection, name: str) -> Actor:
+    """A plugin as someone who acts; it is given its profile the first time."""
+    values = {"username": f"{PLUGIN_NAMES}{name}", "role": Role.MEMBER, "kind": OwnerKind.PLUGIN}
+    await connection.execute(upsert(UserProfile).values(values).on_conflict_do_nothing(index_elements=["username"]))
+    return to_actor((await connection.execute(select(_USERS).where(_USERS.c.username == values["username"]))).one())
 
 
 async def add_token(connection: AsyncConnection, user_id: int, name: str, fresh: FreshToken) -> Row[Any]:

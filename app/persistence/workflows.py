@@ -26,9 +26,10 @@ def to_workflow(row: Row[Any]) -> Workflow:
     )
 
 
-async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
-    """Create a workflow."""
-    return (await connection.execute(insert(WorkflowRow).values(values).returning(*_TABLE.c))).one()
+async def add(connection: AsyncConnection, owner: Actor, values: dict[str, Any]) -> Row[Any]:
+    """Create a workflow of somebody's."""
+    owned = {"user_profile_id": owner.user_id, "owner_kind": owner.kind, "owner_id": owner.owner_id}
+    return (await connection.execute(insert(WorkflowRow).values(values | owned).returning(*_TABLE.c))).one()
 
 
 async def get(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
@@ -44,6 +45,12 @@ async def lock_to_change(connection: AsyncConnection, workflow_id: int) -> Row[A
 async def lock_to_delete(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
     """One workflow, locked against everything: whoever wants to use it waits here, before any schedule is locked."""
     return await _read(connection, _one(workflow_id).with_for_update())
+
+
+async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Row[Any]]:
+    """Those of these workflows that there are."""
+    rows = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(sorted(ids))))
+    return {row.id: row for row in rows}
 
 
 async def ids_of_name(connection: AsyncConnection, name: str) -> list[int]:

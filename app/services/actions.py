@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from app.actions.catalog import Action, Catalog
-from app.actions.plugins import PluginProblem
+from app.actions.entry_points import PluginProblem
 from app.services.views import ActionList, ActionView, PluginProblemView
 
 

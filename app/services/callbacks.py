@@ -41,7 +41,7 @@ class CallbackService:
 
 
 async def _open_callback(connection: AsyncConnection, execution_id: UUID, token: str) -> Callback:
-    if await execution_records.get_with_owner(connection, execution_id) is None:
+    if await execution_records.get(connection, execution_id) is None:
         raise NotFoundError("There is no such execution.")
     callback = await callbacks.find(connection, execution_id, token_hash(token))
     if callback is None:

@@ -1,5 +1,6 @@
 """Executions: read and cancelled."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
 from app.engine.ringing import Ringer
 from app.persistence import execution_records
 from app.persistence.database import Database
-from app.persistence.settle import Settled, settle
+from app.persistence.settle import Settled, Superseded, settle
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
@@ -24,27 +25,10 @@ class ExecutionService:
         self._database = database
         self._ringer = ringer
 
-    async def list(
-        self,
-        actor: Actor,
-        *,
-        scheduled_job_id: UUID | None,
-        workflow_id: int | None,
-        status: str | None,
-        limit: int,
-        offset: int,
-    ) -> ExecutionPage:
-        """What the actor may see, newest first."""
+    async def list(self, actor: Actor, wanted: Mapping[str, Any], *, limit: int, offset: int) -> ExecutionPage:
+        """What the actor may see and what has the wanted values, newest first."""
         async with self._database.transaction() as connection:
-            page = await execution_records.page(
-                connection,
-                actor,
-                scheduled_job_id=scheduled_job_id,
-                workflow_id=workflow_id,
-                status=status,
-                limit=limit,
-                offset=offset,
-            )
+            page = await execution_records.page(connection, actor, wanted, limit=limit, offset=offset)
         return ExecutionPage([ExecutionView(**execution_fields(row)) for row in page.items], page.total)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
@@ -68,17 +52,17 @@ class ExecutionService:
             error=f"Cancelled by {actor.username}.",
         )
         (result,) = await settle(self._database, [outcome])
-        if not isinstance(result, Settled):
+        if isinstance(result, Superseded):
             raise WrongStateError("The execution ended, or changed hands, before it could be cancelled.")
         await self._ringer.call_off([execution_id])
-        await self._ringer.ticks([result.job])
+        await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])
         await self._ringer.executions(result.pending)
         return await self.get(actor, execution_id)
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:
-    found = await execution_records.get_with_owner(connection, execution_id)
-    require_owner(actor, found[1] if found else None, "execution")
-    if found is None:
+    row = await execution_records.get(connection, execution_id)
+    require_owner(actor, row.user_profile_id if row else None, "execution")
+    if row is None:
         raise AssertionError("an execution that nobody owns was let through")
-    return found[0]
+    return row

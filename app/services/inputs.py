@@ -6,9 +6,11 @@ from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from yarl import URL
 
 from app.domain.access import Role
 from app.domain.cron import LONGEST_EXPRESSION
+from app.domain.errors import FieldError, InvalidError
 from app.domain.notices import NoticeEvent
 from app.domain.schedules import CatchUp, IfRunning
 from app.domain.workflows import Edge
@@ -194,6 +196,9 @@ class WorkflowChanges(Input):
 
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]+", max_length=2000, examples=["https://example.com/hook"])]
+Minutes = Annotated[int, Meta(ge=1, le=525_600)]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+Headers = Annotated[dict[str, Annotated[str, Meta(max_length=8000)]], Meta(max_length=100)]
 Events = Annotated[list[NoticeEvent], Meta(min_length=1, max_length=20)]
 
 
@@ -213,6 +218,39 @@ class NotificationChanges(Input):
     url: Url | UnsetType = UNSET
     events: Events | UnsetType = UNSET
     active: bool | UnsetType = UNSET
+
+
+class WebhookInput(Input):
+    """An address to call at its times; exactly one of cron and interval_minutes says when."""
+
+    url: Url
+    name: Annotated[str, Meta(max_length=255)] = ""
+    method: Method = "POST"
+    headers: Headers = msgspec.field(default_factory=dict)
+    # What is sent; without one, the event.
+    payload: Payload = msgspec.field(default_factory=dict)
+    cron: Cron | None = None
+    interval_minutes: Minutes | None = None
+    timezone: TimezoneName = "UTC"
+    active: bool = True
+    timeout_seconds: Positive = 600
+    max_retries: NotNegative = 3
+
+
+class WebhookChanges(Input):
+    """New values for some fields of a webhook."""
+
+    url: Url | UnsetType = UNSET
+    name: Annotated[str, Meta(max_length=255)] | UnsetType = UNSET
+    method: Method | UnsetType = UNSET
+    headers: Headers | UnsetType = UNSET
+    payload: Payload | UnsetType = UNSET
+    cron: Cron | UnsetType | None = UNSET
+    interval_minutes: Minutes | UnsetType | None = UNSET
+    timezone: TimezoneName | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
+    timeout_seconds: Positive | UnsetType = UNSET
+    max_retries: NotNegative | UnsetType = UNSET
 
 
 class CompletionInput(Input):
@@ -241,6 +279,16 @@ class TokenInput(Input):
     """A new token."""
 
     name: Name
+
+
+def require_host(url: str) -> None:
+    """A URL that leads somewhere."""
+    try:
+        host = URL(url).host
+    except ValueError:
+        host = None
+    if not host:
+        raise InvalidError(FieldError("url", "The URL has no host."))
 
 
 def in_utc(values: dict[str, Any]) -> dict[str, Any]:

@@ -38,14 +38,14 @@ class ManualRunService:
             if policy is IfRunning.CANCEL:
                 stopped = await _make_room(connection, job_id, actor)
             new = await _add(connection, job_id, policy)
-            row = await execution_records.get_with_owner(connection, new.id)
+            row = await execution_records.get(connection, new.id)
         if row is None:
             raise AssertionError("an execution vanished in its own transaction")
         await self._ringer.call_off([one.execution_id for one in stopped])
         await self._ringer.ticks([one.job for one in stopped[-1:]])
         if not new.queued:
             await self._ringer.executions([PendingRun(new.id, new.token, new.due_at)])
-        return ExecutionView(**execution_fields(row[0]))
+        return ExecutionView(**execution_fields(row))
 
 
 async def _make_room(connection: AsyncConnection, job_id: UUID, actor: Actor) -> list[Settled]:
@@ -81,6 +81,7 @@ async def _add(connection: AsyncConnection, job_id: UUID, policy: IfRunning) -> 
 def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: ManualStart) -> NewExecution:
     return NewExecution(
         id=manual_execution_id(job.id, now, uuid4().hex),
+        user_profile_id=job.user_profile_id,
         scheduled_job_id=job.id,
         workflow_id=job.workflow_id,
         trigger=Trigger.MANUAL,

@@ -5,13 +5,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
-from yarl import URL
 
 from app.domain.access import Actor, require_owner
-from app.domain.errors import FieldError, InvalidError
 from app.persistence import notices, workflows
 from app.persistence.database import Database
-from app.services.inputs import IDS, NotificationChanges, NotificationInput, given
+from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -27,7 +25,7 @@ class NotificationService:
         """Be told from now on."""
         values = msgspec.structs.asdict(wanted)
         values["scheduled_job_id"] = values.pop("schedule_id")
-        _require_url(wanted.url)
+        require_host(wanted.url)
         async with self._database.transaction() as connection:
             await _require_seen(connection, actor, values)
             row = await notices.add(connection, {**values, "user_profile_id": actor.user_id})
@@ -47,7 +45,7 @@ class NotificationService:
         """New values."""
         values = given(changes)
         if "url" in values:
-            _require_url(values["url"])
+            require_host(values["url"])
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
             return _view(await notices.save(connection, notification_id, values) if values else row)
@@ -82,15 +80,6 @@ async def _require_seen(connection: AsyncConnection, actor: Actor, values: dict[
     if values["workflow_id"] is not None:
         owners = await workflows.owners(connection, {values["workflow_id"]})
         require_owner(actor, owners.get(values["workflow_id"]), "workflow")
-
-
-def _require_url(url: str) -> None:
-    try:
-        host = URL(url).host
-    except ValueError:
-        host = None
-    if not host:
-        raise InvalidError(FieldError("url", "The URL has no host."))
 
 
 def _view(row: Row[Any]) -> NotificationView:

@@ -42,10 +42,7 @@ class ScheduleService:
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
-        new = draft(spec_values(wanted), actor)
-        errors = _problems(new)
-        if errors:
-            raise InvalidError(*errors)
+        new = sound_draft(wanted, actor)
         async with self._database.transaction() as connection:
             owners = await workflows.owners(connection, {wanted.workflow_id})
             require_owner(actor, owners.get(wanted.workflow_id), "workflow")
@@ -166,8 +163,24 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
     """A schedule that is not stored yet; the times are the database's to fill in."""
     moment = clock.now()
     return ScheduledJob(
-        id=uuid4(), user_profile_id=actor.user_id, anchor_at=moment, created_at=moment, updated_at=moment, **values
+        id=uuid4(),
+        user_profile_id=actor.user_id,
+        owner_kind=actor.kind,
+        owner_id=actor.owner_id,
+        anchor_at=moment,
+        created_at=moment,
+        updated_at=moment,
+        **values,
     )
+
+
+def sound_draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
+    """A new schedule of the actor's; ``InvalidError`` names what is wrong with it."""
+    new = draft(spec_values(wanted), actor)
+    errors = _problems(new)
+    if errors:
+        raise InvalidError(*errors)
+    return new
 
 
 def _require_sane(wanted: SpecInput | ScheduleChanges) -> None:

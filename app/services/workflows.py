@@ -32,9 +32,9 @@ class WorkflowService:
     async def create(self, actor: Actor, wanted: WorkflowInput) -> WorkflowView:
         """A new workflow of the actor's."""
         values = msgspec.to_builtins(wanted)
-        self._check(values)
+        self.check(values)
         async with self._database.transaction() as connection:
-            row = await workflows.add(connection, {**values, "user_profile_id": actor.user_id})
+            row = await workflows.add(connection, actor, values)
         return workflow_view(row)
 
     async def list(self, actor: Actor, limit: int, offset: int) -> WorkflowPage:
@@ -53,7 +53,7 @@ class WorkflowService:
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
-            self._check({"nodes": before.nodes, "edges": before.edges, **values})
+            self.check({"nodes": before.nodes, "edges": before.edges, **values})
             after = await workflows.save(connection, workflow_id, values) if values else before
         return workflow_view(after)
 
@@ -66,7 +66,8 @@ class WorkflowService:
             await workflows.remove(connection, workflow_id)
         await self._ringer.call_off(running)
 
-    def _check(self, values: dict[str, Any]) -> None:
+    def check(self, values: dict[str, Any]) -> None:
+        """Refuse nodes and edges that cannot be run."""
         nodes = msgspec.convert(values["nodes"], list[Node])
         edges = msgspec.convert(values["edges"], list[Edge])
         errors = [*graph_errors(nodes, edges, self._catalog.names), *self._catalog.config_errors(nodes)]

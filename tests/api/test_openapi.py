@@ -44,6 +44,8 @@ CALLS = {
     *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
     *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),
     "GET /api/v1/notifications/{notification_id}/deliveries/",
+    *("GET /api/v1/webhooks/", "POST /api/v1/webhooks/"),
+    *(f"{method} /api/v1/webhooks/{{webhook_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /health/live", "GET /health/ready", "GET /metrics"),
 }
 # For these a body or a query that fits its schema may be refused; no schema could say so.
@@ -56,7 +58,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The moment has passed|The moment lies before|No slot ever comes"
-    r"|The URL has no host"
+    r"|The URL has no host|the header .* cannot be set|Expected `str` matching regex|The template|the `url` has no host"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
@@ -194,7 +196,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
     for name, operation in operations():
         if "security" in operation:
             method, path = name.format(
-                user_id=1, token_id=1, workflow_id=1, schedule_id=ID, execution_id=ID, notification_id=1
+                user_id=1, token_id=1, workflow_id=1, schedule_id=ID, execution_id=ID, notification_id=1, webhook_id=1
             ).split()
             response = await carillon.raw(method, path)
             assert (401, *told["content"]) == (response.status_code, response.headers["content-type"])
@@ -262,7 +264,7 @@ class World:
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:
+    def _fresh(self, name: str) -> Any:  # noqa: PLR0911 - one for each kind of thing
         match name:
             case "user_id":
                 return 1
@@ -274,6 +276,8 @@ class World:
                 return self._schedule()
             case "notification_id":
                 return self._made("/notifications/", {"url": "https://example.com"})
+            case "webhook_id":
+                return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")

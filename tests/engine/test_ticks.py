@@ -203,11 +203,11 @@ async def test_one_bad_tick_in_a_batch_fails_alone(carillon: Carillon, database:
         # Its slot has an entry in the ledger already, so that accounting for it a second time is refused.
         await connection.execute(
             text(
-                "INSERT INTO workflow_executions (id, scheduled_job_id, workflow_id, trigger, status, exclusive, "
-                "repeat_number, retry_attempt, scheduled_for, payload, timeout_seconds, token, error, finished_at, "
-                "started_at) "
-                "SELECT gen_random_uuid(), id, workflow_id, 'schedule', 'success', false, 0, 0, next_slot, '{}', 1, 1, "
-                "'', now(), now() FROM scheduled_jobs WHERE id = :id"
+                "INSERT INTO workflow_executions (id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, "
+                "exclusive, repeat_number, retry_attempt, scheduled_for, payload, timeout_seconds, token, error, "
+                "finished_at, started_at) "
+                "SELECT gen_random_uuid(), user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, "
+                "next_slot, '{}', 1, 1, '', now(), now() FROM scheduled_jobs WHERE id = :id"
             ),
             {"id": ticks[1].job_id},
         )

@@ -86,6 +86,7 @@ async def execution(database: Database, job: ScheduledJob, **values: object) -> 
         now = await database_now(connection)
     row = NewExecution(
         id=uuid4(),
+        user_profile_id=job.user_profile_id,
         scheduled_job_id=job.id,
         workflow_id=job.workflow_id,
         trigger=Trigger.SCHEDULE,

@@ -1,6 +1,7 @@
 """``core.http_request``: call a service, with the event or with what the node says."""
 
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -96,10 +97,15 @@ def _body(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dic
 
 
 def _run_headers(context: ActionContext) -> dict[str, str]:
+    source = (
+        {"X-Carillon-Schedule": str(context.scheduled_job_id)}
+        if context.entity is None
+        else {"X-Carillon-Entity": quote(context.entity)}
+    )
     return {
+        **source,
         "Idempotency-Key": context.idempotency_key,
         "X-Carillon-Execution": str(context.execution_id),
-        "X-Carillon-Schedule": str(context.scheduled_job_id),
         "X-Carillon-Slot": rfc3339(context.slot),
         "X-Carillon-Attempt": str(context.attempt),
     }

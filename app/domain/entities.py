@@ -1,0 +1,85 @@
+"""Things with times of their own, in somebody's table: when they run next, and when a failed run is tried again."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from app.domain.backoff import CAP_SECONDS, DEFAULT_BASE_SECONDS, MAX_EXPONENT
+from app.domain.errors import InvalidError
+from app.domain.executions import FAILURES, Entity, EntityWork, ExecutionStatus
+from app.domain.specs import Spec, canonical
+
+ONE_KIND = "Exactly one of a cron expression and an interval in minutes is needed."
+
+
+class ScheduledJobConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of an entity: what to do, and when.
+
+    ``job_type`` names an action of the catalog and ``job_data`` is its configuration. Without a user it runs on
+    behalf of the plugin that brings the scheduler. ``error`` says why nothing more can be planned.
+    """
+
+    id: str
+    entity_id: str
+    entity_type: str
+    job_type: str
+    job_data: dict[str, Any] = msgspec.field(default_factory=dict)
+    next_execution_time: datetime | None
+    last_execution_time: datetime | None = None
+    cron_expression: str | None = None
+    interval_minutes: int | None = None
+    timezone: str = "UTC"
+    active: bool = True
+    name: str = ""
+    user_profile_id: int | None = None
+    timeout_seconds: int = 600
+    max_retries: int = 3
+    error: str = ""
+
+    @property
+    def entity(self) -> Entity:
+        """The same as what an execution carries with it."""
+        work = EntityWork(
+            name=self.name or f"{self.entity_type} {self.entity_id}",
+            action=self.job_type,
+            config=self.job_data,
+            max_retries=self.max_retries,
+        )
+        return Entity(self.entity_type, self.entity_id, work)
+
+
+def following(job: ScheduledJobConfig, now: datetime) -> ScheduledJobConfig:
+    """The job after the run that is due: the next time after it that is still to come, in the same phase.
+
+    Times that have passed meanwhile are not made up for. What cannot be planned says why, and has no next time.
+    """
+    slot = job.next_execution_time or now
+    try:
+        upcoming = first_time(job, anchor=slot, after=max(slot, now))
+    except ValueError as error:
+        return replace(job, next_execution_time=None, error=str(error))
+    return replace(job, last_execution_time=slot, next_execution_time=upcoming, error="")
+
+
+def first_time(job: ScheduledJobConfig, anchor: datetime, after: datetime) -> datetime:
+    """The first time after a moment, intervals being counted from the anchor; ``ValueError`` says what is wrong."""
+    if (job.cron_expression is None) == (job.interval_minutes is None):
+        raise ValueError(ONE_KIND)
+    interval = None if job.interval_minutes is None else job.interval_minutes * 60
+    given = {"interval_seconds": interval, "cron": job.cron_expression, "timezone": job.timezone}
+    try:
+        upcoming = Spec(**canonical(given)).slots(anchor).next(after)
+    except InvalidError as error:
+        raise ValueError(" ".join(one.message for one in error.errors)) from None
+    if upcoming is None:
+        raise ValueError("No time ever comes.")
+    return upcoming
+
+
+def retry_at(entity: Entity, status: ExecutionStatus, attempt: int, now: datetime) -> datetime | None:
+    """When a run of an entity that has ended is tried again, if it is; ``attempt`` counts from 0."""
+    if status not in FAILURES or attempt >= entity.work.max_retries:
+        return None
+    return now + timedelta(seconds=min(DEFAULT_BASE_SECONDS * 2 ** min(attempt, MAX_EXPONENT), CAP_SECONDS))

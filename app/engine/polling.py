@@ -1,0 +1,208 @@
+"""Polling entities: whoever holds the lock asks each scheduler what is due, and writes it down before it is queued."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+import msgspec
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from app import clock
+from app.actions.entry_points import CORE
+from app.domain.entities import ScheduledJobConfig, following
+from app.domain.errors import UnavailableError
+from app.domain.executions import PendingRun
+from app.engine.entities import LoadedScheduler
+from app.engine.ringing import Ringer
+from app.persistence import entity_runs, locks, users
+from app.persistence.database import Database, database_now
+from app.persistence.entity_runs import Due
+
+LOCK = "entity_polling"
+# How often is tried to take over from whoever holds the lock.
+TRY_SECONDS = 10.0
+# What comes due between two polls is written down by the first of them, with something to spare.
+LOOK_AHEAD = 1.25
+# A scheduler whose jobs are always due again shall not keep the others from being asked.
+MOST_BATCHES = 1000
+
+log = structlog.get_logger(__name__)
+
+
+class Polled(msgspec.Struct):
+    """What one poll found: runs that were written down, and jobs that could not be."""
+
+    queued: int = 0
+    errors: int = 0
+
+
+class _LockLostError(Exception):
+    """Someone else polls now."""
+
+    code = "lock_lost"
+
+
+class Poller:
+    """Polls as long as it holds the lock; without it, tries to get it."""
+
+    def __init__(
+        self,
+        database: Database,
+        ringer: Ringer,
+        schedulers: Sequence[LoadedScheduler],
+        *,
+        poll_seconds: float,
+        batch_size: int,
+        lease_seconds: float,
+    ) -> None:
+        """Nothing is held yet."""
+        self._database = database
+        self._ringer = ringer
+        self._schedulers = schedulers
+        self._poll_seconds = poll_seconds
+        self._batch_size = batch_size
+        self._lease_seconds = lease_seconds
+        self._owner = uuid4()
+        self._next_poll = 0.0
+
+    async def step(self) -> float:
+        """Take or renew the lock, and poll if it is time; the pause until the next step."""
+        if not self._schedulers:
+            return self._poll_seconds
+        if not await self._take():
+            return min(self._poll_seconds, TRY_SECONDS)
+        if clock.monotonic() >= self._next_poll:
+            self._next_poll = clock.monotonic() + self._poll_seconds
+            await self.poll(timedelta(seconds=self._poll_seconds * LOOK_AHEAD))
+        # Renewed well before it runs out: every 30 of 70 seconds.
+        return max(0.0, min(self._lease_seconds * 3 / 7, self._next_poll - clock.monotonic()))
+
+    async def poll_now(self) -> Polled:
+        """One poll of what is due in this moment, unless someone else is at it."""
+        if not self._schedulers or not await self._take():
+            return Polled()
+        try:
+            return await self.poll(timedelta(0))
+        finally:
+            await self.release()
+
+    async def poll(self, ahead: timedelta) -> Polled:
+        """Ask every scheduler for what is due until then. One that fails does not stop the others."""
+        done = Polled()
+        for loaded in self._schedulers:
+            try:
+                await self._poll_one(loaded, ahead, done)
+            except _LockLostError:
+                log.warning("lock_lost", lock=LOCK)
+                break
+            except UnavailableError:
+                raise
+            except Exception:
+                done.errors += 1
+                log.exception("poll_failed", entity_type=loaded.scheduler.entity_type)
+        if done.queued or done.errors:
+            log.info("entities_polled", queued=done.queued, errors=done.errors)
+        return done
+
+    async def release(self) -> None:
+        """Let others poll."""
+        async with self._database.transaction() as connection:
+            await locks.release(connection, LOCK, self._owner)
+
+    async def _take(self) -> bool:
+        async with self._database.transaction() as connection:
+            return await locks.take(connection, LOCK, self._owner, self._lease_seconds)
+
+    async def _poll_one(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled) -> None:
+        """Batch after batch: what has been written down is no longer due, what could not be is stepped over."""
+        seen: set[tuple[str, datetime | None]] = set()
+        offset = 0
+        for _ in range(MOST_BATCHES):
+            async with self._database.transaction() as connection:
+                # In the transaction itself: nobody can take over before it ends.
+                if not await locks.renew(connection, LOCK, self._owner, self._lease_seconds):
+                    raise _LockLostError
+                batch = _Batch(connection, loaded, await database_now(connection))
+                await batch.write(ahead, self._batch_size, offset, seen)
+            await self._ringer.executions(batch.pending)
+            done.queued += len(batch.pending)
+            done.errors += batch.errors
+            if not batch.found:
+                return
+            offset += batch.left
+
+
+class _Batch:
+    """Some jobs of one scheduler. Those that are left behind are still due, and have to be stepped over."""
+
+    def __init__(self, connection: AsyncConnection, loaded: LoadedScheduler, now: datetime) -> None:
+        self._connection = connection
+        self._scheduler = loaded.scheduler
+        self._plugin = loaded.plugin
+        self._now = now
+        self._plugin_user: int | None = None
+        self.found = 0
+        self.left = 0
+        self.errors = 0
+        self.pending: list[PendingRun] = []
+
+    async def write(self, ahead: timedelta, limit: int, offset: int, seen: set[tuple[str, datetime | None]]) -> None:
+        """Find what is due and has not been seen before, and write it down: together, or else each alone."""
+        async with _session(self._connection) as session:
+            found = await self._scheduler.find_due_jobs(session, self._now, self._now + ahead, limit, offset)
+            await session.commit()
+        jobs = [job for job in found if (job.id, job.next_execution_time) not in seen and self._is_due(job)]
+        seen.update((job.id, job.next_execution_time) for job in found)
+        self.found, self.left = len(found), len(found) - len(jobs)
+        if self._plugin != CORE and any(job.user_profile_id is None for job in jobs):
+            self._plugin_user = (await users.plugin(self._connection, self._plugin)).user_id
+        await self._together(jobs)
+
+    async def _together(self, jobs: Sequence[ScheduledJobConfig]) -> None:
+        try:
+            await self._write_down(jobs)
+        except (UnavailableError, OSError):
+            raise
+        except Exception as error:
+            if len(jobs) == 1:
+                self.errors += 1
+                self.left += 1
+                log.exception(
+                    "entity_job_failed", entity_type=jobs[0].entity_type, entity=jobs[0].entity_id, error=str(error)
+                )
+                return
+            # One bad job among them: each is tried alone, and the bad one named.
+            for job in jobs:
+                await self._together([job])
+
+    async def _write_down(self, jobs: Sequence[ScheduledJobConfig]) -> None:
+        """The next times and the pending runs, or neither."""
+        if not jobs:
+            return
+        planned = [following(job, self._now) for job in jobs]
+        due = [self._due(before) for before, after in zip(jobs, planned, strict=True) if not after.error]
+        async with _session(self._connection) as session:
+            await self._scheduler.update_execution_time(session, planned)
+            pending = await entity_runs.add(await session.connection(), due)
+            await session.commit()
+        self.pending += pending
+        for job in planned:
+            if job.error:
+                self.errors += 1
+                log.error("entity_job_failed", entity_type=job.entity_type, entity=job.entity_id, error=job.error)
+
+    def _is_due(self, job: ScheduledJobConfig) -> bool:
+        return job.active and job.next_execution_time is not None and job.entity_type == self._scheduler.entity_type
+
+    def _due(self, job: ScheduledJobConfig) -> Due:
+        """What names no user is the plugin's."""
+        user = job.user_profile_id if job.user_profile_id is not None else self._plugin_user
+        if job.next_execution_time is None or user is None:
+            raise ValueError("A job needs a time and a user.")
+        return Due(job, job.next_execution_time, user)
+
+
+def _session(connection: AsyncConnection) -> AsyncSession:
+    """A session within our transaction: its commit keeps what it did, its failure takes back no more than that."""
+    return AsyncSession(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)

@@ -1,0 +1,32 @@
+"""The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
+
+from app.persistence.tables.base import IS_ACTIVE_EXECUTION, Base, one_of
+from app.persistence.tables.entities import WebhookRow
+from app.persistence.tables.executions import CallbackRow, NodeResultRow, WorkerRow, WorkflowExecutionRow
+from app.persistence.tables.notices import DeliveryRow, NotificationRow
+from app.persistence.tables.people import ApiToken, UserProfile
+from app.persistence.tables.safeguards import CircuitBreakerRow, CircuitBreakerTransitionRow, LockRow, SwitchRow
+from app.persistence.tables.schedules import LedgerEntryRow, ScheduledJobRow, ScheduleRevisionRow, WorkflowRow
+
+__all__ = [
+    "IS_ACTIVE_EXECUTION",
+    "ApiToken",
+    "Base",
+    "CallbackRow",
+    "CircuitBreakerRow",
+    "CircuitBreakerTransitionRow",
+    "DeliveryRow",
+    "LedgerEntryRow",
+    "LockRow",
+    "NodeResultRow",
+    "NotificationRow",
+    "ScheduleRevisionRow",
+    "ScheduledJobRow",
+    "SwitchRow",
+    "UserProfile",
+    "WebhookRow",
+    "WorkerRow",
+    "WorkflowExecutionRow",
+    "WorkflowRow",
+    "one_of",
+]

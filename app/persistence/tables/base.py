@@ -1,0 +1,43 @@
+"""The ground that all tables stand on: names of constraints, types of columns."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    DateTime,
+    MetaData,
+    Text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase
+
+from app.domain.executions import ACTIVE
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+def one_of(column: str, values: Any) -> str:
+    """The SQL condition that a column holds one of these values."""
+    listed = ", ".join(f"'{value}'" for value in sorted(values))
+    return f"{column} IN ({listed})"
+
+
+IS_ACTIVE_EXECUTION = one_of("status", ACTIVE)
+
+
+class Base(DeclarativeBase):
+    """All tables; timestamps carry their zone, JSON is jsonb."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own protocol
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+        list[Any]: JSONB,
+        str: Text,
+    }

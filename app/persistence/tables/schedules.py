@@ -1,0 +1,191 @@
+"""Workflows, schedules, and what became of their slots and of themselves."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Identity,
+    Index,
+    String,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.domain.access import OwnerKind
+from app.domain.ledger import LedgerOutcome
+from app.domain.revisions import Action
+from app.domain.schedules import CatchUp, IfRunning, Status
+from app.persistence.tables.base import Base, one_of
+
+
+class WorkflowRow(Base):
+    """Nodes and edges that a schedule runs."""
+
+    __tablename__ = "workflows"
+    __table_args__ = (
+        CheckConstraint(one_of("owner_kind", OwnerKind), name="owner_kind_known"),
+        CheckConstraint("max_concurrent_runs >= 1", name="max_concurrent_runs_positive"),
+        CheckConstraint("breaker_threshold >= 1", name="breaker_threshold_positive"),
+        CheckConstraint("breaker_reset_seconds >= 1", name="breaker_reset_positive"),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    owner_kind: Mapped[str] = mapped_column(server_default=OwnerKind.USER)
+    owner_id: Mapped[str]
+    name: Mapped[str] = mapped_column(String(255))
+    nodes: Mapped[list[Any]]
+    edges: Mapped[list[Any]]
+    active: Mapped[bool] = mapped_column(server_default=text("true"))
+    max_concurrent_runs: Mapped[int | None]
+    breaker_threshold: Mapped[int | None]
+    breaker_reset_seconds: Mapped[int | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class ScheduledJobRow(Base):
+    """A schedule: what to run, when, and its state. Its pending tick is (id, generation)."""
+
+    __tablename__ = "scheduled_jobs"
+    __table_args__ = (
+        CheckConstraint(one_of("status", Status), name="status_known"),
+        CheckConstraint(one_of("owner_kind", OwnerKind), name="owner_kind_known"),
+        CheckConstraint(one_of("if_running", IfRunning), name="if_running_known"),
+        CheckConstraint(one_of("catch_up", CatchUp), name="catch_up_known"),
+        CheckConstraint("interval_seconds >= 1", name="interval_positive"),
+        # Exactly one of these says when.
+        CheckConstraint("num_nonnulls(interval_seconds, every, cron, at, after) = 1", name="one_kind_of_spec"),
+        CheckConstraint("jitter_seconds >= 0 AND max_queued >= 0", name="allowances_not_negative"),
+        CheckConstraint("timeout_seconds >= 1", name="timeout_positive"),
+        CheckConstraint("total_repeats >= 0 AND max_retries >= 0", name="limits_not_negative"),
+        CheckConstraint(
+            "current_repeat >= 0 AND current_retry >= 0 AND run_count >= 0 AND error_count >= 0",
+            name="counters_not_negative",
+        ),
+        # Nothing fires while paused, after done or dead.
+        CheckConstraint("next_run_at IS NULL OR status = 'active'", name="only_active_is_planned"),
+        # A pending tick is whole: a slot and a due time, and never due before its slot.
+        CheckConstraint("(next_slot IS NULL) = (next_run_at IS NULL)", name="tick_whole"),
+        CheckConstraint("next_run_at >= next_slot", name="never_early"),
+        CheckConstraint("(dead_at IS NOT NULL) = (status = 'dead')", name="dead_since"),
+        CheckConstraint(
+            "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active' OR num_nonnulls(at, after) = 1",
+            name="done_at_the_limit",
+        ),
+        # A plugin finds its own by their names.
+        Index(
+            "uq_scheduled_jobs_name_of_plugin",
+            "owner_id",
+            "name",
+            unique=True,
+            postgresql_where=text("owner_kind = 'plugin'"),
+        ),
+        # Those that wait for their spec to be valid again.
+        Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
+        # What is due, and nothing else.
+        Index("ix_scheduled_jobs_due", "next_run_at", postgresql_where=text("next_run_at IS NOT NULL")),
+        Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at"),
+        Index("ix_scheduled_jobs_newest", "created_at"),
+        Index("ix_scheduled_jobs_workflow", "workflow_id"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"))
+    owner_kind: Mapped[str] = mapped_column(server_default=OwnerKind.USER)
+    owner_id: Mapped[str]
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"))
+    name: Mapped[str] = mapped_column(String(255))
+    description: Mapped[str]
+    trigger_node_id: Mapped[str | None]
+    trigger_payload: Mapped[dict[str, Any]]
+    interval_seconds: Mapped[float | None]
+    every: Mapped[str | None]
+    cron: Mapped[str | None]
+    at: Mapped[datetime | None]
+    after: Mapped[str | None]
+    timezone: Mapped[str] = mapped_column(server_default="UTC")
+    jitter_seconds: Mapped[int] = mapped_column(server_default="0")
+    only_between: Mapped[str | None]
+    not_on: Mapped[list[Any]] = mapped_column(server_default="[]")
+    start_at: Mapped[datetime | None]
+    end_at: Mapped[datetime | None]
+    total_repeats: Mapped[int]
+    max_retries: Mapped[int]
+    backoff_base_seconds: Mapped[int | None]
+    timeout_seconds: Mapped[int]
+    catch_up: Mapped[str]
+    misfire_grace_seconds: Mapped[int]
+    if_running: Mapped[str]
+    max_queued: Mapped[int] = mapped_column(server_default="1")
+    status: Mapped[str]
+    status_reason: Mapped[str]
+    generation: Mapped[int] = mapped_column(BigInteger)
+    anchor_at: Mapped[datetime]
+    cadence_slot: Mapped[datetime | None]
+    next_slot: Mapped[datetime | None]
+    next_run_at: Mapped[datetime | None]
+    next_attempt: Mapped[int]
+    last_slot: Mapped[datetime | None]
+    current_repeat: Mapped[int]
+    current_retry: Mapped[int]
+    run_count: Mapped[int]
+    error_count: Mapped[int]
+    last_error: Mapped[str]
+    last_run_at: Mapped[datetime | None]
+    last_fired_at: Mapped[datetime | None]
+    last_success_at: Mapped[datetime | None]
+    last_success_execution_id: Mapped[UUID | None]
+    dead_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+
+
+class ScheduleRevisionRow(Base):
+    """A change of a schedule: who made it, when, and how the schedule was from then on."""
+
+    __tablename__ = "schedule_revisions"
+    __table_args__ = (
+        CheckConstraint(one_of("action", Action), name="action_known"),
+        Index("ix_schedule_revisions_newest_of_job", "scheduled_job_id", "at"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    at: Mapped[datetime]
+    # Nobody, where Carillon itself did it; and no foreign key: the history outlives the user.
+    user_profile_id: Mapped[int | None]
+    author: Mapped[str]
+    action: Mapped[str]
+    changes: Mapped[dict[str, Any]]
+    note: Mapped[str]
+    snapshot: Mapped[dict[str, Any]]
+
+
+class LedgerEntryRow(Base):
+    """A slot, or a range of neighbouring slots, that did not fire, and why."""
+
+    __tablename__ = "ledger_entries"
+    __table_args__ = (
+        CheckConstraint(one_of("outcome", LedgerOutcome), name="outcome_known"),
+        CheckConstraint("first_slot <= last_slot AND slot_count >= 1", name="range_sane"),
+        CheckConstraint("(slot_count = 1) = (first_slot = last_slot)", name="count_fits"),
+        UniqueConstraint("scheduled_job_id", "first_slot"),
+        UniqueConstraint("scheduled_job_id", "last_slot"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    first_slot: Mapped[datetime]
+    last_slot: Mapped[datetime]
+    slot_count: Mapped[int] = mapped_column(BigInteger)
+    outcome: Mapped[str]
+    reason: Mapped[str]
+    execution_id: Mapped[UUID | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())

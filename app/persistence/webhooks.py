@@ -1,0 +1,119 @@
+"""Webhooks: entities of Carillon's own, and the scheduler that knows when they are due."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from app.domain.access import Actor
+from app.domain.entities import ScheduledJobConfig
+from app.persistence.pages import Page
+from app.persistence.tables import WebhookRow
+
+ENTITY_TYPE = "webhook"
+
+_TABLE = WebhookRow.__table__
+_SET_TIMES = (
+    update(WebhookRow)
+    .where(_TABLE.c.id == bindparam("webhook_id"))
+    .values(
+        last_execution_at=bindparam("last"),
+        next_execution_at=bindparam("next"),
+        last_error=bindparam("error"),
+    )
+)
+
+
+class WebhookScheduler:
+    """Finds the webhooks that are due."""
+
+    entity_type = ENTITY_TYPE
+
+    async def find_due_jobs(
+        self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int
+    ) -> list[ScheduledJobConfig]:
+        """The earliest first; one that is being changed comes the next time."""
+        del now
+        query = select(_TABLE).where(_TABLE.c.active, _TABLE.c.next_execution_at <= until)
+        query = query.order_by(_TABLE.c.next_execution_at, _TABLE.c.id).limit(limit).offset(offset)
+        return [to_job(row) for row in await session.execute(query.with_for_update(skip_locked=True))]
+
+    async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
+        """The next times, and what is wrong where there is none."""
+        times = [
+            {
+                "webhook_id": int(job.entity_id),
+                "last": job.last_execution_time,
+                "next": job.next_execution_time,
+                "error": job.error,
+            }
+            for job in jobs
+        ]
+        await (await session.connection()).execute(_SET_TIMES, times)
+
+
+def to_job(row: Row[Any]) -> ScheduledJobConfig:
+    """A webhook as a job: a call to its address."""
+    config = {"url": row.url, "method": row.method, "headers": row.headers}
+    if row.payload:
+        config["json"] = row.payload
+    return ScheduledJobConfig(
+        id=f"{ENTITY_TYPE}-{row.id}",
+        entity_id=str(row.id),
+        entity_type=ENTITY_TYPE,
+        job_type="core.http_request",
+        job_data=config,
+        next_execution_time=row.next_execution_at,
+        last_execution_time=row.last_execution_at,
+        cron_expression=row.cron,
+        interval_minutes=row.interval_minutes,
+        timezone=row.timezone,
+        active=row.active,
+        name=row.name,
+        user_profile_id=row.user_profile_id,
+        timeout_seconds=row.timeout_seconds,
+        max_retries=row.max_retries,
+    )
+
+
+async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
+    """Create a webhook."""
+    return (await connection.execute(insert(WebhookRow).values(values).returning(*_TABLE.c))).one()
+
+
+async def get(connection: AsyncConnection, webhook_id: int) -> Row[Any] | None:
+    """One webhook."""
+    return await _read(connection, select(_TABLE).where(_TABLE.c.id == webhook_id))
+
+
+async def lock(connection: AsyncConnection, webhook_id: int) -> Row[Any] | None:
+    """One webhook, locked against other changes and against being polled."""
+    return await _read(connection, select(_TABLE).where(_TABLE.c.id == webhook_id).with_for_update())
+
+
+async def save(connection: AsyncConnection, webhook_id: int, values: dict[str, Any]) -> Row[Any]:
+    """Change a webhook that this transaction has locked."""
+    changed = {**values, "updated_at": func.clock_timestamp()}
+    statement = update(WebhookRow).where(_TABLE.c.id == webhook_id).values(changed)
+    return (await connection.execute(statement.returning(*_TABLE.c))).one()
+
+
+async def remove(connection: AsyncConnection, webhook_id: int) -> None:
+    """Delete a webhook."""
+    await connection.execute(delete(WebhookRow).where(_TABLE.c.id == webhook_id))
+
+
+async def page(connection: AsyncConnection, actor: Actor, *, limit: int, offset: int) -> Page:
+    """The webhooks that the actor may see, newest first."""
+    query = select(_TABLE)
+    if actor.owner_filter is not None:
+        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
+    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
+    return Page(list(await connection.execute(query.order_by(_TABLE.c.id.desc()).limit(limit).offset(offset))), total)
+
+
+async def _read(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:
+    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
+    return row

@@ -1,0 +1,252 @@
+"""What plugins may do with schedules: their own, and no others."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+from sqlalchemy import Row
+
+from app.actions.plugins import LoadedActions, LoadedPlugin
+from app.actions.ports import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
+from app.domain.access import Actor
+from app.domain.errors import CarillonError, ConflictError, NotFoundError, UnavailableError
+from app.domain.schedules import ScheduledJob
+from app.domain.workflows import TRIGGER_TYPE
+from app.engine import scheduling
+from app.engine.ringing import Ringer
+from app.persistence import schedules, users, workflows
+from app.persistence.database import Database
+from app.services.inputs import ScheduleChanges, ScheduleInput, WorkflowChanges, WorkflowInput, given
+from app.services.schedules import ScheduleService, author_of, owned_schedule, sound_draft
+from app.services.validation import checked
+from app.services.workflows import WorkflowService
+
+OUTAGE_PAUSE_SECONDS = 1.0
+# Only to have a draft checked; the workflow gets its number when it is written.
+NO_WORKFLOW_YET = 1
+_SPEC_FIELDS = ("interval_seconds", "every", "cron", "at", "timezone")
+_PLAIN_FIELDS = ("name", "description", *_SPEC_FIELDS, "max_retries", "timeout_seconds")
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class PluginService:
+    """Hands each plugin its own schedules, and lets it start."""
+
+    def __init__(
+        self,
+        database: Database,
+        ringer: Ringer,
+        loaded: LoadedActions,
+        schedule_service: ScheduleService,
+        workflow_service: WorkflowService,
+    ) -> None:
+        """Only plugins that said so may schedule."""
+        self._database = database
+        self._ringer = ringer
+        self._loaded = loaded
+        self._schedules = schedule_service
+        self._workflows = workflow_service
+
+    def schedules_of(self, plugin: str) -> "PluginSchedules":
+        """The port of one plugin."""
+        return PluginSchedules(
+            plugin,
+            self._database,
+            self._ringer,
+            self._schedules,
+            self._workflows,
+            may_schedule=self._loaded.may_schedule(plugin),
+        )
+
+    async def start_all(self) -> None:
+        """Let every plugin start; one that fails is named and stops nobody."""
+        for loaded in self._loaded.plugins:
+            if loaded.plugin.start is not None:
+                await self._start(loaded)
+
+    async def _start(self, loaded: LoadedPlugin) -> None:
+        while loaded.plugin.start is not None:
+            try:
+                await loaded.plugin.start(self.schedules_of(loaded.name))
+            except UnavailableError:
+                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+            except Exception as error:
+                log.exception("plugin_failed", plugin=loaded.name, error=str(error))
+                return
+            else:
+                log.info("plugin_started", plugin=loaded.name)
+                return
+
+
+class PluginSchedules:
+    """The schedules of one plugin, each with a workflow of its own."""
+
+    def __init__(
+        self,
+        plugin: str,
+        database: Database,
+        ringer: Ringer,
+        schedule_service: ScheduleService,
+        workflow_service: WorkflowService,
+        *,
+        may_schedule: bool,
+    ) -> None:
+        """Nothing is asked yet."""
+        self._plugin = plugin
+        self._database = database
+        self._ringer = ringer
+        self._schedules = schedule_service
+        self._workflows = workflow_service
+        self._may_schedule = may_schedule
+
+    async def create(self, wanted: PluginScheduleInput) -> PluginSchedule:
+        """A new one."""
+        return await _answered(self._create(await self._actor(), wanted))
+
+    async def ensure(self, wanted: PluginScheduleInput) -> PluginSchedule:
+        """The one of this name as it is wanted."""
+        actor = await self._actor()
+        existing = await self._named(actor, wanted.name)
+        if existing is None:
+            try:
+                return await _answered(self._create(actor, wanted))
+            except _TakenError:
+                # Another process was faster.
+                existing = await self._named(actor, wanted.name)
+        if existing is None:
+            raise RefusedError(f"The schedule '{wanted.name}' is being made and deleted at once.")
+        nodes = _nodes(wanted.action, wanted.config)
+        return await _answered(self._update(actor, existing, _schedule_values(wanted), nodes))
+
+    async def list(self) -> list[PluginSchedule]:
+        """All of them, newest first."""
+        actor = await self._actor()
+        async with self._database.transaction() as connection:
+            jobs = await schedules.all_of(connection, actor.user_id)
+            rows = await workflows.many(connection, {job.workflow_id for job in jobs})
+        return [_view(job, rows.get(job.workflow_id)) for job in jobs]
+
+    async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
+        """Give one new values."""
+        actor = await self._actor()
+        values = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not msgspec.UNSET}
+        config = values.pop("config", None)
+        if "payload" in values:
+            values["trigger_payload"] = values.pop("payload")
+        return await _answered(self._change(actor, schedule_id, values, config))
+
+    async def delete(self, schedule_id: UUID) -> None:
+        """Remove one, with its history and its workflow."""
+        await _answered(self._delete(await self._actor(), schedule_id))
+
+    async def _actor(self) -> Actor:
+        if not self._may_schedule:
+            raise RefusedError(f"The plugin '{self._plugin}' has not declared the capability schedule_jobs.")
+        async with self._database.transaction() as connection:
+            return await users.plugin(connection, self._plugin)
+
+    async def _named(self, actor: Actor, name: str) -> ScheduledJob | None:
+        async with self._database.transaction() as connection:
+            return next((job for job in await schedules.all_of(connection, actor.user_id) if job.name == name), None)
+
+    async def _create(self, actor: Actor, wanted: PluginScheduleInput) -> PluginSchedule:
+        """The workflow and the schedule, or neither."""
+        values = {"name": wanted.name, "workflow_id": NO_WORKFLOW_YET, **_schedule_values(wanted)}
+        new = sound_draft(checked(_given_spec(values), ScheduleInput), actor)
+        flow = msgspec.to_builtins(
+            checked({"name": wanted.name, **_nodes(wanted.action, wanted.config)}, WorkflowInput)
+        )
+        self._workflows.check(flow)
+        async with self._database.transaction() as connection:
+            row = await workflows.add(connection, actor, flow)
+            job = await scheduling.start_scheduled_job(connection, replace(new, workflow_id=row.id), author_of(actor))
+        await self._ringer.ticks([job])
+        return _view(job, row)
+
+    async def _change(
+        self, actor: Actor, schedule_id: UUID, values: dict[str, Any], config: dict[str, Any] | None
+    ) -> PluginSchedule:
+        async with self._database.transaction() as connection:
+            job = await owned_schedule(connection, actor, schedule_id)
+            row = await workflows.get(connection, job.workflow_id)
+        nodes = {} if config is None else _nodes(_work_of(row)["type"], config)
+        return await self._update(actor, job, values, nodes)
+
+    async def _update(
+        self, actor: Actor, job: ScheduledJob, values: dict[str, Any], nodes: dict[str, Any]
+    ) -> PluginSchedule:
+        if nodes:
+            await self._workflows.change(actor, job.workflow_id, checked(nodes, WorkflowChanges))
+        changes = checked(_given_spec(values), ScheduleChanges)
+        if given(changes):
+            await self._schedules.change(actor, job.id, changes)
+        async with self._database.transaction() as connection:
+            after = await owned_schedule(connection, actor, job.id)
+            return _view(after, await workflows.get(connection, after.workflow_id))
+
+    async def _delete(self, actor: Actor, schedule_id: UUID) -> None:
+        async with self._database.transaction() as connection:
+            job = await owned_schedule(connection, actor, schedule_id)
+        await self._workflows.delete(actor, job.workflow_id)
+
+
+def _schedule_values(wanted: PluginScheduleInput) -> dict[str, Any]:
+    values = {name: getattr(wanted, name) for name in _PLAIN_FIELDS}
+    return {**values, "trigger_payload": wanted.payload}
+
+
+def _given_spec(values: dict[str, Any]) -> dict[str, Any]:
+    """As JSON would bring it, without the kinds of spec that were not given."""
+    shown: dict[str, Any] = msgspec.to_builtins(values)
+    return {name: value for name, value in shown.items() if value is not None or name not in _SPEC_FIELDS}
+
+
+def _nodes(action: str, config: dict[str, Any]) -> dict[str, Any]:
+    nodes = [{"id": "start", "type": TRIGGER_TYPE}, {"id": "work", "type": action, "config": config}]
+    return {"nodes": nodes, "edges": [{"from": "start", "to": "work"}]}
+
+
+def _work_of(row: Row[Any] | None) -> dict[str, Any]:
+    """The node that does the work; an admin may have made something else of the workflow."""
+    nodes: list[dict[str, Any]] = row.nodes if row else []
+    return next((node for node in nodes if node["id"] == "work"), {"type": "", "config": {}})
+
+
+def _view(job: ScheduledJob, row: Row[Any] | None) -> PluginSchedule:
+    work = _work_of(row)
+    return PluginSchedule(
+        id=job.id,
+        name=job.name,
+        action=work["type"],
+        config=work.get("config", {}),
+        status=job.status,
+        next_run_at=job.next_run_at,
+        last_error=job.last_error,
+        run_count=job.run_count,
+        error_count=job.error_count,
+    )
+
+
+class _TakenError(RefusedError):
+    """There is a schedule of that name already."""
+
+
+async def _answered(question: Awaitable[T]) -> T:
+    """The answer; a refusal in words. An outage stays what it is."""
+    try:
+        return await question
+    except UnavailableError:
+        raise
+    except ConflictError as error:
+        raise _TakenError(str(error)) from None
+    except NotFoundError:
+        raise RefusedError("The plugin has no such schedule.") from None
+    except CarillonError as error:
+        raise RefusedError(str(error)) from None

@@ -1,0 +1,111 @@
+"""Executions, as callers see them."""
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row
+
+from app.domain.executions import ExecutionStatus, Trigger
+from app.services.inputs import Instant
+
+
+class ExecutionView(msgspec.Struct, kw_only=True):
+    """An execution."""
+
+    id: UUID
+    # Of a schedule and its workflow, or of an entity.
+    workflow_id: int | None
+    scheduled_job_id: UUID | None
+    entity_type: str | None
+    entity_id: str | None
+    trigger: Trigger
+    status: ExecutionStatus
+    repeat_number: int
+    retry_attempt: int
+    scheduled_for: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    duration_ms: int | None
+    error: str
+
+
+class NodeResultView(msgspec.Struct, kw_only=True):
+    """What a node did."""
+
+    node_id: str
+    type: str
+    status: ExecutionStatus
+    output: Any
+    error: str
+    started_at: Instant
+    finished_at: Instant
+
+
+class ExecutionDetail(ExecutionView, kw_only=True):
+    """An execution with all that is known of it."""
+
+    payload: dict[str, Any]
+    nodes: list[NodeResultView]
+
+
+class ExecutionPage(msgspec.Struct):
+    """A part of the list of executions."""
+
+    items: list[ExecutionView]
+    total: int
+
+
+class RunView(ExecutionView, kw_only=True):
+    """A run in the audit of its schedule, with the payload as it was then."""
+
+    payload: dict[str, Any]
+
+
+class RunList(msgspec.Struct):
+    """The latest runs."""
+
+    items: list[RunView]
+
+
+class AcceptedView(msgspec.Struct):
+    """It was taken."""
+
+    ok: bool
+
+
+def execution_fields(row: Row[Any]) -> dict[str, Any]:
+    """The fields that all views of an execution share."""
+    return {
+        "id": row.id,
+        "workflow_id": row.workflow_id,
+        "scheduled_job_id": row.scheduled_job_id,
+        "entity_type": row.entity_type,
+        "entity_id": row.entity_id,
+        "trigger": Trigger(row.trigger),
+        "status": ExecutionStatus(row.status),
+        "repeat_number": row.repeat_number,
+        "retry_attempt": row.retry_attempt,
+        "scheduled_for": row.scheduled_for,
+        "started_at": row.started_at,
+        "finished_at": row.finished_at,
+        "duration_ms": _duration_ms(row.started_at, row.finished_at),
+        "error": row.error,
+    }
+
+
+def node_view(row: Row[Any]) -> NodeResultView:
+    """A node's result as callers see it."""
+    return NodeResultView(
+        node_id=row.node_id,
+        type=row.type,
+        status=ExecutionStatus(row.status),
+        output=row.output,
+        error=row.error,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+    )
+
+
+def _duration_ms(started: Instant | None, finished: Instant | None) -> int | None:
+    return None if started is None or finished is None else int((finished - started).total_seconds() * 1000)

@@ -1,0 +1,125 @@
+"""Schedules and workflows, as callers see them."""
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row
+
+from app.domain.access import OwnerKind
+from app.domain.descriptions import describe
+from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
+from app.domain.workflows import Edge, Node
+from app.services.inputs import Instant
+
+
+class ScheduleView(msgspec.Struct, kw_only=True):
+    """A schedule."""
+
+    id: UUID
+    name: str
+    description: str
+    workflow_id: int
+    trigger_node_id: str | None
+    user_profile_id: int
+    owner_kind: OwnerKind
+    owner_id: str
+    interval_seconds: int | float | None
+    every: str | None
+    cron: str | None
+    at: Instant | None
+    after: str | None
+    timezone: str
+    jitter_seconds: int
+    only_between: str | None
+    not_on: list[str]
+    start_at: Instant | None
+    end_at: Instant | None
+    spec_description: str
+    total_repeats: int
+    max_retries: int
+    backoff_base_seconds: int | None
+    timeout_seconds: int
+    catch_up: CatchUp
+    misfire_grace_seconds: int
+    if_running: IfRunning
+    max_queued: int
+    trigger_payload: dict[str, Any]
+    status: Status
+    status_reason: Reason
+    current_repeat: int
+    current_retry: int
+    run_count: int
+    error_count: int
+    last_run_at: Instant | None
+    next_run_at: Instant | None
+    last_error: str
+    next_slot: Instant | None
+    last_fired_at: Instant | None
+    last_success_at: Instant | None
+    last_success_execution_id: UUID | None
+    dead_at: Instant | None
+    created_at: Instant
+    updated_at: Instant
+
+
+class SchedulePage(msgspec.Struct):
+    """A part of the list of schedules."""
+
+    items: list[ScheduleView]
+    total: int
+
+
+class ScheduleList(msgspec.Struct):
+    """Schedules that were created together."""
+
+    items: list[ScheduleView]
+
+
+class WorkflowView(msgspec.Struct, kw_only=True):
+    """A workflow."""
+
+    id: int
+    user_profile_id: int
+    owner_kind: OwnerKind
+    owner_id: str
+    name: str
+    nodes: list[Node]
+    edges: list[Edge]
+    active: bool
+    max_concurrent_runs: int | None
+    breaker_threshold: int | None
+    breaker_reset_seconds: int | None
+    created_at: Instant
+    updated_at: Instant
+
+
+class WorkflowPage(msgspec.Struct):
+    """A part of the list of workflows."""
+
+    items: list[WorkflowView]
+    total: int
+
+
+_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description"}
+_PLAIN_SCHEDULE_FIELDS = tuple(name for name in ScheduleView.__struct_fields__ if name not in _SHOWN_OTHERWISE)
+
+
+def schedule_view(job: ScheduledJob) -> ScheduleView:
+    """A schedule as callers see it."""
+    plain = {name: getattr(job, name) for name in _PLAIN_SCHEDULE_FIELDS}
+    seconds = job.interval_seconds
+    return ScheduleView(
+        interval_seconds=int(seconds) if seconds is not None and seconds.is_integer() else seconds,
+        every=job.spec.spelled_every,
+        not_on=list(job.not_on),
+        spec_description=describe(
+            job.spec, start_at=job.start_at, end_at=job.end_at, jitter_seconds=job.jitter_seconds
+        ),
+        **plain,
+    )
+
+
+def workflow_view(row: Row[Any]) -> WorkflowView:
+    """A workflow as callers see it."""
+    return msgspec.convert(row._mapping, WorkflowView)  # noqa: SLF001 - SQLAlchemy's public way to a row's names

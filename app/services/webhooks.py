@@ -1,0 +1,152 @@
+"""Webhooks: addresses that are called at times of their own."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.actions.catalog import Catalog
+from app.domain.access import Actor, require_owner
+from app.domain.entities import ScheduledJobConfig, first_time
+from app.domain.errors import FieldError, InvalidError
+from app.domain.specs import canonical
+from app.domain.workflows import Node
+from app.engine.ringing import Ringer
+from app.persistence import entity_runs, webhooks
+from app.persistence.database import Database, database_now
+from app.persistence.webhooks import ENTITY_TYPE
+from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
+from app.services.views import WebhookPage, WebhookView
+
+_TIMES = ("cron", "interval_minutes", "timezone", "active")
+_NODE = "work"
+ONE_KIND = "Exactly one of cron, interval_minutes is needed."
+
+
+class WebhookService:
+    """Use cases about webhooks."""
+
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer) -> None:
+        """Workers poll; this is where it is asked for."""
+        self._database = database
+        self._catalog = catalog
+        self._ringer = ringer
+
+    async def create(self, actor: Actor, wanted: WebhookInput) -> WebhookView:
+        """A new webhook of the actor's, its first time planned."""
+        values = _stored(msgspec.structs.asdict(wanted))
+        _require_one_kind(values)
+        async with self._database.transaction() as connection:
+            planned = await _planned(connection, values)
+            row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
+            self._require_callable(row)
+        return _view(row)
+
+    async def list(self, actor: Actor, limit: int, offset: int) -> WebhookPage:
+        """What the actor may see, newest first."""
+        async with self._database.transaction() as connection:
+            page = await webhooks.page(connection, actor, limit=limit, offset=offset)
+        return WebhookPage([_view(row) for row in page.items], page.total)
+
+    async def get(self, actor: Actor, webhook_id: int) -> WebhookView:
+        """One webhook."""
+        async with self._database.transaction() as connection:
+            row = await webhooks.get(connection, webhook_id) if webhook_id in IDS else None
+            return _view(_owned(actor, row))
+
+    async def change(self, actor: Actor, webhook_id: int, changes: WebhookChanges) -> WebhookView:
+        """New values; they hold for what has been planned already and has not begun."""
+        values = _stored(given(changes))
+        async with self._database.transaction() as connection:
+            before = await _locked(connection, actor, webhook_id)
+            if "cron" in values and "interval_minutes" not in values and values["cron"] is not None:
+                values["interval_minutes"] = None
+            if "interval_minutes" in values and "cron" not in values and values["interval_minutes"] is not None:
+                values["cron"] = None
+            values = {name: value for name, value in values.items() if getattr(before, name) != value}
+            if not values:
+                return _view(before)
+            if values.keys() & set(_TIMES):
+                whole = {name: getattr(before, name) for name in _TIMES} | values
+                _require_one_kind(whole)
+                await entity_runs.take_back(connection, ENTITY_TYPE, str(webhook_id))
+                values |= await _planned(connection, {name: whole[name] for name in _TIMES})
+            after = await webhooks.save(connection, webhook_id, values)
+            self._require_callable(after)
+            await entity_runs.give_new_work(connection, webhooks.to_job(after).entity)
+        return _view(after)
+
+    async def delete(self, actor: Actor, webhook_id: int) -> None:
+        """Gone, with its history; what runs is called off."""
+        async with self._database.transaction() as connection:
+            await _locked(connection, actor, webhook_id)
+            await webhooks.remove(connection, webhook_id)
+            running = await entity_runs.remove(connection, ENTITY_TYPE, str(webhook_id))
+        await self._ringer.call_off(running)
+
+    def _require_callable(self, row: Row[Any]) -> None:
+        """What it sends is held to the same as a node of a workflow."""
+        job = webhooks.to_job(row)
+        errors = self._catalog.config_errors([Node(_NODE, job.job_type, job.job_data)])
+        if errors:
+            raise InvalidError(*map(_as_field, errors))
+
+
+async def _locked(connection: AsyncConnection, actor: Actor, webhook_id: int) -> Row[Any]:
+    return _owned(actor, await webhooks.lock(connection, webhook_id) if webhook_id in IDS else None)
+
+
+def _owned(actor: Actor, row: Row[Any] | None) -> Row[Any]:
+    require_owner(actor, row.user_profile_id if row else None, "webhook")
+    if row is None:
+        raise AssertionError("a webhook that nobody owns was let through")
+    return row
+
+
+def _as_field(error: FieldError) -> FieldError:
+    """A node's field by the name that a webhook has for it."""
+    field = error.field.removeprefix("nodes[0].config").removeprefix(".")
+    if field.partition(".")[0] == "json":
+        field = field.replace("json", "payload", 1)
+    return FieldError(field or "url", error.message.removeprefix(f"Node '{_NODE}': "))
+
+
+def _stored(values: dict[str, Any]) -> dict[str, Any]:
+    """What was given in the form that is stored; ``InvalidError`` names what is wrong."""
+    if "url" in values:
+        require_host(values["url"])
+    spec = {name: values[name] for name in ("cron", "timezone") if values.get(name) is not None}
+    stored = {name: value for name, value in canonical(spec).items() if name in spec}
+    return values | stored
+
+
+def _require_one_kind(values: dict[str, Any]) -> None:
+    if (values["cron"] is None) == (values["interval_minutes"] is None):
+        raise InvalidError(FieldError("cron", ONE_KIND))
+
+
+async def _planned(connection: AsyncConnection, values: dict[str, Any]) -> dict[str, Any]:
+    """The same with the next time, counted from now; one that is not active has none."""
+    if not values["active"]:
+        return {**values, "next_execution_at": None, "last_error": ""}
+    now = await database_now(connection)
+    job = ScheduledJobConfig(
+        id="",
+        entity_id="",
+        entity_type=ENTITY_TYPE,
+        job_type="",
+        next_execution_time=None,
+        cron_expression=values["cron"],
+        interval_minutes=values["interval_minutes"],
+        timezone=values["timezone"],
+    )
+    try:
+        return {**values, "next_execution_at": first_time(job, anchor=now, after=now), "last_error": ""}
+    except ValueError as error:
+        field = "interval_minutes" if values["cron"] is None else "cron"
+        raise InvalidError(FieldError(field, str(error))) from None
+
+
+def _view(row: Row[Any]) -> WebhookView:
+    return WebhookView(**{name: getattr(row, name) for name in WebhookView.__struct_fields__})

@@ -1,0 +1,407 @@
+"""Entities are polled by one process at a time, written down before they are queued, and run once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.config import Settings
+from app.domain.entities import ScheduledJobConfig
+from app.engine.entities import LoadedScheduler, load_entity_schedulers, scheduler_shortcomings
+from app.engine.polling import Poller
+from app.engine.ringing import Ringer
+from app.persistence.database import Database
+from app.persistence.webhooks import WebhookScheduler
+from app.queue.bell import Bell
+from app.queue.pool import RedisPool, open_pool
+from tests.carillon import Carillon, Json, engine_of, until, working
+from tests.serving import serving
+from tests.sink import Sink
+
+NOW = timedelta(0)
+
+
+class PeriodicFeeds:
+    """A table of somebody's own, as a plugin would have it."""
+
+    entity_type = "feed"
+    _due = text("SELECT * FROM feeds WHERE next_at <= :until ORDER BY next_at, id LIMIT :limit OFFSET :offset")
+    _written = text("UPDATE feeds SET next_at = :next, last_at = :last, error = :error WHERE id = :id")
+
+    async def find_due_jobs(
+        self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int
+    ) -> list[ScheduledJobConfig]:
+        """What is due."""
+        del now
+        rows = await session.execute(self._due, {"until": until, "limit": limit, "offset": offset})
+        return [
+            ScheduledJobConfig(
+                id=f"feed-{row.id}",
+                entity_id=str(row.id),
+                entity_type=self.entity_type,
+                job_type="core.noop",
+                next_execution_time=row.next_at,
+                last_execution_time=row.last_at,
+                cron_expression=row.cron,
+                interval_minutes=row.minutes,
+                user_profile_id=1,
+            )
+            for row in rows
+        ]
+
+    async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
+        """One after another."""
+        for job in jobs:
+            values = {"next": job.next_execution_time, "last": job.last_execution_time, "error": job.error}
+            await session.execute(self._written, {**values, "id": int(job.entity_id)})
+
+
+async def feeds(database: Database, *rows: dict[str, Any]) -> None:
+    """A table with these feeds, due a second ago."""
+    async with database.transaction() as connection:
+        await connection.execute(
+            text(
+                "CREATE TABLE feeds (id int PRIMARY KEY, cron text, minutes int, next_at timestamptz, "
+                "last_at timestamptz, error text DEFAULT '', CHECK (id <> 13 OR last_at IS NULL))"
+            )
+        )
+        statement = text(
+            "INSERT INTO feeds (id, cron, minutes, next_at) VALUES "
+            "(:id, :cron, :minutes, clock_timestamp() - interval '1 second')"
+        )
+        await connection.execute(statement, [{"cron": None, "minutes": None, **row} for row in rows])
+
+
+async def stored(database: Database, query: str) -> list[Any]:
+    """What is in the tables."""
+    async with database.transaction() as connection:
+        return list(await connection.execute(text(query)))
+
+
+def poller(database: Database, redis: RedisPool, *, batch: int = 100, scheduler: Any = None) -> Poller:
+    """A process that polls, or would."""
+    return Poller(
+        database,
+        Ringer(Bell(redis)),
+        [LoadedScheduler(scheduler or PeriodicFeeds(), "core")],
+        poll_seconds=60,
+        batch_size=batch,
+        lease_seconds=2,
+    )
+
+
+async def test_what_is_due_is_written_down_with_its_next_time(database: Database, redis: RedisPool) -> None:
+    """All of it, whatever the size of a batch; what is not due is left alone."""
+    await feeds(database, *({"id": number, "minutes": 5} for number in range(1, 8)))
+    assert (7, 0) == _counts(await poller(database, redis, batch=3).poll_now())
+    assert (0, 0) == _counts(await poller(database, redis).poll_now())
+    rows = await stored(
+        database,
+        "SELECT e.entity_id, e.scheduled_for = f.last_at AS same, e.status, f.next_at - f.last_at AS gap "
+        "FROM workflow_executions AS e JOIN feeds AS f ON f.id = CAST(e.entity_id AS int) ORDER BY f.id",
+    )
+    assert [(str(n), True, "pending", timedelta(minutes=5)) for n in range(1, 8)] == [tuple(row) for row in rows]
+
+
+async def test_what_comes_due_before_the_next_poll_is_queued_for_its_time(
+    carillon: Carillon, database: Database, redis: RedisPool, settings: Settings
+) -> None:
+    """It starts then and not before."""
+    await feeds(database, {"id": 1, "minutes": 5})
+    await stored(database, "UPDATE feeds SET next_at = clock_timestamp() + interval '2 seconds' RETURNING 1")
+    one = poller(database, redis)
+    assert await one._take()
+    assert (1, 0) == _counts(await one.poll(timedelta(seconds=60)))
+    async with working(settings):
+
+        async def ended() -> Any:
+            (run,) = (await carillon.call("GET", "/executions/", params={"entity_type": "feed"}))["items"]
+            return run if run["finished_at"] else None
+
+        run = await until(ended)
+    assert ("success", "entity", "1", None, None) == tuple(
+        run[name] for name in ("status", "trigger", "entity_id", "scheduled_job_id", "workflow_id")
+    )
+    assert run["started_at"] >= run["scheduled_for"]
+
+
+async def test_a_bad_cron_is_an_error_on_that_entity(
+    database: Database, redis: RedisPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not run, has no next time and says why; the others go on."""
+    await feeds(database, {"id": 1, "cron": "every now and then"}, {"id": 2, "minutes": 5})
+    assert (1, 1) == _counts(await poller(database, redis).poll_now())
+    bad, good = await stored(database, "SELECT id, next_at, last_at, error FROM feeds ORDER BY id")
+    assert (None, None) == (bad.next_at, bad.last_at)
+    assert "Expected five fields" in bad.error
+    assert (True, "") == (good.next_at is not None, good.error)
+    assert ["2"] == [row.entity_id for row in await stored(database, "SELECT entity_id FROM workflow_executions")]
+    assert "entity_job_failed" in caplog.text
+
+
+async def test_a_job_that_cannot_be_written_is_not_queued_and_blocks_nobody(
+    database: Database, redis: RedisPool
+) -> None:
+    """Its time stays as it was; those around it, in batches before and after, are queued."""
+    await feeds(database, *({"id": number, "minutes": 5} for number in range(10, 20)))
+    assert (9, 1) == _counts(await poller(database, redis, batch=2).poll_now())
+    (left,) = await stored(database, "SELECT id FROM feeds WHERE last_at IS NULL")
+    assert 13 == left.id
+    rows = await stored(database, "SELECT entity_id FROM workflow_executions ORDER BY entity_id")
+    assert [str(number) for number in range(10, 20) if number != 13] == [row.entity_id for row in rows]
+
+
+class Deaf(PeriodicFeeds):
+    """A scheduler that does not write down what it is told."""
+
+    async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
+        """Nothing."""
+
+
+async def test_the_same_time_of_an_entity_runs_once_whatever_its_scheduler_forgets(
+    database: Database, redis: RedisPool
+) -> None:
+    """A crash between the two, or a careless plugin, cannot double a run."""
+    await feeds(database, {"id": 1, "minutes": 5}, {"id": 2, "minutes": 5})
+    one = poller(database, redis, scheduler=Deaf(), batch=1)
+    assert [(2, 0), (0, 0)] == [_counts(await one.poll_now()), _counts(await one.poll_now())]
+    assert 2 == len(await stored(database, "SELECT 1 FROM workflow_executions"))
+
+
+class Broken(PeriodicFeeds):
+    """A scheduler that fails."""
+
+    entity_type = "broken"
+
+    async def find_due_jobs(self, *_: Any) -> list[ScheduledJobConfig]:
+        """Raise."""
+        raise RuntimeError("no such table")
+
+
+async def test_a_scheduler_that_fails_stops_no_other(database: Database, redis: RedisPool) -> None:
+    """It is named, and the next one is asked."""
+    await feeds(database, {"id": 1, "minutes": 5})
+    both = poller(database, redis)
+    both._schedulers = [LoadedScheduler(Broken(), "core"), *both._schedulers]
+    assert (1, 1) == _counts(await both.poll_now())
+
+
+async def test_one_polls_at_a_time_and_another_takes_over(database: Database, redis: RedisPool) -> None:
+    """As soon as the lease of one that died has run out; what was due meanwhile runs once."""
+    await feeds(database, {"id": 1, "minutes": 5})
+    first, second = poller(database, redis), poller(database, redis)
+    await first.step()
+    assert 10 == await second.step()
+    await stored(database, "UPDATE feeds SET next_at = clock_timestamp() RETURNING 1")
+
+    async def taken_over() -> bool:
+        return await second.step() < 10
+
+    await until(taken_over)
+    # Whoever was thought dead notices when it writes.
+    first._next_poll = 0
+    assert (0, 0) == _counts(await first.poll(NOW))
+    assert 10 == await first.step()
+    assert 2 == len(await stored(database, "SELECT 1 FROM workflow_executions"))
+    await second.release()
+    assert await first.step() < 10
+
+
+@asynccontextmanager
+async def polling(settings: Settings) -> AsyncIterator[None]:
+    """A worker that polls every second."""
+    async with working(replace(settings, poll_seconds=1, poll_lease_seconds=2)):
+        yield
+
+
+async def test_a_webhook_is_called_at_its_time(
+    carillon: Carillon, settings: Settings, sink: Sink, database: Database
+) -> None:
+    """With the event or with its payload, and its runs are told by the executions."""
+    plain = await _webhook(carillon, database, f"{sink.url}/plain")
+    told = await _webhook(carillon, database, f"{sink.url}/told", payload={"a": "{{ slot }}"}, method="PUT", name="n")
+    async with polling(settings):
+        await until(_called(sink, 2))
+    calls = {call.path: call for call in sink.calls}
+    event = calls["/plain"].json
+    assert ("webhook", str(plain["id"]), "webhook " + str(plain["id"])) == tuple(
+        event[name] for name in ("entity_type", "entity_id", "entity_name")
+    )
+    assert f"webhook/{told['id']}" == calls["/told"].headers["x-carillon-entity"]
+    assert ("PUT", {"a": calls["/told"].headers["x-carillon-slot"]}) == (calls["/told"].method, calls["/told"].json)
+    params = {"entity_type": "webhook", "entity_id": str(told["id"])}
+
+    async def ended() -> Any:
+        runs = (await carillon.call("GET", "/executions/", params=params))["items"]
+        return runs if all(run["finished_at"] for run in runs) else None
+
+    (run,) = await until(ended)
+    assert ("success", run["scheduled_for"]) == (
+        run["status"],
+        (await carillon.call("GET", f"/webhooks/{told['id']}/"))["last_execution_at"],
+    )
+
+
+async def test_a_failed_call_is_tried_again_and_nothing_runs_beside_it(
+    carillon: Carillon, settings: Settings, sink: Sink, database: Database
+) -> None:
+    """As an execution of its own, with the same key; the next time is skipped while it waits."""
+    sink.answer = _refused
+    made = await _webhook(carillon, database, f"{sink.url}/flaky", interval_minutes=1)
+    async with polling(settings):
+        await until(_called(sink, 1))
+
+        async def waits() -> Any:
+            return await stored(database, "SELECT 1 FROM workflow_executions WHERE status = 'pending'")
+
+        await until(waits)
+        await stored(
+            database,
+            f"UPDATE webhooks SET next_execution_at = clock_timestamp() WHERE id = {made['id']} RETURNING 1",
+        )
+
+        async def skipped() -> Any:
+            return await stored(database, "SELECT 1 FROM workflow_executions WHERE unrun_outcome = 'skipped_overlap'")
+
+        await until(skipped)
+    sink.answer = sink._ok
+    retry = "UPDATE workflow_executions SET due_at = clock_timestamp() WHERE status = 'pending' RETURNING id, token"
+    (run,) = await stored(database, retry)
+    async with engine_of(settings) as engine:
+        await engine.run_execution(run.id, run.token)
+    keys = {call.headers["idempotency-key"] for call in sink.calls}
+    attempts = [call.headers["x-carillon-attempt"] for call in sink.calls]
+    assert (1, ["1", "2"]) == (len(keys), attempts)
+
+
+async def test_a_changed_webhook_does_the_new_thing(
+    carillon: Carillon, redis: RedisPool, sink: Sink, database: Database, settings: Settings
+) -> None:
+    """Also the run that had been written down already; with new times it is taken back; deleted, it never runs."""
+    made = await _webhook(carillon, database, f"{sink.url}/old", seconds=30)
+    one = poller(database, redis, scheduler=WebhookScheduler())
+    assert await one._take()
+    assert (1, 0) == _counts(await one.poll(timedelta(seconds=60)))
+    await carillon.call("PATCH", f"/webhooks/{made['id']}/", json={"url": f"{sink.url}/new"})
+    await stored(
+        database, "UPDATE workflow_executions SET due_at = clock_timestamp(), scheduled_for = now() RETURNING 1"
+    )
+    async with engine_of(settings) as engine:
+        (run,) = await stored(database, "SELECT id, token FROM workflow_executions")
+        await engine.run_execution(run.id, run.token)
+    assert ["/new"] == [call.path for call in sink.calls]
+    await stored(database, "UPDATE webhooks SET next_execution_at = now() + interval '30 seconds' RETURNING 1")
+    assert (1, 0) == _counts(await one.poll(timedelta(seconds=60)))
+    await carillon.call("PATCH", f"/webhooks/{made['id']}/", json={"interval_minutes": 60})
+    assert 0 == len(await stored(database, "SELECT 1 FROM workflow_executions WHERE status = 'pending'"))
+    await carillon.call("DELETE", f"/webhooks/{made['id']}/", 204)
+    assert 0 == len(await stored(database, "SELECT 1 FROM workflow_executions"))
+
+
+async def test_a_ping_alone_drives_entities(
+    carillon: Carillon, settings: Settings, sink: Sink, database: Database
+) -> None:
+    """Without any worker."""
+    await _webhook(carillon, database, f"{sink.url}/hook")
+    assert "" == settings.cron_token
+    async with serving(replace(settings, cron_run_token="ping")) as api:
+        answer = await api.raw("POST", "/api/cron/run", headers={"Authorization": "Bearer ping"})
+    assert (200, 1) == (answer.status_code, answer.json()["ran"])
+    assert ["/hook"] == [call.path for call in sink.calls]
+
+
+async def test_ten_instances_run_every_entity_once_though_the_holder_is_killed(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """The short form of two minutes with ten: the holder of the lock falls silent twice."""
+    await feeds(database, *({"id": number, "minutes": 60} for number in range(100, 130)))
+    pools = [Database(settings.database_url, pool_size=1) for _ in range(10)]
+    redis = open_pool(settings.redis_url)
+    pollers = [
+        Poller(
+            pool,
+            Ringer(Bell(redis)),
+            [LoadedScheduler(PeriodicFeeds(), "core")],
+            poll_seconds=0.2,
+            batch_size=4,
+            lease_seconds=1.5,
+        )
+        for pool in pools
+    ]
+
+    async def live(one: Poller) -> None:
+        while True:  # noqa: ASYNC110 - it lives until it is killed
+            await asyncio.sleep(min(0.1, await one.step()))
+
+    lives = {str(one._owner): asyncio.create_task(live(one)) for one in pollers}
+    try:
+        for _ in range(2):
+
+            async def holder() -> Any:
+                rows = await stored(database, "SELECT owner FROM locks WHERE expires_at > clock_timestamp()")
+                return next((str(row.owner) for row in rows if str(row.owner) in lives), None)
+
+            lives.pop(await until(holder)).cancel()
+            await stored(database, "UPDATE feeds SET next_at = clock_timestamp() RETURNING 1")
+
+            async def all_moved_on() -> Any:
+                return not await stored(database, "SELECT 1 FROM feeds WHERE next_at <= clock_timestamp()")
+
+            await until(all_moved_on)
+    finally:
+        for task in lives.values():
+            task.cancel()
+        await asyncio.wait(lives.values())
+        for pool in pools:
+            await pool.close()
+        await redis.aclose()
+    rows = await stored(
+        database,
+        "SELECT entity_id, count(*) AS runs, count(DISTINCT scheduled_for) AS times "
+        "FROM workflow_executions GROUP BY entity_id",
+    )
+    assert {str(number): True for number in range(100, 130)} == {row.entity_id: row.runs == row.times for row in rows}
+
+
+def test_schedulers_are_found_by_their_entry_points() -> None:
+    """Our own as everybody's; what does not conform is told."""
+    loaded = load_entity_schedulers()
+    assert (["webhook"], ()) == ([one.scheduler.entity_type for one in loaded.schedulers], loaded.problems)
+    assert [] == scheduler_shortcomings(WebhookScheduler())
+    assert 3 == len(scheduler_shortcomings(object()))
+
+
+def _counts(polled: Any) -> tuple[int, int]:
+    return polled.queued, polled.errors
+
+
+async def _webhook(carillon: Carillon, database: Database, url: str, seconds: int = 0, **values: Any) -> Json:
+    """A webhook whose time comes in so many seconds."""
+    body = {"url": url, "interval_minutes": 5, **values}
+    made: Json = await carillon.call("POST", "/webhooks/", 201, json=body)
+    async with database.transaction() as connection:
+        await connection.execute(
+            text(
+                "UPDATE webhooks SET next_execution_at = clock_timestamp() + make_interval(secs => :s) WHERE id = :id"
+            ),
+            {"id": made["id"], "s": seconds},
+        )
+    return made
+
+
+async def _refused(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=500)
+
+
+def _called(sink: Sink, times: int) -> Any:
+    async def called() -> bool:
+        return len(sink.calls) >= times
+
+    return called
