@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import msgspec
+import structlog
 from litestar import Litestar
 
 from app.actions.addresses import AddressGuard
@@ -48,6 +49,8 @@ from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import WorkflowService
 
+log = structlog.get_logger(__name__)
+
 
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker process is made of."""
@@ -56,6 +59,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     engine: TickEngine
     reconciler: Reconciler
     life: WorkerLife
+    plugins: PluginService
 
 
 def require_stores(settings: Settings) -> Settings:
@@ -70,7 +74,7 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
     """The use cases on these stores, with a client for what is run in this process."""
     bell = Bell(redis)
     ringer = Ringer(bell)
-    loaded, entities = load_actions(), load_entity_schedulers()
+    loaded, entities = _loaded()
     catalog = Catalog(loaded.actions)
     plugins = _plugins(database, ringer, loaded, catalog)
     return Services(
@@ -124,8 +128,11 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         http = await stack.enter_async_context(_http(settings))
         bell = Bell(redis)
         ringer = Ringer(bell)
-        lease = WorkerLease(database, settings.lease_seconds)
-        loaded, entities = load_actions(), load_entity_schedulers()
+        # On a connection of its own: runs that wait for one must not cost the lease.
+        lease_database = Database(settings.database_url, pool_size=1)
+        stack.push_async_callback(lease_database.close)
+        lease = WorkerLease(lease_database, settings.lease_seconds)
+        loaded, entities = _loaded()
         catalog = Catalog(loaded.actions)
         plugins = _plugins(database, ringer, loaded, catalog)
         runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
@@ -142,7 +149,15 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             reconcile_seconds=settings.reconcile_seconds,
         )
         await stack.enter_async_context(_started(plugins))
-        yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life)
+        yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life, plugins=plugins)
+
+
+def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
+    """What is installed; what could not be used is said by name."""
+    loaded, entities = load_actions(), load_entity_schedulers()
+    for problem in (*loaded.problems, *entities.problems):
+        log.error("plugin_failed", plugin=problem.plugin, error=problem.error)
+    return loaded, entities
 
 
 def _plugins(database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog) -> PluginService:

@@ -6,7 +6,6 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import msgspec
-import structlog
 
 from app.actions.catalog import Action
 from app.actions.conformance import shortcomings
@@ -14,8 +13,6 @@ from app.actions.entry_points import PluginProblem, in_group, origin, problem
 from app.actions.ports import PluginSchedulesPort
 
 GROUP = "carillon.actions"
-
-log = structlog.get_logger(__name__)
 
 
 class Capability(StrEnum):
@@ -75,8 +72,6 @@ def load_actions(found: Iterable[EntryPoint] | None = None) -> LoadedActions:
             if not reasons:
                 taken.update(dict.fromkeys((action.name, *action.aliases), point.name))
                 actions.append(action)
-    for one in problems:
-        log.error("plugin_failed", plugin=one.plugin, error=one.error)
     return LoadedActions(tuple(actions), tuple(plugins), tuple(problems))
 
 

@@ -25,6 +25,7 @@ app.command("app.cli.processes:api")
 app.command("app.cli.processes:worker")
 app.command("app.cli.processes:migrate")
 app.command("app.cli.breakers:breaker")
+app.command("app.cli.plugins:plugins")
 user.command("app.cli.users:create_user", name="create")
 token.command("app.cli.users:create_token", name="create")
 

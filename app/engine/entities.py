@@ -8,15 +8,12 @@ from re import fullmatch
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
-import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.actions.entry_points import PluginProblem, in_group, origin, problem
 from app.domain.entities import ScheduledJobConfig
 
 GROUP = "carillon.entity_schedulers"
-
-log = structlog.get_logger(__name__)
 
 
 @runtime_checkable
@@ -68,8 +65,6 @@ def load_entity_schedulers(found: Iterable[EntryPoint] | None = None) -> LoadedS
         if not reasons:
             taken[scheduler.entity_type] = point.name
             schedulers.append(LoadedScheduler(scheduler, origin(point)))
-    for one in problems:
-        log.error("plugin_failed", plugin=one.plugin, error=one.error)
     return LoadedSchedulers(tuple(schedulers), tuple(problems))
 
 

@@ -12,7 +12,7 @@ from app.actions.secrets import HIDDEN, RevealedSecrets, SecretStore
 from app.actions.templates import LONGEST_TEXT, TemplateProblemError, check, filled_in, templates_in
 
 VARIABLES: dict[str, Any] = {
-    "trigger": {"payload": {"x": 1, "items": [10, 20], "name": "Ada", "none": None}},
+    "trigger": {"payload": {"x": 1, "items": [10, 20], "name": "Ada", "none": None}, "html": "<b>"},
     "nodes": {"fetch": {"output": {"body": {"id": 7, "tags": ["a"]}}}},
     "schedule": {"name": "nightly"},
     "slot": "2026-03-01T00:00:00Z",
@@ -32,7 +32,8 @@ VARIABLES: dict[str, Any] = {
         ("{{ trigger.payload.missing | default('d') }}", "d"),
         ("{{ 'yes' if trigger.payload.x == 1 else 'no' }}", "yes"),
         ("run {{ schedule.name }} of {{ slot }}", "run nightly of 2026-03-01T00:00:00Z"),
-        ("{{ trigger.payload | tojson }}!", '{"items": [10, 20], "name": "Ada", "none": null, "x": 1}!'),
+        ("{{ trigger.payload | tojson }}!", '{"items":[10,20],"name":"Ada","none":null,"x":1}!'),
+        ("{{ trigger.html | tojson }}", '"<b>"'),
         ("no braces", "no braces"),
         ("{% for %} and {# #} without braces", "{% for %} and {# #} without braces"),
     ],

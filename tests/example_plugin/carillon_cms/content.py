@@ -1,0 +1,58 @@
+"""Publishing content, and taking it back."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from app.plugin import Action, ActionContext, Blocked, PluginScheduleInput, Skipped
+from carillon_cms.store import opened
+
+
+class PublishConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to publish, and for how long."""
+
+    content_id: int
+    unpublish_after_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class UnpublishConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to take back."""
+
+    content_id: int
+
+
+async def publish(config: PublishConfig, context: ActionContext) -> Any:
+    """Publish content; what is empty must not be, what is out already need not be."""
+    context.require_lease()
+    async with opened() as connection:
+        row = await connection.fetchrow("SELECT * FROM cms_content WHERE id = $1", config.content_id)
+        if row is None or not row["body"]:
+            return Blocked(f"There is nothing to publish as content {config.content_id}.")
+        if row["published_at"] is not None:
+            return Skipped(f"Content {config.content_id} is published already.")
+        await connection.execute("UPDATE cms_content SET published_at = now() WHERE id = $1", config.content_id)
+    if config.unpublish_after_seconds is not None:
+        await context.plugin.ensure(
+            PluginScheduleInput(
+                name=f"Unpublish {config.content_id}",
+                action=UNPUBLISH.name,
+                config={"content_id": config.content_id},
+                at=datetime.now(UTC) + timedelta(seconds=config.unpublish_after_seconds),
+            )
+        )
+    return {"content_id": config.content_id, "title": row["title"]}
+
+
+async def unpublish(config: UnpublishConfig, context: ActionContext) -> Any:
+    """Take content back."""
+    context.require_lease()
+    async with opened() as connection:
+        taken = await connection.execute(
+            "UPDATE cms_content SET published_at = NULL WHERE id = $1 AND published_at IS NOT NULL", config.content_id
+        )
+    return {"content_id": config.content_id} if taken.endswith("1") else Skipped("It was not published.")
+
+
+PUBLISH = Action(name="cms.content.publish", config=PublishConfig, handler=publish, version="1")
+UNPUBLISH = Action(name="cms.content.unpublish", config=UnpublishConfig, handler=unpublish, version="1")

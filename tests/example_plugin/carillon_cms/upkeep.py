@@ -1,0 +1,53 @@
+"""Cleaning up, and telling search engines."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from app.plugin import Action, ActionContext, ActionFailedError, CallFailedError, Skipped
+from carillon_cms.store import opened
+
+
+class CleanUpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How old, how much at once, and of which site."""
+
+    older_than_days: Annotated[int, msgspec.Meta(ge=0)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
+    site_id: int | None = None
+
+
+class PingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom to tell."""
+
+    url: str
+
+
+async def clean_up(config: CleanUpConfig, context: ActionContext) -> Any:
+    """Delete media that nothing uses and that is old."""
+    context.require_lease()
+    async with opened() as connection:
+        rows = await connection.fetch(
+            "DELETE FROM cms_media WHERE id IN (SELECT id FROM cms_media WHERE NOT used "
+            "AND uploaded_at < now() - make_interval(days => $1) AND ($2::int IS NULL OR site_id = $2) "
+            "ORDER BY uploaded_at LIMIT $3) RETURNING id",
+            config.older_than_days,
+            config.site_id,
+            config.limit,
+        )
+    return {"deleted": len(rows)} if rows else Skipped("There is nothing to clean up.")
+
+
+async def ping(config: PingConfig, context: ActionContext) -> Any:
+    """Tell a search engine that the sitemap has changed."""
+    context.require_lease()
+    try:
+        answer = await context.http.call("GET", config.url, {}, b"", context.idempotency_key)
+    except CallFailedError as error:
+        raise ActionFailedError(str(error)) from error
+    if answer.status >= 400:
+        raise ActionFailedError(f"{config.url} answered {answer.status}")
+    return {"status": answer.status}
+
+
+CLEAN_UP_MEDIA = Action(name="cms.media.cleanup", config=CleanUpConfig, handler=clean_up, version="1")
+PING_SITEMAP = Action(name="cms.sitemap.ping", config=PingConfig, handler=ping, version="1")
