@@ -54,6 +54,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_concurrency: int = 1000
     database_pool_size: int = 10
     rate_limit_per_minute: int = 6000
+    # Where this process shall die, for fault suites: see ``app.failpoints``.
+    failpoints: str = ""
+    # Where a worker answers Prometheus; 0 is nowhere.
+    metrics_port: int = 0
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 from litestar import Litestar
 
+from app import failpoints
 from app.actions.addresses import AddressGuard
 from app.actions.catalog import Catalog
 from app.actions.http import HttpCaller, Signer
@@ -63,7 +64,11 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_stores(settings: Settings) -> Settings:
-    """Every process but ``up`` needs to be told where Postgres and Redis are."""
+    """Every process but ``up`` needs to be told where Postgres and Redis are, and where to die, if it shall."""
+    try:
+        failpoints.arm(settings.failpoints)
+    except ValueError as error:
+        raise SettingsError(f"CARILLON_FAILPOINTS cannot be used: {error}") from None
     for name in ("database_url", "redis_url"):
         if not getattr(settings, name):
             raise SettingsError(f"CARILLON_{name.upper()} is not set; `carillon up` brings its own servers")

@@ -11,6 +11,7 @@ import structlog
 from app.config import Settings, load_settings
 from app.engine.ticks import TickEngine
 from app.observability.logs import set_up_logging
+from app.observability.metrics import serve
 from app.queue.stock import stock_settings
 from app.queue.wire import EXECUTE, RUN
 from app.queue.worker import QueueWorker
@@ -52,6 +53,8 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
             lease_seconds=settings.lease_seconds,
             on_cancel=parts.life.call_off,
         )
+        if settings.metrics_port:
+            serve(settings.host, settings.metrics_port)
         await parts.life.begin()
         log.info("worker_started", concurrency=settings.worker_concurrency)
         delivering = asyncio.create_task(worker.run())

@@ -12,6 +12,7 @@ from yarl import URL
 
 from app.actions.addresses import AddressGuard, AddressRefusedError
 from app.clock import now
+from app.failpoints import reach
 
 ANSWER_CAP_BYTES = 64 * 1024
 CONNECT_TIMEOUT_SECONDS = 10
@@ -112,14 +113,17 @@ class HttpCaller:
             sent.update(self._signer.headers(message_id, body))
         try:
             self._guard.trust_host(URL(url).host)
+            reach("before_send")
             async with self._session.request(
                 method, url, headers=sent, data=body or None, allow_redirects=False
             ) as response:
-                return await _read(response)
+                answer = await _read(response)
+            reach("after_send")
         except aiohttp.ClientConnectorError as error:
             raise CallFailedError(_connect_problem(error, url)) from error
         except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             raise CallFailedError(f"{type(error).__name__}: {error}") from error
+        return answer
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:

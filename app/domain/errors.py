@@ -78,3 +78,9 @@ class UnavailableError(CarillonError):
     """The database cannot be reached right now."""
 
     code = "database_unavailable"
+
+
+class LeaseExpiredError(CarillonError):
+    """The worker's lease has run out, so that nothing may be claimed under it."""
+
+    code = "lease_expired"

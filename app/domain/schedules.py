@@ -40,6 +40,7 @@ class Reason(StrEnum):
     END_REACHED = "end_reached"
     MAX_RETRIES = "max_retries"
     INVALID_SPEC = "invalid_spec"
+    POISONED = "poisoned"
 
 
 class IfRunning(StrEnum):
@@ -163,6 +164,16 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     def expects_more(self, active_runs: int) -> bool:
         """Whether another slot is wanted beside the runs that are under way."""
         return not self.is_limited or self.current_repeat + active_runs < self.total_repeats
+
+
+class PlannedTick(msgspec.Struct, frozen=True):
+    """The pending tick of a schedule, as far as ringing for it is concerned."""
+
+    id: UUID
+    generation: int
+    next_run_at: datetime
+    current_repeat: int
+    current_retry: int
 
 
 def moved(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:

@@ -13,7 +13,12 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 
-async def all_or_each(act: Callable[[Sequence[T]], Awaitable[list[R]]], items: Sequence[T], event: str) -> list[R]:
+async def all_or_each(
+    act: Callable[[Sequence[T]], Awaitable[list[R]]],
+    items: Sequence[T],
+    event: str,
+    failed: Callable[[T, Exception], Awaitable[None]],
+) -> list[R]:
     """Act on all items in one transaction; if one of them spoils it, on each in its own, so that it fails alone."""
     try:
         return await act(items)
@@ -27,6 +32,7 @@ async def all_or_each(act: Callable[[Sequence[T]], Awaitable[list[R]]], items: S
             results += await act([item])
         except UnavailableError:
             raise
-        except Exception:
+        except Exception as error:
             log.exception(event, item=repr(item))
+            await failed(item, error)
     return results

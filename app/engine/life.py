@@ -115,8 +115,9 @@ class WorkerLife:
 
     async def _reconcile(self) -> float:
         found = await self._reconciler.run_once()
-        if found.claimed or found.lost or found.rung:
-            log.info("reconciled", rung=found.rung, claimed=found.claimed, lost=found.lost)
+        some = {kind: number for kind, number in found.counts.items() if number}
+        if some:
+            log.info("reconciled", **some)
         if found.bell_away:
             return SWEEP_SECONDS
         # Staggered, so that many workers do not all ask at once.

@@ -9,15 +9,17 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from app import clock
 from app.domain.errors import NotFoundError
 from app.domain.executions import Outcome, PendingRun
-from app.domain.schedules import ScheduledJob
+from app.domain.schedules import PlannedTick
 from app.domain.ticks import Tick
 from app.engine import scheduling
 from app.engine.ringing import Ringer
 from app.engine.ticks import TickEngine
+from app.observability.metrics import MODE, RECONCILED
 from app.persistence import executions, schedules, workers
 from app.persistence.database import Database, database_now
 from app.queue.bell import Bell, BellAwayError
@@ -36,10 +38,25 @@ log = structlog.get_logger(__name__)
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """What one pass found and set going again."""
 
+    # Ticks and pending executions whose message was gone.
     rung: int = 0
+    # Ticks that were overdue for too long, or while the bell was silent.
     claimed: int = 0
+    # Executions whose worker's lease had run out, or whose callback never came.
     lost: int = 0
+    timed_out: int = 0
+    # Executions that nobody had started, while the bell was silent.
+    started: int = 0
+    # Schedules whose spec is valid again.
+    taken_up: int = 0
     bell_away: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was found, by kind."""
+        found = msgspec.structs.asdict(self)
+        del found["bell_away"]
+        return found
 
 
 class Reconciler:
@@ -76,18 +93,25 @@ class Reconciler:
 
     async def run_once(self) -> Recovered:
         """One pass over everything that can go astray."""
+        found = await self._pass()
+        for kind, number in found.counts.items():
+            RECONCILED.labels(kind).inc(number)
+        MODE.set(not found.bell_away)
+        return found
+
+    async def _pass(self) -> Recovered:
         lost = await self._engine.settle_all(await self._lost())
-        await self._engine.settle_all(await self._without_callback())
-        await self._take_up_valid_specs()
+        timed_out = await self._engine.settle_all(await self._without_callback())
+        taken_up = await self._take_up_valid_specs()
+        found = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)
         try:
             rung = await self._ring_what_is_missing()
         except BellAwayError:
             claimed = await self._claim_overdue(timedelta(0))
-            await self._start_pending()
-            return Recovered(claimed=claimed, lost=lost, bell_away=True)
+            return replace(found, claimed=claimed, started=await self._start_pending(), bell_away=True)
         claimed = await self._claim_overdue(self._patience)
         await self._forget_workers()
-        return Recovered(rung=rung, claimed=claimed, lost=lost)
+        return replace(found, rung=rung, claimed=claimed)
 
     async def _ring_what_is_missing(self) -> int:
         """After a flush everything, else what is overdue, and executions that nobody has started."""
@@ -120,9 +144,11 @@ class Reconciler:
             self._go(self._engine.carry_on(result))
         return len(claimed)
 
-    async def _start_pending(self) -> None:
-        for run in await self._pending():
+    async def _start_pending(self) -> int:
+        pending = await self._pending()
+        for run in pending:
             self._go(self._engine.run_execution(run.execution_id, run.token))
+        return len(pending)
 
     async def _lost(self) -> list[Outcome]:
         async with self._database.transaction() as connection:
@@ -135,22 +161,23 @@ class Reconciler:
         async with self._database.transaction() as connection:
             return await executions.overdue(connection, PAGE)
 
-    async def _overdue(self, by: timedelta) -> list[ScheduledJob]:
+    async def _overdue(self, by: timedelta) -> list[PlannedTick]:
         async with self._database.transaction() as connection:
             now: datetime = await database_now(connection)
-            return await schedules.overdue(connection, now - by, PAGE)
+            return await schedules.overdue_in_turn(connection, now - by, PAGE)
 
     async def _pending(self) -> list[PendingRun]:
         async with self._database.transaction() as connection:
             return await executions.pending(connection, PAGE)
 
-    async def _take_up_valid_specs(self) -> None:
+    async def _take_up_valid_specs(self) -> int:
         """A schedule whose spec had become invalid comes back by itself once it is valid again."""
         async with self._database.transaction() as connection:
             waiting = await schedules.invalid(connection, PAGE)
-        for job in waiting:
-            if not job.spec.problem:
-                await self._take_up_again(job.id)
+        valid = [job.id for job in waiting if not job.spec.problem]
+        for job_id in valid:
+            await self._take_up_again(job_id)
+        return len(valid)
 
     async def _take_up_again(self, job_id: UUID) -> None:
         with suppress(NotFoundError):

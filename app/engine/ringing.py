@@ -9,7 +9,7 @@ import structlog
 
 from app import clock
 from app.domain.executions import PendingRun
-from app.domain.schedules import ScheduledJob
+from app.domain.schedules import PlannedTick, ScheduledJob
 from app.queue.bell import Bell, BellAwayError
 from app.queue.wire import Wake, execution_wake, tick_wake
 
@@ -23,11 +23,11 @@ class Ringer:
         """Ring this bell."""
         self._bell = bell
 
-    async def ticks(self, jobs: Iterable[ScheduledJob]) -> int:
+    async def ticks(self, jobs: Iterable[ScheduledJob | PlannedTick]) -> int:
         """Ring for the pending ticks of these schedules; how many were not queued yet."""
         return await self._ring([tick_wake(job) for job in jobs if job.next_run_at is not None])
 
-    async def ticks_spread(self, jobs: Sequence[ScheduledJob], start: datetime, gap: timedelta) -> int:
+    async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:
         """The same, one after the other from a moment on, so that overdue ones do not all come at once."""
         wakes = [msgspec.structs.replace(tick_wake(job), due=start + k * gap) for k, job in enumerate(jobs)]
         return await self._ring(wakes)

@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import UUID
 
+import msgspec
 import structlog
 
-from app.domain.errors import UnavailableError
+from app.domain.errors import LeaseExpiredError, UnavailableError
 from app.domain.executions import Execution, ExecutionStatus, Outcome
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
 from app.engine.lease import WorkerLease
+from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
-from app.persistence import executions
-from app.persistence.claim import Busy, Claimed, ClaimResult, claim
+from app.failpoints import reach
+from app.persistence import executions, schedules
+from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
 from app.persistence.database import Database
 from app.persistence.settle import EntityRunSettled, Settled, SettleResult, Superseded, settle
 from app.persistence.start import GivenUp, TooEarly, start
@@ -39,6 +42,7 @@ class TickEngine:
         self._ringer = ringer
         self._runner = runner
         self._lease = lease
+        self._quarantine = Quarantine(database)
         # Told of every run that has ended here.
         self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
         # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
@@ -76,7 +80,12 @@ class TickEngine:
         async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
             return await claim(self._database, batch, self._lease.worker_id, occasion or self._occasion)
 
-        results = await all_or_each(claim_all, ticks, "claim_failed")
+        reach("before_claim")
+        try:
+            results = await all_or_each(claim_all, ticks, "claim_failed", self._quarantine.tick_failed)
+        except LeaseExpiredError:
+            return []
+        reach("after_claim")
         return [result for result in results if isinstance(result, Claimed)]
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
@@ -85,7 +94,10 @@ class TickEngine:
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
             return await settle(self._database, batch)
 
-        results = await all_or_each(settle_batch, outcomes, "settle_failed")
+        async def failed(outcome: Outcome, error: Exception) -> None:
+            await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
+
+        results = await all_or_each(settle_batch, outcomes, "settle_failed", failed)
         settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
         await self._ringer.executions([run for result in settled for run in result.pending])
@@ -122,11 +134,13 @@ class TickEngine:
 
     async def _ring_for(self, claimed: Claimed) -> None:
         """The next tick, what may start elsewhere, and word to whoever runs what was cancelled."""
+        reach("before_plan")
         for execution_id in claimed.cancelled:
             self._runner.call_off(execution_id)
         await self._ringer.call_off(claimed.cancelled)
         await self._ringer.ticks([claimed.job])
         await self._ringer.executions(claimed.pending)
+        reach("after_plan")
 
     async def _run_and_settle(self, execution: Execution) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
@@ -142,38 +156,73 @@ class TickEngine:
         except Exception as error:
             log.exception("settle_failed", execution=str(execution.id))
             words = f"The outcome could not be stored: {type(error).__name__}."
-            await self._settle(outcome_of(execution, ExecutionStatus.FAILED, words))
+            await self._settle_or_quarantine(outcome_of(execution, ExecutionStatus.FAILED, words))
+
+    async def _settle_or_quarantine(self, outcome: Outcome) -> None:
+        try:
+            await self._settle(outcome)
+        except Exception as error:
+            await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
+            raise
 
     async def _settle(self, outcome: Outcome) -> None:
         """Write the outcome, however long Postgres is away: only the token decides whether it still counts."""
+        reach("before_settle")
+        in_doubt = False
         while True:
             try:
                 (result,) = await settle(self._database, [outcome])
                 break
             except UnavailableError:
+                # It may have been written although the answer was lost; written a second time, it changes nothing.
+                in_doubt = True
                 log.warning("settle_waits", execution=str(outcome.execution_id))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
-        await self._after_settle(outcome, result)
+        reach("after_settle")
+        await self._after_settle(outcome, result, in_doubt=in_doubt)
 
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
+        reach("before_claim")
         try:
             (result,) = await claim(self._database, [tick], self._lease.worker_id, self._occasion)
-        except UnavailableError:
+        except LeaseExpiredError:
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
+        except UnavailableError:
+            return await self._claimed_after_all(tick)
+        except Exception as error:
+            await self._quarantine.tick_failed(tick, error)
+            raise
+        reach("after_claim")
         if isinstance(result, NotDue):
             raise PutBack(result.wait.total_seconds())
         if isinstance(result, Busy):
             raise PutBack(BUSY_PAUSE_SECONDS)
         return result if isinstance(result, Claimed) else None
 
+    async def _claimed_after_all(self, tick: Tick) -> Claimed:
+        """The answer to a claim was lost. Whether it was written is read back: if so, the run is ours to do."""
+        try:
+            async with self._database.transaction() as connection:
+                found = await read_back(connection, tick, self._lease.worker_id)
+        except UnavailableError:
+            found = None
+        if found is None:
+            raise PutBack(OUTAGE_PAUSE_SECONDS)
+        log.warning("claim_read_back", schedule=str(tick.job_id), fired=found.execution is not None)
+        known = found.execution is not None and found.execution.id in self.owned
+        return msgspec.structs.replace(found, execution=None) if known else found
+
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()
         try:
             enabled = not self._occasion.switched_off
             result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
-        except UnavailableError:
+        except (UnavailableError, LeaseExpiredError):
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
+        except Exception as error:
+            await self._quarantine.execution_failed(execution_id, token, error)
+            raise
         if isinstance(result, TooEarly):
             raise PutBack(result.seconds)
         if isinstance(result, GivenUp):
@@ -186,9 +235,11 @@ class TickEngine:
         if self._closing or not self._lease.holds():
             raise PutBack(OUTAGE_PAUSE_SECONDS)
 
-    async def _after_settle(self, outcome: Outcome, result: SettleResult) -> None:
+    async def _after_settle(self, outcome: Outcome, result: SettleResult, *, in_doubt: bool) -> None:
         if isinstance(result, Superseded):
             log.info("settle_superseded", execution=str(outcome.execution_id))
+            if in_doubt and outcome.scheduled_job_id is not None:
+                await self._ring_again(outcome.scheduled_job_id)
             return
         log.info(
             "run_ended",
@@ -202,6 +253,13 @@ class TickEngine:
         if isinstance(result, Settled) and result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
         await self._ringer.executions(result.pending)
+
+    async def _ring_again(self, job_id: UUID) -> None:
+        """By whomever the run was ended, a retry may have been planned; ringing twice is ringing once."""
+        with suppress(UnavailableError):
+            async with self._database.transaction() as connection:
+                job = await schedules.get(connection, job_id)
+            await self._ringer.ticks([job] if job else [])
 
     @asynccontextmanager
     async def _held(self, execution: Execution) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
+from app.domain.errors import LeaseExpiredError
 from app.domain.events import rfc3339
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
@@ -17,7 +18,7 @@ from app.domain.notices import Notice, of_entries
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
-from app.persistence import executions, gates, history, ledger, notices, schedules, turns
+from app.persistence import executions, gates, history, ledger, notices, schedules, turns, workers
 from app.persistence.database import Database
 from app.persistence.executions import FirstAttempt, NewExecution, as_execution
 from app.persistence.gates import OPEN_GATE, WorkflowOf
@@ -44,10 +45,20 @@ async def claim(
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
     async with database.transaction() as connection:
+        if not await workers.holds(connection, worker_id):
+            raise LeaseExpiredError
         batch = await _read(connection, ticks, worker_id, occasion)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
     return [_with_turn(result, released) for result in results]
+
+
+async def read_back(connection: AsyncConnection, tick: Tick, worker_id: UUID) -> Claimed | None:
+    """What became of a claim whose answer was lost; None if it was not written, or others have moved on since."""
+    job = await schedules.get(connection, tick.job_id)
+    if job is None or job.generation != tick.generation + 1:
+        return None
+    return Claimed(job, await executions.begun_by_claim(connection, job, worker_id))
 
 
 async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion) -> "_Batch":

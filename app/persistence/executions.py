@@ -300,6 +300,22 @@ async def start(
     return to_execution(row) if row else None
 
 
+async def begun_by_claim(connection: AsyncConnection, job: ScheduledJob, worker_id: UUID) -> Execution | None:
+    """The latest execution that began with its claim by this worker, not one that was started later."""
+    query = select(_TABLE).where(
+        _TABLE.c.worker_id == worker_id,
+        _TABLE.c.scheduled_job_id == job.id,
+        _TABLE.c.status == ExecutionStatus.RUNNING,
+        _TABLE.c.trigger != Trigger.MANUAL,
+        _TABLE.c.started_at == _TABLE.c.created_at,
+    )
+    row = (await connection.execute(query.order_by(_TABLE.c.scheduled_for.desc()).limit(1))).one_or_none()
+    if row is None:
+        return None
+    carried = {name: getattr(row, name) for name in _CARRIED} | {"trigger": Trigger(row.trigger)}
+    return Execution(job_name=job.name, trigger_node_id=job.trigger_node_id, fired_at=row.started_at, **carried)
+
+
 async def hand_back(connection: AsyncConnection, held: Mapping[UUID, int]) -> list[PendingRun]:
     """Make running executions pending again for other workers; those that were still ours, with their new tokens."""
     rows = [{"id": execution_id, "token": token} for execution_id, token in held.items()]

@@ -11,13 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
-from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
+from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.batches import insert_many, run_many, update_many
 from app.persistence.pages import Page
 from app.persistence.tables import ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
+# What it takes to ring for a tick; a row that cannot be read whole can still be rung for.
+_TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
 _NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
@@ -123,22 +125,30 @@ async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list
 
 
 async def overdue(
-    connection: AsyncConnection, before: datetime, limit: int, after: ScheduledJob | None = None
-) -> list[ScheduledJob]:
-    """A page of the schedules that were due before a moment, the longest overdue first."""
-    query = select(_TABLE).where(_TABLE.c.next_run_at <= before)
+    connection: AsyncConnection, before: datetime, limit: int, after: PlannedTick | None = None
+) -> list[PlannedTick]:
+    """A page of the ticks that were due before a moment, the longest overdue first."""
+    query = select(*_TICK).where(_TABLE.c.next_run_at <= before)
     if after is not None:
         query = query.where(tuple_(_TABLE.c.next_run_at, _TABLE.c.id) > (after.next_run_at, after.id))
     query = query.order_by(_TABLE.c.next_run_at, _TABLE.c.id).limit(limit)
-    return [to_job(row) for row in await connection.execute(query)]
+    return [PlannedTick(*row) for row in await connection.execute(query)]
 
 
-async def planned_after(connection: AsyncConnection, after: UUID | None, limit: int) -> list[ScheduledJob]:
-    """A page, by id, of all schedules with a pending tick."""
-    query = select(_TABLE).where(_TABLE.c.next_run_at.is_not(None)).order_by(_TABLE.c.id).limit(limit)
+async def overdue_in_turn(connection: AsyncConnection, before: datetime, limit: int) -> list[PlannedTick]:
+    """Ticks that were due before a moment: the oldest of each owner, then the second of each, and so on."""
+    turn = func.row_number().over(partition_by=_TABLE.c.user_profile_id, order_by=(_TABLE.c.next_run_at, _TABLE.c.id))
+    due = select(*_TICK, turn.label("turn")).where(_TABLE.c.next_run_at <= before).subquery()
+    query = select(due).order_by(due.c.turn, due.c.next_run_at, due.c.id).limit(limit)
+    return [PlannedTick(*row[:-1]) for row in await connection.execute(query)]
+
+
+async def planned_after(connection: AsyncConnection, after: UUID | None, limit: int) -> list[PlannedTick]:
+    """A page, by id, of all pending ticks."""
+    query = select(*_TICK).where(_TABLE.c.next_run_at.is_not(None)).order_by(_TABLE.c.id).limit(limit)
     if after is not None:
         query = query.where(_TABLE.c.id > after)
-    return [to_job(row) for row in await connection.execute(query)]
+    return [PlannedTick(*row) for row in await connection.execute(query)]
 
 
 def _visible(query: Select[Any], actor: Actor) -> Select[Any]:

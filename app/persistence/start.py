@@ -5,9 +5,10 @@ from uuid import UUID
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.errors import LeaseExpiredError
 from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
-from app.persistence import entity_runs, executions, gates, schedules, switches
+from app.persistence import entity_runs, executions, gates, schedules, switches, workers
 from app.persistence.database import Database, database_now
 from app.persistence.executions import Waiting
 from app.persistence.gates import OPEN_GATE
@@ -45,6 +46,8 @@ async def start(
         waiting = await executions.waiting(connection, execution_id, token)
         if waiting is None:
             return None
+        if not await workers.holds(connection, worker_id):
+            raise LeaseExpiredError
         return await _start(connection, _Asked(execution_id, token, worker_id, waiting), enabled=enabled)
 
 

@@ -14,6 +14,7 @@ _RENEW = text(
     "UPDATE workers SET lease_expires_at = clock_timestamp() + make_interval(secs => :seconds) "
     "WHERE id = :id AND lease_expires_at > clock_timestamp()"
 )
+_HOLDS = text("SELECT EXISTS (SELECT FROM workers WHERE id = :id AND lease_expires_at > clock_timestamp())")
 _RELEASE = text("DELETE FROM workers WHERE id = :id")
 _FORGET = text(
     "DELETE FROM workers AS w WHERE w.lease_expires_at < clock_timestamp() - interval '1 hour' "
@@ -30,6 +31,11 @@ async def renew(connection: AsyncConnection, worker_id: UUID, lease_seconds: flo
     """Extend a lease that still holds; False if it has run out."""
     renewed = await connection.execute(_RENEW, {"id": worker_id, "seconds": lease_seconds})
     return renewed.rowcount == 1
+
+
+async def holds(connection: AsyncConnection, worker_id: UUID) -> bool:
+    """Whether a lease holds, by the database's clock."""
+    return bool((await connection.execute(_HOLDS, {"id": worker_id})).scalar_one())
 
 
 async def release(connection: AsyncConnection, worker_id: UUID) -> None:

@@ -9,7 +9,7 @@ from arq.constants import default_queue_name, expires_extra_ms
 from arq.jobs import DeserializationError, deserialize_job_raw, serialize_job
 
 from app.domain.executions import PendingRun
-from app.domain.schedules import ScheduledJob
+from app.domain.schedules import PlannedTick, ScheduledJob
 
 QUEUE = default_queue_name
 EPOCH_KEY = "carillon:epoch"
@@ -60,7 +60,7 @@ class GarbageError(Exception):
 BODY_EXTRA_MS: int = expires_extra_ms
 
 
-def tick_wake(job: ScheduledJob) -> Wake:
+def tick_wake(job: ScheduledJob | PlannedTick) -> Wake:
     """The message for a schedule's pending tick. n and rc are labels for people; the generation decides."""
     if job.next_run_at is None:
         raise AssertionError(f"schedule {job.id} has no pending tick")

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
-from app.domain.errors import FieldError, InvalidError, NotFoundError
+from app.domain.errors import FieldError, InvalidError, NotFoundError, UnavailableError
 from app.domain.fields import field_error
 from app.domain.lifecycle import problems
 from app.domain.planning import anchored_at_start
@@ -43,10 +43,13 @@ class ScheduleService:
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
         new = sound_draft(wanted, actor)
-        async with self._database.transaction() as connection:
-            owners = await workflows.owners(connection, {wanted.workflow_id})
-            require_owner(actor, owners.get(wanted.workflow_id), "workflow")
-            job = await scheduling.start_scheduled_job(connection, new, author_of(actor))
+        try:
+            async with self._database.transaction() as connection:
+                owners = await workflows.owners(connection, {wanted.workflow_id})
+                require_owner(actor, owners.get(wanted.workflow_id), "workflow")
+                job = await scheduling.start_scheduled_job(connection, new, author_of(actor))
+        except UnavailableError:
+            job = await self._created_after_all(new.id)
         await self._ringer.ticks([job])
         return schedule_view(job)
 
@@ -127,6 +130,14 @@ class ScheduleService:
             await schedules.remove(connection, deleted)
         await self._ringer.call_off(running)
         return len(deleted)
+
+    async def _created_after_all(self, job_id: UUID) -> ScheduledJob:
+        """The answer to a commit may have been lost: what was written is read back, by its id."""
+        async with self._database.transaction() as connection:
+            job = await schedules.get(connection, job_id)
+        if job is None:
+            raise UnavailableError
+        return job
 
     async def _carry_out(self, actor: Actor, job_id: UUID, action: Scheduling) -> ScheduleView:
         async with self._database.transaction() as connection:

@@ -5,7 +5,13 @@ from app.persistence.tables.entities import WebhookRow
 from app.persistence.tables.executions import CallbackRow, NodeResultRow, WorkerRow, WorkflowExecutionRow
 from app.persistence.tables.notices import DeliveryRow, NotificationRow
 from app.persistence.tables.people import ApiToken, UserProfile
-from app.persistence.tables.safeguards import CircuitBreakerRow, CircuitBreakerTransitionRow, LockRow, SwitchRow
+from app.persistence.tables.safeguards import (
+    CircuitBreakerRow,
+    CircuitBreakerTransitionRow,
+    LockRow,
+    MishapRow,
+    SwitchRow,
+)
 from app.persistence.tables.schedules import LedgerEntryRow, ScheduledJobRow, ScheduleRevisionRow, WorkflowRow
 
 __all__ = [
@@ -18,6 +24,7 @@ __all__ = [
     "DeliveryRow",
     "LedgerEntryRow",
     "LockRow",
+    "MishapRow",
     "NodeResultRow",
     "NotificationRow",
     "ScheduleRevisionRow",

@@ -72,3 +72,16 @@ class LockRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[UUID]
     expires_at: Mapped[datetime]
+
+
+class MishapRow(Base):
+    """How often a schedule or an execution could not be handled, in the state that it is in."""
+
+    __tablename__ = "mishaps"
+
+    subject_id: Mapped[UUID] = mapped_column(primary_key=True)
+    # The generation of a schedule, the token of an execution.
+    state: Mapped[int] = mapped_column(BigInteger)
+    count: Mapped[int]
+    error: Mapped[str]
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())

@@ -1,0 +1,54 @@
+"""What fails again and again is put aside, so that it is seen and blocks nobody."""
+
+from uuid import UUID
+
+import structlog
+
+from app.domain.errors import UnavailableError
+from app.domain.ticks import Tick
+from app.observability.metrics import QUARANTINED
+from app.persistence import quarantine
+from app.persistence.database import Database
+from app.persistence.quarantine import MOST_MISHAPS
+
+log = structlog.get_logger(__name__)
+
+
+class Quarantine:
+    """Counts what could not be handled; the third time is the last."""
+
+    def __init__(self, database: Database) -> None:
+        """Count in Postgres: all workers together, whatever becomes of each."""
+        self._database = database
+
+    async def tick_failed(self, tick: Tick, error: Exception) -> None:
+        """A tick could not be handled."""
+        try:
+            async with self._database.transaction() as connection:
+                times = await quarantine.count(connection, tick.job_id, tick.generation, _words(error))
+                if times < MOST_MISHAPS or not await quarantine.poison_schedule(connection, tick.job_id, _words(error)):
+                    return
+        except UnavailableError:
+            return
+        self._tell("schedule", tick.job_id, error)
+
+    async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
+        """An execution could not be started or ended."""
+        try:
+            async with self._database.transaction() as connection:
+                times = await quarantine.count(connection, execution_id, token, _words(error))
+                if times < MOST_MISHAPS:
+                    return
+                await quarantine.end_execution(connection, execution_id, _words(error))
+        except UnavailableError:
+            return
+        self._tell("execution", execution_id, error)
+
+    def _tell(self, kind: str, subject_id: UUID, error: Exception) -> None:
+        QUARANTINED.inc()
+        log.error("quarantined", kind=kind, id=str(subject_id), error=_words(error))
+
+
+def _words(error: Exception) -> str:
+    """The first line: what follows may hold whole statements."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0].replace("\x00", "\ufffd")

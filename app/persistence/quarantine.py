@@ -1,0 +1,85 @@
+"""Rows that cannot be handled: counted, and after the third time put where they block nobody.
+
+All of it is plain SQL on single columns: what is wrong with such a row may be that nobody can read it.
+"""
+
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.revisions import CARILLON, REMEMBERED
+from app.persistence.tables import IS_ACTIVE_EXECUTION
+
+MOST_MISHAPS = 3
+ERROR_CHARACTERS = 2000
+
+# A mishap of an older state, one that has moved on since, does not count any more.
+_COUNT = text(
+    "INSERT INTO mishaps AS m (subject_id, state, count, error) VALUES (:id, :state, 1, :error) "
+    "ON CONFLICT (subject_id) DO UPDATE SET state = EXCLUDED.state, error = EXCLUDED.error, at = clock_timestamp(), "
+    "count = CASE WHEN m.state = EXCLUDED.state THEN m.count + 1 ELSE 1 END RETURNING m.count"
+)
+_FORGET = text("DELETE FROM mishaps WHERE subject_id = :id")
+_POISON = text(
+    "UPDATE scheduled_jobs AS j SET status = 'paused', status_reason = 'poisoned', last_error = :error, "
+    "next_slot = NULL, next_run_at = NULL, next_attempt = 0, cadence_slot = NULL, generation = j.generation + 1, "
+    "updated_at = clock_timestamp() FROM scheduled_jobs AS before "
+    "WHERE j.id = :id AND before.id = j.id AND j.status = 'active' RETURNING before.next_slot, before.next_attempt"
+)
+# A slot that was due is accounted for, unless it is already: by an entry, or by an attempt that was made.
+_ACCOUNT = text(
+    "INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason) "
+    "SELECT s.id, s.slot, s.slot, 1, 'missed', 'poisoned' "
+    "FROM (SELECT CAST(:id AS uuid) AS id, CAST(:slot AS timestamptz) AS slot) AS s WHERE s.slot <= clock_timestamp() "
+    "AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.scheduled_job_id = s.id "
+    "AND e.scheduled_for = s.slot AND e.trigger <> 'manual') "
+    "AND NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.scheduled_job_id = s.id "
+    "AND s.slot BETWEEN l.first_slot AND l.last_slot)"
+)
+_REVISE = text(
+    "INSERT INTO schedule_revisions (scheduled_job_id, at, author, action, changes, note, snapshot) "
+    "SELECT j.id, clock_timestamp(), :author, 'paused', "
+    """'{"status": {"from": "active", "to": "paused"}}', :error, """
+    "(SELECT jsonb_object_agg(key, value) FROM jsonb_each(to_jsonb(j)) WHERE key = ANY(:remembered)) "
+    "FROM scheduled_jobs AS j WHERE j.id = :id"
+)
+_END = text(
+    "UPDATE workflow_executions AS e SET status = 'failed', error = :error, finished_at = clock_timestamp(), "  # noqa: S608
+    "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, "
+    "unrun_outcome = CASE WHEN e.started_at IS NULL THEN 'missed' END "
+    f"WHERE e.id = :id AND e.{IS_ACTIVE_EXECUTION} RETURNING e.scheduled_job_id"
+)
+
+
+async def count(connection: AsyncConnection, subject_id: UUID, state: int, error: str) -> int:
+    """Count a mishap of a schedule or an execution in one state; how many there have been."""
+    values = {"id": subject_id, "state": state, "error": error[:ERROR_CHARACTERS]}
+    times: int = (await connection.execute(_COUNT, values)).scalar_one()
+    return times
+
+
+async def poison_schedule(connection: AsyncConnection, job_id: UUID, error: str) -> bool:
+    """Pause a schedule that cannot be handled; whether it was active."""
+    words = f"It could not be handled {MOST_MISHAPS} times: {error}"[:ERROR_CHARACTERS]
+    row = (await connection.execute(_POISON, {"id": job_id, "error": words})).one_or_none()
+    await connection.execute(_FORGET, {"id": job_id})
+    if row is None:
+        return False
+    if row.next_slot is not None and not row.next_attempt:
+        await connection.execute(_ACCOUNT, {"id": job_id, "slot": row.next_slot})
+    values = {"id": job_id, "author": CARILLON.name, "error": words, "remembered": list(REMEMBERED)}
+    await connection.execute(_REVISE, values)
+    return True
+
+
+async def end_execution(connection: AsyncConnection, execution_id: UUID, error: str) -> UUID | None:
+    """End an execution that cannot be handled, and pause its schedule; that schedule's id, if it has one."""
+    words = f"It could not be handled {MOST_MISHAPS} times: {error}"[:ERROR_CHARACTERS]
+    row = (await connection.execute(_END, {"id": execution_id, "error": words})).one_or_none()
+    await connection.execute(_FORGET, {"id": execution_id})
+    if row is None or row.scheduled_job_id is None:
+        return None
+    await poison_schedule(connection, row.scheduled_job_id, error)
+    job_id: UUID = row.scheduled_job_id
+    return job_id

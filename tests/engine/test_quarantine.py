@@ -1,0 +1,103 @@
+"""What cannot be handled is put aside after the third time, is seen, and blocks nobody."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from app.config import Settings
+from app.domain.ticks import Tick
+from app.persistence import quarantine
+from app.persistence.database import Database
+from app.wiring import wire_worker
+from tests.carillon import Carillon, Json, make_due, until, working
+
+TAKEN_SLOT = (
+    "INSERT INTO workflow_executions (id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, exclusive, "
+    "repeat_number, retry_attempt, scheduled_for, payload, timeout_seconds, token, error, finished_at, started_at) "
+    "SELECT gen_random_uuid(), user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, next_slot, '{}', "
+    "1, 1, '', now(), now() FROM scheduled_jobs WHERE id = :id"
+)
+NO_SUCH_REASON = "UPDATE scheduled_jobs SET status_reason = 'from_the_future' WHERE id = :id"
+
+
+async def spoil(database: Database, schedule: Json, statement: str) -> None:
+    """Do something to its rows that no code of ours would do."""
+    async with database.transaction() as connection:
+        await connection.execute(text(statement), {"id": UUID(schedule["id"])})
+
+
+@pytest.mark.parametrize("statement", [TAKEN_SLOT, NO_SUCH_REASON], ids=["taken-slot", "unreadable"])
+async def test_a_schedule_that_cannot_be_handled_is_paused_and_blocks_nobody(
+    carillon: Carillon, settings: Settings, database: Database, statement: str
+) -> None:
+    """As poisoned, with the error, in its history too; the others fire, and it can be resumed."""
+    bad, good = await carillon.schedule(), await carillon.schedule(interval_seconds=1)
+    await make_due(database, bad)
+    await spoil(database, bad, statement)
+
+    async def put_aside() -> Any:
+        async with database.transaction() as connection:
+            query = text("SELECT status_reason FROM scheduled_jobs WHERE id = :id")
+            reason = (await connection.execute(query, {"id": UUID(bad["id"])})).scalar_one()
+        return reason == "poisoned" and len(await carillon.runs(good)) > 1
+
+    async with working(settings):
+        await until(put_aside)
+        shown = await carillon.get(bad)
+        assert ("paused", "poisoned", None) == (shown["status"], shown["status_reason"], shown["next_run_at"])
+        assert "could not be handled 3 times" in shown["last_error"]
+        assert ["created", "paused"] == [change["action"] for change in await carillon.history(bad)]
+        before = len(await carillon.runs(good))
+
+        async def goes_on() -> bool:
+            return len(await carillon.runs(good)) > before
+
+        await until(goes_on)
+        resumed = await carillon.call("POST", f"/schedules/{bad['id']}/resume/")
+    assert ("active", "") == (resumed["status"], resumed["status_reason"])
+
+
+async def test_the_slot_of_a_poisoned_tick_is_accounted_for(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """As missed; one that has an outcome already keeps it."""
+    schedule = await carillon.schedule()
+    due = await make_due(database, schedule)
+    await spoil(database, schedule, NO_SUCH_REASON)
+    async with wire_worker(settings) as parts:
+        await parts.life._lease.begin()
+        for _ in range(3):
+            assert [] == await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
+    (entry,) = await carillon.ledger(schedule)
+    assert ("missed", "poisoned") == (entry["outcome"], entry["reason"])
+
+
+async def test_a_tick_that_has_moved_on_starts_counting_anew(carillon: Carillon, database: Database) -> None:
+    """Three different mishaps in a year are no poison."""
+    schedule = await carillon.schedule()
+    async with database.transaction() as connection:
+        job_id = UUID(schedule["id"])
+        counts = [await quarantine.count(connection, job_id, state, "x") for state in (1, 1, 2, 2, 3)]
+    assert [1, 2, 1, 2, 1] == counts
+
+
+async def test_an_execution_that_cannot_be_ended_is_failed_and_its_schedule_paused(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Instead of being found as lost for ever."""
+    schedule = await carillon.schedule()
+    due = await make_due(database, schedule)
+    async with wire_worker(settings) as dead, wire_worker(settings) as parts:
+        await dead.life._lease.begin()
+        (claimed,) = await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
+        await dead.life._lease.release()
+        await spoil(database, schedule, NO_SUCH_REASON)
+        for _ in range(3):
+            await parts.reconciler.run_once()
+    assert claimed.execution is not None
+    run = await carillon.call("GET", f"/executions/{claimed.execution.id}/")
+    assert ("failed", True) == (run["status"], "could not be handled 3 times" in run["error"])
+    shown = await carillon.get(schedule)
+    assert ("paused", "poisoned") == (shown["status"], shown["status_reason"])
