@@ -8,12 +8,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 import msgspec
 import structlog
 from litestar import Litestar
+from msgspec.structs import replace
 
 from app import failpoints
 from app.actions.addresses import AddressGuard
 from app.actions.catalog import Catalog
 from app.actions.http import HttpCaller, Signer
-from app.actions.plugins import LoadedActions, load_actions
+from app.actions.plugins import Capability, LoadedActions, load_actions
 from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
@@ -49,6 +50,9 @@ from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import WorkflowService
+
+# How long a plugin that is still starting may hold up the end of its process.
+PLUGIN_END_SECONDS = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -162,7 +166,11 @@ def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
     loaded, entities = load_actions(), load_entity_schedulers()
     for problem in (*loaded.problems, *entities.problems):
         log.error("plugin_failed", plugin=problem.plugin, error=problem.error)
-    return loaded, entities
+    trusted = tuple(
+        replace(one, acts_for_users=one.acts_for_users or loaded.declares(one.plugin, Capability.ACT_FOR_USERS))
+        for one in entities.schedulers
+    )
+    return loaded, replace(entities, schedulers=trusted)
 
 
 def _plugins(database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog) -> PluginService:
@@ -189,7 +197,7 @@ async def _started(plugins: PluginService) -> AsyncIterator[None]:
         yield
     finally:
         starting.cancel()
-        await asyncio.wait({starting})
+        await asyncio.wait({starting}, timeout=PLUGIN_END_SECONDS)
 
 
 def _actions(

@@ -91,6 +91,10 @@ class Catalog:
         """Who brings an action; nobody, if there is none of this name."""
         return self._by_name[name].origin if name in self._by_name else ""
 
+    def scope_of(self, name: str) -> str:
+        """What of Carillon an action touches."""
+        return self._by_name[name].scope if name in self._by_name else "external"
+
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
         """What is wrong with the configurations of these nodes, each named by node and field."""
         errors = []

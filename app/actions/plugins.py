@@ -19,6 +19,8 @@ class Capability(StrEnum):
     """What a plugin may do beside being called; it has to say so."""
 
     SCHEDULE_JOBS = "schedule_jobs"
+    # Its entities run on behalf of users whom they name.
+    ACT_FOR_USERS = "act_for_users"
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +49,9 @@ class LoadedActions(msgspec.Struct, frozen=True):
     plugins: tuple[LoadedPlugin, ...]
     problems: tuple[PluginProblem, ...]
 
-    def may_schedule(self, name: str) -> bool:
-        """Whether a plugin has said that it schedules jobs."""
-        found = (one.plugin.capabilities for one in self.plugins if one.name == name)
-        return any(Capability.SCHEDULE_JOBS in capabilities for capabilities in found)
+    def declares(self, name: str, capability: Capability) -> bool:
+        """Whether a plugin has said that it does this."""
+        return any(capability in one.plugin.capabilities for one in self.plugins if one.name == name)
 
 
 def load_actions(found: Iterable[EntryPoint] | None = None) -> LoadedActions:

@@ -145,3 +145,11 @@ class RefusedError(Exception):
     """Carillon refused what an action asked for; the message says why, for people."""
 
     code = "refused"
+
+
+class NoPorts:
+    """What an action has that said that it touches nothing of Carillon."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse."""
+        raise RefusedError(f"An action needs the scope 'owner' to use '{name}'.")

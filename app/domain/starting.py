@@ -1,6 +1,7 @@
 """Whether an execution that exists already may start: its turn has come, now schedule and workflow have a say."""
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 import msgspec
@@ -60,8 +61,21 @@ def may_start(
     return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
 
 
+class Beside(StrEnum):
+    """What else of an entity is under way."""
+
+    RUN = "run"
+    RETRY = "retry"
+
+
+_NOT_BESIDE = {
+    Beside.RUN: GiveUp("another run of the entity was under way", LedgerOutcome.SKIPPED_OVERLAP),
+    Beside.RETRY: GiveUp("an earlier run of the entity waited to be tried again", LedgerOutcome.SKIPPED_RETRY),
+}
+
+
 def entity_run_may_start(
-    run: Candidate, now: datetime, *, beside_another: bool, switched_off: bool
+    run: Candidate, now: datetime, beside: Beside | None, *, switched_off: bool
 ) -> Wait | GiveUp | None:
     """At its time, one at a time for each entity; None if nothing is in the way. What was handed back goes on."""
     if run.due_at > now:
@@ -70,9 +84,7 @@ def entity_run_may_start(
         return None
     if switched_off:
         return GiveUp(SWITCHED_OFF)
-    if beside_another:
-        return GiveUp("another run of the entity was under way", LedgerOutcome.SKIPPED_OVERLAP)
-    return None
+    return None if beside is None else _NOT_BESIDE[beside]
 
 
 def _by_the_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | GiveUp | None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.actions.entry_points import PluginProblem, in_group, origin, problem
+from app.actions.entry_points import CORE, PluginProblem, in_group, origin, problem
 from app.domain.entities import ScheduledJobConfig
 
 GROUP = "carillon.entity_schedulers"
@@ -35,10 +35,11 @@ class EntityScheduler(Protocol):
 
 
 class LoadedScheduler(msgspec.Struct, frozen=True):
-    """A scheduler, and the plugin that brings it."""
+    """A scheduler, and the plugin that brings it; and whether its jobs may be others' than the plugin's own."""
 
     scheduler: EntityScheduler
     plugin: str
+    acts_for_users: bool = False
 
 
 class LoadedSchedulers(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def load_entity_schedulers(found: Iterable[EntryPoint] | None = None) -> LoadedS
         problems += [PluginProblem(point.name, reason) for reason in reasons]
         if not reasons:
             taken[scheduler.entity_type] = point.name
-            schedulers.append(LoadedScheduler(scheduler, origin(point)))
+            schedulers.append(LoadedScheduler(scheduler, origin(point), acts_for_users=origin(point) == CORE))
     return LoadedSchedulers(tuple(schedulers), tuple(problems))
 
 

@@ -77,9 +77,9 @@ class WorkerLife:
         await self._idle_within(drain_seconds)
         await asyncio.wait({asyncio.create_task(self._hand_everything_back())}, timeout=HAND_BACK_SECONDS)
         await self._loops_ended()
-        with suppress(UnavailableError):
-            await self._poller.release()
-            await self._lease.release()
+        for release in (self._lease.release, self._poller.release):
+            with suppress(UnavailableError):
+                await release()
 
     def call_off(self, execution_id: str) -> None:
         """Word from the bell: an execution is no longer to be run."""

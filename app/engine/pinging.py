@@ -87,7 +87,7 @@ class Pinger:
         async with lock, self._engine(done) as engine:
             await self._settle_lost(engine)
             await self._fire_due(engine)
-            await self._poller.poll_now()
+            await self._poll_entities()
             await self._run_waiting(engine)
             await self._postman.run_once()
         log.info("pinged", **msgspec.structs.asdict(done))
@@ -112,6 +112,13 @@ class Pinger:
             occasion = msgspec.structs.replace(BY_A_PING, switched_off=not self._enabled)
             claimed = await engine.claim_directly([Tick(job.id, job.generation) for job in page], occasion)
             await _all(engine.carry_on(result) for result in claimed)
+
+    async def _poll_entities(self) -> None:
+        """Whatever is wrong with entities, schedules go on."""
+        try:
+            await self._poller.poll_now()
+        except Exception:
+            log.exception("poll_failed", entity_type="all")
 
     async def _run_waiting(self, engine: TickEngine) -> None:
         """What waits to be started, and what has its turn after that."""

@@ -15,8 +15,9 @@ from app.domain.errors import UnavailableError
 from app.domain.executions import PendingRun
 from app.engine.entities import LoadedScheduler
 from app.engine.ringing import Ringer
+from app.observability.metrics import POLLED
 from app.persistence import entity_runs, locks, users
-from app.persistence.database import Database, database_now
+from app.persistence.database import Database, database_now, is_away
 from app.persistence.entity_runs import Due
 
 LOCK = "entity_polling"
@@ -24,6 +25,9 @@ LOCK = "entity_polling"
 TRY_SECONDS = 10.0
 # What comes due between two polls is written down by the first of them, with something to spare.
 LOOK_AHEAD = 1.25
+AGAIN_SECONDS = 5.0
+# A walk over what is due may step over something that has moved: it is repeated until it writes nothing.
+MOST_WALKS = 5
 # A scheduler whose jobs are always due again shall not keep the others from being asked.
 MOST_BATCHES = 1000
 
@@ -35,6 +39,11 @@ class Polled(msgspec.Struct):
 
     queued: int = 0
     errors: int = 0
+    # Whether every scheduler could be asked to the end.
+    whole: bool = True
+
+
+_Seen = set[tuple[str, datetime | None]]
 
 
 class _LockLostError(Exception):
@@ -73,8 +82,12 @@ class Poller:
         if not await self._take():
             return min(self._poll_seconds, TRY_SECONDS)
         if clock.monotonic() >= self._next_poll:
-            self._next_poll = clock.monotonic() + self._poll_seconds
-            await self.poll(timedelta(seconds=self._poll_seconds * LOOK_AHEAD))
+            began = clock.monotonic()
+            # If it fails half way, it is tried again soon.
+            self._next_poll = began + min(self._poll_seconds, AGAIN_SECONDS)
+            done = await self.poll(timedelta(seconds=self._poll_seconds * LOOK_AHEAD))
+            if done.whole:
+                self._next_poll = began + self._poll_seconds
         # Renewed well before it runs out: every 30 of 70 seconds.
         return max(0.0, min(self._lease_seconds * 3 / 7, self._next_poll - clock.monotonic()))
 
@@ -95,12 +108,16 @@ class Poller:
                 await self._poll_one(loaded, ahead, done)
             except _LockLostError:
                 log.warning("lock_lost", lock=LOCK)
+                done.whole = False
                 break
             except UnavailableError:
                 raise
             except Exception:
                 done.errors += 1
+                done.whole = False
                 log.exception("poll_failed", entity_type=loaded.scheduler.entity_type)
+        POLLED.labels("queued").inc(done.queued)
+        POLLED.labels("error").inc(done.errors)
         if done.queued or done.errors:
             log.info("entities_polled", queued=done.queued, errors=done.errors)
         return done
@@ -115,13 +132,21 @@ class Poller:
             return await locks.take(connection, LOCK, self._owner, self._lease_seconds)
 
     async def _poll_one(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled) -> None:
-        """Batch after batch: what has been written down is no longer due, what could not be is stepped over."""
+        """Walk over what is due until nothing more is found that has not been seen."""
         seen: set[tuple[str, datetime | None]] = set()
+        for _ in range(MOST_WALKS):
+            known = len(seen)
+            await self._walk(loaded, ahead, done, seen)
+            if len(seen) == known:
+                return
+
+    async def _walk(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled, seen: _Seen) -> None:
+        """Batch after batch: what has been written down is no longer due, what could not be is stepped over."""
         offset = 0
         for _ in range(MOST_BATCHES):
             async with self._database.transaction() as connection:
                 # In the transaction itself: nobody can take over before it ends.
-                if not await locks.renew(connection, LOCK, self._owner, self._lease_seconds):
+                if not await locks.use(connection, LOCK, self._owner, self._lease_seconds):
                     raise _LockLostError
                 batch = _Batch(connection, loaded, await database_now(connection))
                 await batch.write(ahead, self._batch_size, offset, seen)
@@ -138,8 +163,8 @@ class _Batch:
 
     def __init__(self, connection: AsyncConnection, loaded: LoadedScheduler, now: datetime) -> None:
         self._connection = connection
+        self._loaded = loaded
         self._scheduler = loaded.scheduler
-        self._plugin = loaded.plugin
         self._now = now
         self._plugin_user: int | None = None
         self.found = 0
@@ -147,24 +172,25 @@ class _Batch:
         self.errors = 0
         self.pending: list[PendingRun] = []
 
-    async def write(self, ahead: timedelta, limit: int, offset: int, seen: set[tuple[str, datetime | None]]) -> None:
+    async def write(self, ahead: timedelta, limit: int, offset: int, seen: _Seen) -> None:
         """Find what is due and has not been seen before, and write it down: together, or else each alone."""
         async with _session(self._connection) as session:
-            found = await self._scheduler.find_due_jobs(session, self._now, self._now + ahead, limit, offset)
+            until = self._now + ahead
+            found = await self._scheduler.find_due_jobs(session, self._now, until, limit, offset)
             await session.commit()
-        jobs = [job for job in found if (job.id, job.next_execution_time) not in seen and self._is_due(job)]
+        jobs = [job for job in found if (job.id, job.next_execution_time) not in seen and self._is_due(job, until)]
         seen.update((job.id, job.next_execution_time) for job in found)
         self.found, self.left = len(found), len(found) - len(jobs)
-        if self._plugin != CORE and any(job.user_profile_id is None for job in jobs):
-            self._plugin_user = (await users.plugin(self._connection, self._plugin)).user_id
+        if self._loaded.plugin != CORE and jobs:
+            self._plugin_user = (await users.plugin(self._connection, self._loaded.plugin)).user_id
         await self._together(jobs)
 
     async def _together(self, jobs: Sequence[ScheduledJobConfig]) -> None:
         try:
             await self._write_down(jobs)
-        except (UnavailableError, OSError):
-            raise
         except Exception as error:
+            if is_away(error):
+                raise
             if len(jobs) == 1:
                 self.errors += 1
                 self.left += 1
@@ -192,14 +218,17 @@ class _Batch:
                 self.errors += 1
                 log.error("entity_job_failed", entity_type=job.entity_type, entity=job.entity_id, error=job.error)
 
-    def _is_due(self, job: ScheduledJobConfig) -> bool:
-        return job.active and job.next_execution_time is not None and job.entity_type == self._scheduler.entity_type
+    def _is_due(self, job: ScheduledJobConfig, until: datetime) -> bool:
+        time = job.next_execution_time
+        return job.active and time is not None and time <= until and job.entity_type == self._scheduler.entity_type
 
     def _due(self, job: ScheduledJobConfig) -> Due:
-        """What names no user is the plugin's."""
+        """What names no user is the plugin's; what names another needs a plugin that has said that it does so."""
         user = job.user_profile_id if job.user_profile_id is not None else self._plugin_user
         if job.next_execution_time is None or user is None:
             raise ValueError("A job needs a time and a user.")
+        if user != self._plugin_user and not self._loaded.acts_for_users:
+            raise ValueError(f"The plugin '{self._loaded.plugin}' has not declared the capability act_for_users.")
         return Due(job, job.next_execution_time, user)
 
 

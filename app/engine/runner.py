@@ -13,7 +13,7 @@ from app import clock
 from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
-from app.actions.ports import PluginSchedulesPort, Ports
+from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
 from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
@@ -142,6 +142,8 @@ class Runner:
         self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RevealedSecrets
     ) -> ActionContext:
         slot = execution.scheduled_for
+        catalog, action = self._actions.catalog, dispatched.workflow.node(node_id).type
+        is_owners = catalog.scope_of(action) == "owner"
         return ActionContext(
             execution_id=execution.id,
             scheduled_job_id=execution.scheduled_job_id,
@@ -151,8 +153,8 @@ class Runner:
             event=dispatched.event_data,
             idempotency_key=idempotency_key(execution.source, slot, node_id),
             http=self._actions.http,
-            ports=self._actions.ports_for(dispatched.user),
-            plugin=self._actions.plugin_for(self._actions.catalog.origin_of(dispatched.workflow.node(node_id).type)),
+            ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
+            plugin=self._actions.plugin_for(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id),
             hidden=secrets.hidden,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.

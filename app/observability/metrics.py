@@ -6,6 +6,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 REQUESTS = Counter("carillon_http_requests_total", "Requests answered by the API.", ["method", "status"])
 RECONCILED = Counter("carillon_reconciled_total", "What the reconciler found and set going again.", ["kind"])
+POLLED = Counter("carillon_polled_total", "Jobs of entities that were queued, or could not be.", ["outcome"])
 QUARANTINED = Counter("carillon_quarantined_total", "Schedules and executions that could not be handled.")
 MODE = Gauge("carillon_mode", "Where ticks come from: 1 the bell, 0 a sweep of Postgres while Redis is away.")
 

@@ -20,7 +20,7 @@ from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
 from app.persistence import executions, gates, history, ledger, notices, schedules, turns, workers
 from app.persistence.database import Database
-from app.persistence.executions import FirstAttempt, NewExecution, as_execution
+from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution
 from app.persistence.gates import OPEN_GATE, WorkflowOf
 
 

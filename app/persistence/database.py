@@ -27,6 +27,8 @@ SERVER_SETTINGS = {
 # out, deadlocked.
 _AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40")
 
+_DATABASE_ERRORS = (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -58,8 +60,8 @@ class Database:
         try:
             async with self.engine.begin() as connection:
                 yield connection
-        except (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            if _is_away(error):
+        except _DATABASE_ERRORS as error:
+            if is_away(error):
                 raise UnavailableError from error
             raise
 
@@ -79,8 +81,10 @@ async def database_now(connection: AsyncConnection) -> datetime:
     return moment
 
 
-def _is_away(error: BaseException) -> bool:
+def is_away(error: BaseException) -> bool:
     """Whether trying again later may help, as nothing is wrong with what was asked."""
+    if not isinstance(error, _DATABASE_ERRORS):
+        return False
     if isinstance(error, DBAPIError):
         state = getattr(error.orig, "sqlstate", None) or ""
         unsaid = not state and isinstance(error, (OperationalError, InterfaceError))

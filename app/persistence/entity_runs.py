@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import Row, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.entities import ScheduledJobConfig
-from app.domain.executions import Entity, Execution, ExecutionStatus, PendingRun, Trigger
+from app.domain.executions import Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.identities import execution_id
-from app.persistence import executions
+from app.domain.starting import Beside
 from app.persistence.batches import insert_many
+from app.persistence.execution_rows import to_execution
 from app.persistence.tables import IS_ACTIVE_EXECUTION, WorkflowExecutionRow
 
 FIRST_TOKEN = 1
@@ -26,11 +30,17 @@ _INSERT = insert_many(
 )
 # The same time of the same entity is the same execution: whoever writes it twice has written it once.
 _ADD = text(f"{_INSERT.text} ON CONFLICT (id) DO NOTHING RETURNING id, token, due_at")
-# Held until the transaction ends; two runs of one entity do not start side by side.
+# Held until the transaction ends: whatever starts, ends or takes back a run of an entity does so one after another.
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended(:source, 0))")
+_ENTITIES_OF = text(
+    "SELECT DISTINCT entity_type, entity_id FROM workflow_executions WHERE id = ANY(:ids) "
+    "AND entity_type IS NOT NULL ORDER BY entity_type, entity_id"
+).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 _IN_THE_WAY = text(
-    "SELECT 1 FROM workflow_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id AND e.id <> :id "
-    "AND (e.status = 'running' OR (e.status = 'pending' AND (e.retry_attempt > 0 OR e.started_at IS NOT NULL))) LIMIT 1"
+    "SELECT bool_or(e.status = 'running' OR e.started_at IS NOT NULL) AS runs, count(*) > 0 AS any "  # noqa: S608
+    "FROM workflow_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id "
+    f"AND e.{IS_ACTIVE_EXECUTION} AND e.id <> :id "
+    "AND (e.status = 'running' OR e.retry_attempt > 0 OR e.started_at IS NOT NULL)"
 )
 _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
@@ -47,9 +57,24 @@ _TAKE_BACK = text(
     "DELETE FROM workflow_executions WHERE entity_type = :type AND entity_id = :entity_id AND status = 'pending' "
     "AND started_at IS NULL AND retry_attempt = 0 AND due_at > clock_timestamp()"
 )
-_NEW_WORK = text(
-    "UPDATE workflow_executions SET work = CAST(:work AS jsonb) WHERE entity_type = :type AND entity_id = :entity_id "
+_CANCEL = text(
+    "UPDATE workflow_executions SET status = 'cancelled', error = :reason, finished_at = clock_timestamp(), "
+    "token = token + 1, unrun_outcome = 'missed' WHERE entity_type = :type AND entity_id = :entity_id "
     "AND status = 'pending' AND started_at IS NULL"
+)
+# What runs may end; if it fails, that is the end of it.
+_LAST_ATTEMPT = text(
+    """UPDATE workflow_executions SET work = work || '{"max_retries": 0}' """  # noqa: S608
+    f"WHERE entity_type = :type AND entity_id = :entity_id AND {IS_ACTIVE_EXECUTION}"
+)
+_NEW_WORK = text(
+    "UPDATE workflow_executions SET work = CAST(:work AS jsonb), timeout_seconds = :timeout_seconds "
+    "WHERE entity_type = :type AND entity_id = :entity_id AND status = 'pending' AND started_at IS NULL"
+)
+_LATEST = text(
+    "SELECT e.* FROM unnest(CAST(:ids AS text[])) AS wanted(id) CROSS JOIN LATERAL ("
+    "SELECT entity_id, scheduled_for, status, started_at, retry_attempt, error FROM workflow_executions "
+    "WHERE entity_type = :type AND entity_id = wanted.id ORDER BY scheduled_for DESC, retry_attempt DESC LIMIT 5) AS e"
 )
 _REMOVE = text("DELETE FROM workflow_executions WHERE entity_type = :type AND entity_id = :entity_id")
 
@@ -71,37 +96,66 @@ async def add(connection: AsyncConnection, due: Sequence[Due]) -> list[PendingRu
     return [PendingRun(row.id, row.token, row.due_at) for row in written]
 
 
-async def is_in_the_way(connection: AsyncConnection, run_id: UUID, entity_type: str, entity_id: str) -> bool:
-    """Whether another run of the entity is under way; nobody else starts one until this transaction ends."""
-    await connection.execute(_ONE_AT_A_TIME, {"source": f"{entity_type}/{entity_id}"})
+async def lock_of_executions(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+    """Let nobody else touch the runs of these executions' entities until this transaction ends."""
+    for row in list(await connection.execute(_ENTITIES_OF, {"ids": list(ids)})):
+        await _lock(connection, row.entity_type, row.entity_id)
+
+
+async def in_the_way(connection: AsyncConnection, run_id: UUID, entity_type: str, entity_id: str) -> Beside | None:
+    """What else of the entity is under way; nobody else starts anything until this transaction ends."""
+    await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id, "id": run_id}
-    return (await connection.execute(_IN_THE_WAY, values)).one_or_none() is not None
+    row = (await connection.execute(_IN_THE_WAY, values)).one()
+    if not row.any:
+        return None
+    return Beside.RUN if row.runs else Beside.RETRY
 
 
 async def start(connection: AsyncConnection, run_id: UUID, token: int, worker_id: UUID) -> Execution | None:
     """Take a pending execution to run it; None if someone else has, or it is gone."""
     values = {"id": run_id, "token": token, "worker_id": worker_id}
     row = (await connection.execute(_START, values)).one_or_none()
-    return executions.to_execution(row) if row else None
+    return to_execution(row) if row else None
 
 
 async def remove(connection: AsyncConnection, entity_type: str, entity_id: str) -> list[UUID]:
     """Delete the history of an entity that is being deleted; what was under way."""
+    await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id}
     active = list((await connection.execute(_ACTIVE, values)).scalars())
     await connection.execute(_REMOVE, values)
     return active
 
 
-async def take_back(connection: AsyncConnection, entity_type: str, entity_id: str) -> None:
-    """Forget the runs that are still to come: the times of the entity have changed."""
-    await connection.execute(_TAKE_BACK, {"type": entity_type, "entity_id": entity_id})
+async def take_back(connection: AsyncConnection, entity_type: str, entity_id: str, reason: str) -> None:
+    """The times of the entity have changed: what has not begun never will, and what fails is not tried again."""
+    await _lock(connection, entity_type, entity_id)
+    values = {"type": entity_type, "entity_id": entity_id}
+    await connection.execute(_TAKE_BACK, values)
+    await connection.execute(_CANCEL, {**values, "reason": reason})
+    await connection.execute(_LAST_ATTEMPT, values)
 
 
-async def give_new_work(connection: AsyncConnection, entity: Entity) -> None:
+async def give_new_work(connection: AsyncConnection, job: ScheduledJobConfig) -> None:
     """Let the runs that have not begun do what the entity wants now."""
+    entity = job.entity
+    await _lock(connection, entity.type, entity.id)
     work = msgspec.json.encode(entity.work).decode()
-    await connection.execute(_NEW_WORK, {"type": entity.type, "entity_id": entity.id, "work": work})
+    values = {"type": entity.type, "entity_id": entity.id, "work": work, "timeout_seconds": job.timeout_seconds}
+    await connection.execute(_NEW_WORK, values)
+
+
+async def latest(connection: AsyncConnection, entity_type: str, ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
+    """The last few runs of each of these entities, newest first."""
+    found: dict[str, list[Row[Any]]] = {}
+    for row in await connection.execute(_LATEST, {"type": entity_type, "ids": list(ids)}):
+        found.setdefault(row.entity_id, []).append(row)
+    return found
+
+
+async def _lock(connection: AsyncConnection, entity_type: str, entity_id: str) -> None:
+    await connection.execute(_ONE_AT_A_TIME, {"source": f"{entity_type}/{entity_id}"})
 
 
 def _row(due: Due) -> dict[str, object]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, bindparam, func, select, text
+from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,8 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.executions import (
     ACTIVE,
     ActiveRun,
-    Entity,
-    EntityWork,
     Execution,
     ExecutionStatus,
     NodeResult,
@@ -26,6 +23,17 @@ from app.domain.executions import (
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import insert_many, run_many, update_many
+from app.persistence.execution_rows import (
+    CARRIED,
+    HELD_COLUMNS,
+    FirstAttempt,
+    Held,
+    NewExecution,
+    Waiting,
+    node_row,
+    to_execution,
+    to_held,
+)
 from app.persistence.tables import IS_ACTIVE_EXECUTION, NodeResultRow, ScheduledJobRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
@@ -122,78 +130,6 @@ _OVERDUE = text(
 )
 
 
-# What a worker needs of an execution's row, under the same names.
-_CARRIED = (
-    *("id", "user_profile_id", "scheduled_job_id", "workflow_id", "trigger", "repeat_number", "retry_attempt"),
-    *("scheduled_for", "timeout_seconds", "payload", "token"),
-)
-
-
-_HELD = (
-    *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
-    *("entity_type", "entity_id", "work"),
-)
-
-
-class Held(msgspec.Struct, frozen=True):
-    """An execution under lock, as far as ending it is concerned."""
-
-    id: UUID
-    scheduled_job_id: UUID | None
-    trigger: Trigger
-    status: ExecutionStatus
-    token: int
-    scheduled_for: datetime
-    retry_attempt: int
-    workflow_id: int | None
-    entity: Entity | None
-
-
-class FirstAttempt(msgspec.Struct, frozen=True):
-    """What later attempts at the same slot take over from the first."""
-
-    trigger: Trigger
-    payload: dict[str, Any]
-    timeout_seconds: int
-
-
-class Waiting(msgspec.Struct, frozen=True):
-    """An execution that wants to be started."""
-
-    scheduled_job_id: UUID | None
-    workflow_id: int | None
-    entity_type: str | None
-    entity_id: str | None
-    trigger: Trigger
-    retry_attempt: int
-    due_at: datetime
-    handed_back: bool
-
-
-class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """A row to be written."""
-
-    id: UUID
-    user_profile_id: int
-    scheduled_job_id: UUID
-    workflow_id: int
-    trigger: Trigger
-    status: ExecutionStatus
-    exclusive: bool
-    repeat_number: int
-    retry_attempt: int
-    scheduled_for: datetime
-    payload: dict[str, Any]
-    timeout_seconds: int
-    created_at: datetime
-    due_at: datetime
-    queued: bool = False
-    token: int = 1
-    worker_id: UUID | None = None
-    error: str = ""
-    started_at: datetime | None = None
-
-
 async def add(connection: AsyncConnection, executions: Sequence[NewExecution]) -> None:
     """Write new executions."""
     await run_many(connection, _INSERT, executions)
@@ -214,9 +150,9 @@ async def active_and_now(
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Held]:
     """Lock executions in the order of their ids; their schedules are locked before."""
-    columns = (_TABLE.c[name] for name in _HELD)
+    columns = (_TABLE.c[name] for name in HELD_COLUMNS)
     query = select(*columns).where(_TABLE.c.id.in_(list(ids))).order_by(_TABLE.c.id).with_for_update()
-    return {row.id: _to_held(row) for row in await connection.execute(query)}
+    return {row.id: to_held(row) for row in await connection.execute(query)}
 
 
 async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: datetime) -> None:
@@ -235,7 +171,7 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
         for o in outcomes
     ]
     await run_many(connection, _END, ended)
-    results = [_node_row(o.execution_id, result) for o in outcomes for result in o.node_results]
+    results = [node_row(o.execution_id, result) for o in outcomes for result in o.node_results]
     await run_many(connection, _KEEP_NODES, results)
     # What ends from outside may have been put aside: nothing is awaited any more.
     outside = [o.execution_id for o in outcomes if not o.node_results and o.status is not ExecutionStatus.SUCCESS]
@@ -245,7 +181,7 @@ async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: dat
 
 async def keep_results(connection: AsyncConnection, execution_id: UUID, results: Sequence[NodeResult]) -> None:
     """Write what nodes have done so far, for when the execution goes on."""
-    await run_many(connection, _KEEP_NODES, [_node_row(execution_id, result) for result in results])
+    await run_many(connection, _KEEP_NODES, [node_row(execution_id, result) for result in results])
 
 
 async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime, unrun: LedgerOutcome) -> None:
@@ -312,7 +248,7 @@ async def begun_by_claim(connection: AsyncConnection, job: ScheduledJob, worker_
     row = (await connection.execute(query.order_by(_TABLE.c.scheduled_for.desc()).limit(1))).one_or_none()
     if row is None:
         return None
-    carried = {name: getattr(row, name) for name in _CARRIED} | {"trigger": Trigger(row.trigger)}
+    carried = {name: getattr(row, name) for name in CARRIED} | {"trigger": Trigger(row.trigger)}
     return Execution(job_name=job.name, trigger_node_id=job.trigger_node_id, fired_at=row.started_at, **carried)
 
 
@@ -387,52 +323,3 @@ async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> di
     query = select(_TABLE.c.id, _TABLE.c.trigger, _TABLE.c.payload, _TABLE.c.timeout_seconds)
     rows = await connection.execute(query.where(_TABLE.c.id.in_(ids)))
     return {row.id: FirstAttempt(Trigger(row.trigger), row.payload, row.timeout_seconds) for row in rows}
-
-
-def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
-    """A new row as what a worker holds."""
-    return Execution(
-        job_name=job.name,
-        trigger_node_id=job.trigger_node_id,
-        fired_at=new.started_at or new.created_at,
-        **{name: getattr(new, name) for name in _CARRIED},
-    )
-
-
-def _node_row(execution_id: UUID, result: NodeResult) -> dict[str, Any]:
-    return {"execution_id": execution_id, **msgspec.structs.asdict(result)}
-
-
-def _to_held(row: Row[Any]) -> Held:
-    return Held(
-        row.id,
-        row.scheduled_job_id,
-        Trigger(row.trigger),
-        ExecutionStatus(row.status),
-        row.token,
-        row.scheduled_for,
-        row.retry_attempt,
-        row.workflow_id,
-        entity_of(row),
-    )
-
-
-def entity_of(row: Row[Any]) -> Entity | None:
-    """The entity that fires this execution, if it is not a schedule."""
-    if row.entity_type is None:
-        return None
-    return Entity(row.entity_type, row.entity_id, msgspec.convert(row.work, EntityWork))
-
-
-def to_execution(row: Row[Any]) -> Execution:
-    """A started row as what a worker holds."""
-    carried = {name: getattr(row, name) for name in _CARRIED}
-    carried["trigger"] = Trigger(row.trigger)
-    return Execution(
-        job_name=row.job_name,
-        trigger_node_id=row.trigger_node_id,
-        fired_at=row.started_at,
-        deadline_at=row.deadline_at,
-        entity=entity_of(row),
-        **carried,
-    )

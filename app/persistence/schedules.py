@@ -1,6 +1,7 @@
 """Schedules: read, locked, listed and written, as values of the domain."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -27,6 +28,17 @@ _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
 
 
+@contextmanager
+def _names_of_plugins() -> Iterator[None]:
+    """A plugin has one schedule of a name."""
+    try:
+        yield
+    except IntegrityError as error:
+        if _NAME_OF_PLUGIN in str(error.orig):
+            raise ConflictError("The plugin has a schedule of this name already.") from None
+        raise
+
+
 def to_job(row: Row[Any]) -> ScheduledJob:
     """A row as a value."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
@@ -41,17 +53,14 @@ def to_job(row: Row[Any]) -> ScheduledJob:
 
 async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write new schedules."""
-    try:
+    with _names_of_plugins():
         await run_many(connection, _INSERT, jobs)
-    except IntegrityError as error:
-        if _NAME_OF_PLUGIN in str(error.orig):
-            raise ConflictError("The plugin has a schedule of this name already.") from None
-        raise
 
 
 async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write schedules whose rows this transaction has locked."""
-    await run_many(connection, _UPDATE, jobs)
+    with _names_of_plugins():
+        await run_many(connection, _UPDATE, jobs)
 
 
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
@@ -60,9 +69,11 @@ async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     return to_job(row) if row else None
 
 
-async def all_of(connection: AsyncConnection, user_profile_id: int) -> list[ScheduledJob]:
-    """Every schedule of one owner, newest first."""
+async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | None = None) -> list[ScheduledJob]:
+    """Every schedule of one owner, or those of a name, newest first."""
     query = select(_TABLE).where(_TABLE.c.user_profile_id == user_profile_id).order_by(_TABLE.c.created_at.desc())
+    if name is not None:
+        query = query.where(_TABLE.c.name == name)
     return [to_job(row) for row in await connection.execute(query)]
 
 
@@ -116,6 +127,13 @@ async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[
 async def remove(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
     """Delete schedules with their history."""
     await connection.execute(delete(ScheduledJobRow).where(_TABLE.c.id.in_(ids)))
+
+
+async def count_of_workflow(connection: AsyncConnection, workflow_id: int) -> int:
+    """How many schedules run a workflow."""
+    query = select(func.count()).select_from(_TABLE).where(_TABLE.c.workflow_id == workflow_id)
+    number: int = (await connection.execute(query)).scalar_one()
+    return number
 
 
 async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list[UUID]:

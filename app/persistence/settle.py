@@ -19,9 +19,9 @@ from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
-from app.persistence import executions, gates, history, ledger, notices, schedules, turns
+from app.persistence import entity_runs, executions, gates, history, ledger, notices, schedules, turns
 from app.persistence.database import Database
-from app.persistence.executions import Held
+from app.persistence.execution_rows import Held
 
 
 class Superseded(msgspec.Struct, frozen=True):
@@ -64,6 +64,8 @@ async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]
 async def _read(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> "_Batch":
     """Lock, in the order of workflows, schedules, executions; then read."""
     ids = [outcome.execution_id for outcome in outcomes]
+    if any(outcome.scheduled_job_id is None for outcome in outcomes):
+        await entity_runs.lock_of_executions(connection, ids)
     before = await gates.lock_of_executions(connection, ids)
     jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
     held = await executions.lock(connection, ids)

@@ -10,7 +10,7 @@ from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
 from app.persistence import entity_runs, executions, gates, schedules, switches, workers
 from app.persistence.database import Database, database_now
-from app.persistence.executions import Waiting
+from app.persistence.execution_rows import Waiting
 from app.persistence.gates import OPEN_GATE
 
 
@@ -60,10 +60,10 @@ async def _start(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -
 async def _start_entity_run(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
     """At its time, unless another run of the entity is under way."""
     kind, entity_id = asked.waiting.entity_type or "", asked.waiting.entity_id or ""
-    beside_another = await entity_runs.is_in_the_way(connection, asked.execution_id, kind, entity_id)
+    beside = await entity_runs.in_the_way(connection, asked.execution_id, kind, entity_id)
     now = await database_now(connection)
     switched_off = not enabled or not await switches.schedules_enabled(connection)
-    decision = entity_run_may_start(_candidate(asked), now, beside_another=beside_another, switched_off=switched_off)
+    decision = entity_run_may_start(_candidate(asked), now, beside, switched_off=switched_off)
     if decision is None:
         return await entity_runs.start(connection, asked.execution_id, asked.token, asked.worker_id)
     if isinstance(decision, Wait):

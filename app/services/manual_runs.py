@@ -14,7 +14,7 @@ from app.domain.schedules import IfRunning, ScheduledJob
 from app.engine.ringing import Ringer
 from app.persistence import execution_records, executions, schedules
 from app.persistence.database import Database
-from app.persistence.executions import NewExecution
+from app.persistence.execution_rows import NewExecution
 from app.persistence.settle import Settled, settle_within
 from app.services.inputs import RunInput
 from app.services.schedules import owned_schedule

@@ -9,8 +9,9 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.actions.plugins import LoadedActions, LoadedPlugin
+from app.actions.plugins import Capability, LoadedActions, LoadedPlugin
 from app.actions.ports import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.domain.access import Actor
 from app.domain.errors import CarillonError, ConflictError, NotFoundError, UnavailableError
@@ -21,11 +22,12 @@ from app.engine.ringing import Ringer
 from app.persistence import schedules, users, workflows
 from app.persistence.database import Database
 from app.services.inputs import ScheduleChanges, ScheduleInput, WorkflowChanges, WorkflowInput, given
-from app.services.schedules import ScheduleService, author_of, owned_schedule, sound_draft
+from app.services.schedules import ScheduleService, author_of, changed_values, owned_schedule, sound_draft
 from app.services.validation import checked
 from app.services.workflows import WorkflowService
 
 OUTAGE_PAUSE_SECONDS = 1.0
+START_SECONDS = 60.0
 # Only to have a draft checked; the workflow gets its number when it is written.
 NO_WORKFLOW_YET = 1
 _SPEC_FIELDS = ("interval_seconds", "every", "cron", "at", "timezone")
@@ -62,19 +64,18 @@ class PluginService:
             self._ringer,
             self._schedules,
             self._workflows,
-            may_schedule=self._loaded.may_schedule(plugin),
+            may_schedule=self._loaded.declares(plugin, Capability.SCHEDULE_JOBS),
         )
 
     async def start_all(self) -> None:
-        """Let every plugin start; one that fails is named and stops nobody."""
-        for loaded in self._loaded.plugins:
-            if loaded.plugin.start is not None:
-                await self._start(loaded)
+        """Let every plugin start, side by side; one that fails, or never ends, is named and stops nobody."""
+        await asyncio.gather(*(self._start(loaded) for loaded in self._loaded.plugins))
 
     async def _start(self, loaded: LoadedPlugin) -> None:
         while loaded.plugin.start is not None:
             try:
-                await loaded.plugin.start(self.schedules_of(loaded.name))
+                async with asyncio.timeout(START_SECONDS):
+                    await loaded.plugin.start(self.schedules_of(loaded.name))
             except UnavailableError:
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
             except Exception as error:
@@ -130,7 +131,7 @@ class PluginSchedules:
         actor = await self._actor()
         async with self._database.transaction() as connection:
             jobs = await schedules.all_of(connection, actor.user_id)
-            rows = await workflows.many(connection, {job.workflow_id for job in jobs})
+            rows = await workflows.all_of(connection, actor.user_id)
         return [_view(job, rows.get(job.workflow_id)) for job in jobs]
 
     async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
@@ -154,7 +155,7 @@ class PluginSchedules:
 
     async def _named(self, actor: Actor, name: str) -> ScheduledJob | None:
         async with self._database.transaction() as connection:
-            return next((job for job in await schedules.all_of(connection, actor.user_id) if job.name == name), None)
+            return next(iter(await schedules.all_of(connection, actor.user_id, name)), None)
 
     async def _create(self, actor: Actor, wanted: PluginScheduleInput) -> PluginSchedule:
         """The workflow and the schedule, or neither."""
@@ -182,19 +183,42 @@ class PluginSchedules:
     async def _update(
         self, actor: Actor, job: ScheduledJob, values: dict[str, Any], nodes: dict[str, Any]
     ) -> PluginSchedule:
-        if nodes:
-            await self._workflows.change(actor, job.workflow_id, checked(nodes, WorkflowChanges))
-        changes = checked(_given_spec(values), ScheduleChanges)
-        if given(changes):
-            await self._schedules.change(actor, job.id, changes)
+        """The workflow and the schedule, or neither; what is the same already stays as it is."""
+        changes = changed_values(checked(_given_spec(values), ScheduleChanges))
+        flow = given(checked(nodes, WorkflowChanges))
+        if flow:
+            self._workflows.check(msgspec.to_builtins(flow))
         async with self._database.transaction() as connection:
-            after = await owned_schedule(connection, actor, job.id)
-            return _view(after, await workflows.get(connection, after.workflow_id))
+            await owned_schedule(connection, actor, job.id)
+            row = await self._with_nodes(connection, actor, job.workflow_id, msgspec.to_builtins(flow))
+            changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor))
+        await self._ringer.ticks([changed.job])
+        await self._ringer.executions(changed.pending)
+        return _view(changed.job, row)
+
+    async def _with_nodes(
+        self, connection: AsyncConnection, actor: Actor, workflow_id: int, flow: dict[str, Any]
+    ) -> Row[Any] | None:
+        """The workflow with these nodes, as far as it is the plugin's own to change."""
+        row = await workflows.lock_to_change(connection, workflow_id)
+        if (
+            row is None
+            or row.user_profile_id != actor.user_id
+            or all(getattr(row, name) == flow[name] for name in flow)
+        ):
+            return row
+        return await workflows.save(connection, workflow_id, flow)
 
     async def _delete(self, actor: Actor, schedule_id: UUID) -> None:
+        """With its workflow, unless somebody else uses that too."""
         async with self._database.transaction() as connection:
             job = await owned_schedule(connection, actor, schedule_id)
-        await self._workflows.delete(actor, job.workflow_id)
+            row = await workflows.get(connection, job.workflow_id)
+            users_of = await schedules.count_of_workflow(connection, job.workflow_id)
+        if row is not None and row.user_profile_id == actor.user_id and users_of == 1:
+            await self._workflows.delete(actor, job.workflow_id)
+        else:
+            await self._schedules.delete(actor, schedule_id)
 
 
 def _schedule_values(wanted: PluginScheduleInput) -> dict[str, Any]:

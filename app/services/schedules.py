@@ -82,8 +82,7 @@ class ScheduleService:
 
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """New values; a changed cadence moves the next run at once."""
-        _require_sane(changes)
-        values = canonical(in_utc(given(changes)))
+        values = changed_values(changes)
 
         async def edit(connection: AsyncConnection, schedule_id: UUID) -> Changed:
             if "workflow_id" in values:
@@ -192,6 +191,12 @@ def sound_draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
     if errors:
         raise InvalidError(*errors)
     return new
+
+
+def changed_values(changes: ScheduleChanges) -> dict[str, Any]:
+    """What was given, in the stored form; ``InvalidError`` names what is wrong."""
+    _require_sane(changes)
+    return canonical(in_utc(given(changes)))
 
 
 def _require_sane(wanted: SpecInput | ScheduleChanges) -> None:

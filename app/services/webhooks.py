@@ -1,5 +1,6 @@
 """Webhooks: addresses that are called at times of their own."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, requir
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
+_CHANGED = "Cancelled before it ran: the webhook was changed."
 _NODE = "work"
 ONE_KIND = "Exactly one of cron, interval_minutes is needed."
 
@@ -41,19 +43,21 @@ class WebhookService:
             planned = await _planned(connection, values)
             row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
             self._require_callable(row)
-        return _view(row)
+            (view,) = await _views(connection, [row])
+        return view
 
     async def list(self, actor: Actor, limit: int, offset: int) -> WebhookPage:
         """What the actor may see, newest first."""
         async with self._database.transaction() as connection:
             page = await webhooks.page(connection, actor, limit=limit, offset=offset)
-        return WebhookPage([_view(row) for row in page.items], page.total)
+            return WebhookPage(await _views(connection, page.items), page.total)
 
     async def get(self, actor: Actor, webhook_id: int) -> WebhookView:
         """One webhook."""
         async with self._database.transaction() as connection:
             row = await webhooks.get(connection, webhook_id) if webhook_id in IDS else None
-            return _view(_owned(actor, row))
+            (view,) = await _views(connection, [_owned(actor, row)])
+        return view
 
     async def change(self, actor: Actor, webhook_id: int, changes: WebhookChanges) -> WebhookView:
         """New values; they hold for what has been planned already and has not begun."""
@@ -66,16 +70,18 @@ class WebhookService:
                 values["cron"] = None
             values = {name: value for name, value in values.items() if getattr(before, name) != value}
             if not values:
-                return _view(before)
+                (view,) = await _views(connection, [before])
+                return view
             if values.keys() & set(_TIMES):
                 whole = {name: getattr(before, name) for name in _TIMES} | values
                 _require_one_kind(whole)
-                await entity_runs.take_back(connection, ENTITY_TYPE, str(webhook_id))
+                await entity_runs.take_back(connection, ENTITY_TYPE, str(webhook_id), _CHANGED)
                 values |= await _planned(connection, {name: whole[name] for name in _TIMES})
             after = await webhooks.save(connection, webhook_id, values)
             self._require_callable(after)
-            await entity_runs.give_new_work(connection, webhooks.to_job(after).entity)
-        return _view(after)
+            await entity_runs.give_new_work(connection, webhooks.to_job(after))
+            (view,) = await _views(connection, [after])
+        return view
 
     async def delete(self, actor: Actor, webhook_id: int) -> None:
         """Gone, with its history; what runs is called off."""
@@ -148,5 +154,17 @@ async def _planned(connection: AsyncConnection, values: dict[str, Any]) -> dict[
         raise InvalidError(FieldError(field, str(error))) from None
 
 
-def _view(row: Row[Any]) -> WebhookView:
-    return WebhookView(**{name: getattr(row, name) for name in WebhookView.__struct_fields__})
+async def _views(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> list[WebhookView]:
+    """Webhooks with what their latest runs say: what is queued is still to come, and what failed says why."""
+    runs = await entity_runs.latest(connection, ENTITY_TYPE, [str(row.id) for row in rows])
+    return [_view(row, runs.get(str(row.id), [])) for row in rows]
+
+
+def _view(row: Row[Any], runs: list[Row[Any]]) -> WebhookView:
+    shown = {name: getattr(row, name) for name in WebhookView.__struct_fields__ if name != "last_status"}
+    queued = [run.scheduled_for for run in runs if run.started_at is None and run.status == "pending"]
+    begun = next((run for run in runs if run.started_at is not None), None)
+    shown["next_execution_at"] = min(filter(None, (*queued, row.next_execution_at)), default=None)
+    shown["last_execution_at"] = begun.scheduled_for if begun else None
+    shown["last_error"] = row.last_error or (begun.error if begun else "")
+    return WebhookView(last_status=begun.status if begun else None, **shown)

@@ -31,6 +31,18 @@ def add_owner_id(table: str) -> None:
     op.alter_column(table, "owner_id", nullable=False)
 
 
+def recognise_plugins() -> None:
+    """Those who were plugins before the tables went back are plugins again."""
+    op.execute("UPDATE user_profiles SET kind = 'plugin' WHERE username LIKE 'plugin:%'")
+    for table in ("workflows", "scheduled_jobs"):
+        op.execute(
+            sa.text(
+                f"UPDATE {table} AS t SET owner_kind = 'plugin', owner_id = substr(u.username, 8) "  # noqa: S608
+                "FROM user_profiles AS u WHERE u.id = t.user_profile_id AND u.kind = 'plugin'"
+            )
+        )
+
+
 def set_triggers(known: Sequence[str]) -> None:
     """What may start an execution."""
     name = op.f("ck_workflow_executions_trigger_known")
@@ -111,8 +123,23 @@ def upgrade() -> None:
         unique=True,
         postgresql_where=sa.text("entity_type IS NOT NULL"),
     )
+    op.create_index(
+        "uq_workflow_executions_entity_running",
+        "workflow_executions",
+        ["entity_type", "entity_id"],
+        unique=True,
+        postgresql_where=sa.text("entity_type IS NOT NULL AND status = 'running'"),
+    )
+    op.create_index(
+        "ix_workflow_executions_active_of_entity",
+        "workflow_executions",
+        ["entity_type", "entity_id"],
+        unique=False,
+        postgresql_where=sa.text("entity_type IS NOT NULL AND status IN ('pending', 'running')"),
+    )
     op.add_column("workflows", sa.Column("owner_kind", sa.Text(), server_default="user", nullable=False))
     add_owner_id("workflows")
+    recognise_plugins()
     for table, name, condition in CHECKS:
         op.create_check_constraint(op.f(f"ck_{table}_{name}"), table, condition)
     set_triggers((*TRIGGERS, "entity"))
@@ -127,6 +154,8 @@ def downgrade() -> None:
         op.drop_constraint(op.f(f"ck_{table}_{name}"), table)
     op.drop_column("workflows", "owner_id")
     op.drop_column("workflows", "owner_kind")
+    op.drop_index("ix_workflow_executions_active_of_entity", table_name="workflow_executions")
+    op.drop_index("uq_workflow_executions_entity_running", table_name="workflow_executions")
     op.drop_index(
         "uq_workflow_executions_entity_fire",
         table_name="workflow_executions",

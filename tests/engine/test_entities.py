@@ -1,14 +1,12 @@
 """Entities are polled by one process at a time, written down before they are queued, and run once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from aiohttp import web
-from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -22,9 +20,7 @@ from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler
 from app.queue.bell import Bell
 from app.queue.pool import RedisPool, open_pool
-from tests.carillon import Carillon, Json, engine_of, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.carillon import Carillon, until, working
 
 NOW = timedelta(0)
 
@@ -91,7 +87,7 @@ def poller(database: Database, redis: RedisPool, *, batch: int = 100, scheduler:
     return Poller(
         database,
         Ringer(Bell(redis)),
-        [LoadedScheduler(scheduler or PeriodicFeeds(), "core")],
+        [LoadedScheduler(scheduler or PeriodicFeeds(), "core", acts_for_users=True)],
         poll_seconds=60,
         batch_size=batch,
         lease_seconds=2,
@@ -215,127 +211,51 @@ async def test_one_polls_at_a_time_and_another_takes_over(database: Database, re
     assert await first.step() < 10
 
 
-@asynccontextmanager
-async def polling(settings: Settings) -> AsyncIterator[None]:
-    """A worker that polls every second."""
-    async with working(replace(settings, poll_seconds=1, poll_lease_seconds=2)):
-        yield
+class Diary(PeriodicFeeds):
+    """Feeds that write down who asked, and every time that was planned."""
 
+    def __init__(self, name: str) -> None:
+        self._name = name
 
-async def test_a_webhook_is_called_at_its_time(
-    carillon: Carillon, settings: Settings, sink: Sink, database: Database
-) -> None:
-    """With the event or with its payload, and its runs are told by the executions."""
-    plain = await _webhook(carillon, database, f"{sink.url}/plain")
-    told = await _webhook(carillon, database, f"{sink.url}/told", payload={"a": "{{ slot }}"}, method="PUT", name="n")
-    async with polling(settings):
-        await until(_called(sink, 2))
-    calls = {call.path: call for call in sink.calls}
-    event = calls["/plain"].json
-    assert ("webhook", str(plain["id"]), "webhook " + str(plain["id"])) == tuple(
-        event[name] for name in ("entity_type", "entity_id", "entity_name")
-    )
-    assert f"webhook/{told['id']}" == calls["/told"].headers["x-carillon-entity"]
-    assert ("PUT", {"a": calls["/told"].headers["x-carillon-slot"]}) == (calls["/told"].method, calls["/told"].json)
-    params = {"entity_type": "webhook", "entity_id": str(told["id"])}
-
-    async def ended() -> Any:
-        runs = (await carillon.call("GET", "/executions/", params=params))["items"]
-        return runs if all(run["finished_at"] for run in runs) else None
-
-    (run,) = await until(ended)
-    assert ("success", run["scheduled_for"]) == (
-        run["status"],
-        (await carillon.call("GET", f"/webhooks/{told['id']}/"))["last_execution_at"],
-    )
-
-
-async def test_a_failed_call_is_tried_again_and_nothing_runs_beside_it(
-    carillon: Carillon, settings: Settings, sink: Sink, database: Database
-) -> None:
-    """As an execution of its own, with the same key; the next time is skipped while it waits."""
-    sink.answer = _refused
-    made = await _webhook(carillon, database, f"{sink.url}/flaky", interval_minutes=1)
-    async with polling(settings):
-        await until(_called(sink, 1))
-
-        async def waits() -> Any:
-            return await stored(database, "SELECT 1 FROM workflow_executions WHERE status = 'pending'")
-
-        await until(waits)
-        await stored(
-            database,
-            f"UPDATE webhooks SET next_execution_at = clock_timestamp() WHERE id = {made['id']} RETURNING 1",
+    async def find_due_jobs(
+        self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int
+    ) -> list[ScheduledJobConfig]:
+        """Note who asks, and who holds the lock in that moment."""
+        await session.execute(
+            text("INSERT INTO asked SELECT :name, (SELECT CAST(owner AS text) FROM locks)"), {"name": self._name}
         )
+        return await super().find_due_jobs(session, now, until, limit, offset)
 
-        async def skipped() -> Any:
-            return await stored(database, "SELECT 1 FROM workflow_executions WHERE unrun_outcome = 'skipped_overlap'")
-
-        await until(skipped)
-    sink.answer = sink._ok
-    retry = "UPDATE workflow_executions SET due_at = clock_timestamp() WHERE status = 'pending' RETURNING id, token"
-    (run,) = await stored(database, retry)
-    async with engine_of(settings) as engine:
-        await engine.run_execution(run.id, run.token)
-    keys = {call.headers["idempotency-key"] for call in sink.calls}
-    attempts = [call.headers["x-carillon-attempt"] for call in sink.calls]
-    assert (1, ["1", "2"]) == (len(keys), attempts)
-
-
-async def test_a_changed_webhook_does_the_new_thing(
-    carillon: Carillon, redis: RedisPool, sink: Sink, database: Database, settings: Settings
-) -> None:
-    """Also the run that had been written down already; with new times it is taken back; deleted, it never runs."""
-    made = await _webhook(carillon, database, f"{sink.url}/old", seconds=30)
-    one = poller(database, redis, scheduler=WebhookScheduler())
-    assert await one._take()
-    assert (1, 0) == _counts(await one.poll(timedelta(seconds=60)))
-    await carillon.call("PATCH", f"/webhooks/{made['id']}/", json={"url": f"{sink.url}/new"})
-    await stored(
-        database, "UPDATE workflow_executions SET due_at = clock_timestamp(), scheduled_for = now() RETURNING 1"
-    )
-    async with engine_of(settings) as engine:
-        (run,) = await stored(database, "SELECT id, token FROM workflow_executions")
-        await engine.run_execution(run.id, run.token)
-    assert ["/new"] == [call.path for call in sink.calls]
-    await stored(database, "UPDATE webhooks SET next_execution_at = now() + interval '30 seconds' RETURNING 1")
-    assert (1, 0) == _counts(await one.poll(timedelta(seconds=60)))
-    await carillon.call("PATCH", f"/webhooks/{made['id']}/", json={"interval_minutes": 60})
-    assert 0 == len(await stored(database, "SELECT 1 FROM workflow_executions WHERE status = 'pending'"))
-    await carillon.call("DELETE", f"/webhooks/{made['id']}/", 204)
-    assert 0 == len(await stored(database, "SELECT 1 FROM workflow_executions"))
-
-
-async def test_a_ping_alone_drives_entities(
-    carillon: Carillon, settings: Settings, sink: Sink, database: Database
-) -> None:
-    """Without any worker."""
-    await _webhook(carillon, database, f"{sink.url}/hook")
-    assert "" == settings.cron_token
-    async with serving(replace(settings, cron_run_token="ping")) as api:
-        answer = await api.raw("POST", "/api/cron/run", headers={"Authorization": "Bearer ping"})
-    assert (200, 1) == (answer.status_code, answer.json()["ran"])
-    assert ["/hook"] == [call.path for call in sink.calls]
+    async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
+        """Note every time that shall have run."""
+        await super().update_execution_time(session, jobs)
+        for job in jobs:
+            values = {"id": int(job.entity_id), "at": job.last_execution_time}
+            await session.execute(text("INSERT INTO diary VALUES (:id, :at)"), values)
 
 
 async def test_ten_instances_run_every_entity_once_though_the_holder_is_killed(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
-    """The short form of two minutes with ten: the holder of the lock falls silent twice."""
+    """The short form of two minutes with ten: the holder of the lock falls silent twice, in the middle of a batch."""
     await feeds(database, *({"id": number, "minutes": 60} for number in range(100, 130)))
+    async with database.transaction() as connection:
+        await connection.execute(text("CREATE TABLE asked (name text, holder text)"))
+        await connection.execute(text("CREATE TABLE diary (id int, at timestamptz)"))
     pools = [Database(settings.database_url, pool_size=1) for _ in range(10)]
     redis = open_pool(settings.redis_url)
     pollers = [
         Poller(
             pool,
             Ringer(Bell(redis)),
-            [LoadedScheduler(PeriodicFeeds(), "core")],
+            [LoadedScheduler(Diary(str(number)), "core", acts_for_users=True)],
             poll_seconds=0.2,
             batch_size=4,
             lease_seconds=1.5,
         )
-        for pool in pools
+        for number, pool in enumerate(pools)
     ]
+    owners = {str(number): str(one._owner) for number, one in enumerate(pollers)}
 
     async def live(one: Poller) -> None:
         while True:
@@ -358,6 +278,12 @@ async def test_ten_instances_run_every_entity_once_though_the_holder_is_killed(
                 return not await stored(database, "SELECT 1 FROM feeds WHERE next_at <= clock_timestamp()")
 
             await until(all_moved_on)
+        async with working(settings):
+
+            async def all_ran() -> Any:
+                return not await stored(database, "SELECT 1 FROM workflow_executions WHERE finished_at IS NULL")
+
+            await until(all_ran)
     finally:
         for task in lives.values():
             task.cancel()
@@ -365,12 +291,62 @@ async def test_ten_instances_run_every_entity_once_though_the_holder_is_killed(
         for pool in pools:
             await pool.close()
         await redis.aclose()
-    rows = await stored(
+    planned = await stored(database, "SELECT id, at FROM diary ORDER BY id, at")
+    ran = await stored(
         database,
-        "SELECT entity_id, count(*) AS runs, count(DISTINCT scheduled_for) AS times "
-        "FROM workflow_executions GROUP BY entity_id",
+        "SELECT CAST(entity_id AS int) AS id, scheduled_for AS at FROM workflow_executions ORDER BY 1, 2",
     )
-    assert {str(number): True for number in range(100, 130)} == {row.entity_id: row.runs == row.times for row in rows}
+    assert [tuple(row) for row in planned] == [tuple(row) for row in ran]
+    assert set(range(100, 130)) == {row.id for row in ran}
+    asked = await stored(database, "SELECT DISTINCT name, holder FROM asked")
+    assert [] == [row for row in asked if owners[row.name] != row.holder]
+
+
+class Impostor(PeriodicFeeds):
+    """A plugin's scheduler that names a user."""
+
+    entity_type = "feed"
+
+
+async def test_a_plugin_acts_for_users_only_if_it_says_so(database: Database, redis: RedisPool) -> None:
+    """Else its jobs are refused, one by one."""
+    await feeds(database, {"id": 1, "minutes": 5})
+    one = poller(database, redis)
+    one._schedulers = [LoadedScheduler(Impostor(), "carillon-evil")]
+    assert (0, 1) == _counts(await one.poll_now())
+    one._schedulers = [LoadedScheduler(Impostor(), "carillon-good", acts_for_users=True)]
+    assert (1, 0) == _counts(await one.poll_now())
+
+
+class Sluggish(PeriodicFeeds):
+    """A scheduler that takes its time."""
+
+    def __init__(self, asked: asyncio.Event, go: asyncio.Event) -> None:
+        self._asked = asked
+        self._go = go
+
+    async def find_due_jobs(self, *_: Any) -> list[ScheduledJobConfig]:
+        """Nothing is due, after a while."""
+        self._asked.set()
+        await self._go.wait()
+        return []
+
+
+async def test_nobody_waits_for_one_that_is_polling(database: Database, redis: RedisPool) -> None:
+    """Not for the length of a batch either."""
+    asked, go = asyncio.Event(), asyncio.Event()
+    slow = asyncio.create_task(poller(database, redis, scheduler=Sluggish(asked, go)).poll_now())
+    await asked.wait()
+    assert (0, 0) == _counts(await poller(database, redis).poll_now())
+    assert not slow.done()
+    go.set()
+    await slow
+
+
+async def test_a_failed_poll_is_tried_again_soon(database: Database, redis: RedisPool) -> None:
+    """Not only after a whole period."""
+    one = poller(database, redis, scheduler=Broken())
+    assert await one.step() <= 5
 
 
 def test_schedulers_are_found_by_their_entry_points() -> None:
@@ -383,28 +359,3 @@ def test_schedulers_are_found_by_their_entry_points() -> None:
 
 def _counts(polled: Any) -> tuple[int, int]:
     return polled.queued, polled.errors
-
-
-async def _webhook(carillon: Carillon, database: Database, url: str, seconds: int = 0, **values: Any) -> Json:
-    """A webhook whose time comes in so many seconds."""
-    body = {"url": url, "interval_minutes": 5, **values}
-    made: Json = await carillon.call("POST", "/webhooks/", 201, json=body)
-    async with database.transaction() as connection:
-        await connection.execute(
-            text(
-                "UPDATE webhooks SET next_execution_at = clock_timestamp() + make_interval(secs => :s) WHERE id = :id"
-            ),
-            {"id": made["id"], "s": seconds},
-        )
-    return made
-
-
-async def _refused(_request: web.Request) -> web.StreamResponse:
-    return web.Response(status=500)
-
-
-def _called(sink: Sink, times: int) -> Any:
-    async def called() -> bool:
-        return len(sink.calls) >= times
-
-    return called

@@ -15,7 +15,7 @@ from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.persistence import executions, ledger, schedules
 from app.persistence.database import Database, database_now
-from app.persistence.executions import NewExecution
+from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
 from app.persistence.tables import Base
 from tests.carillon import Carillon

@@ -211,6 +211,12 @@ async def test_a_plugin_changes_its_own_and_nothing_else(
         for refused in (own.update(UUID(mine["id"]), PluginScheduleChanges(name="x")), own.delete(UUID(mine["id"]))):
             with pytest.raises(RefusedError, match="no such schedule"):
                 await refused
+        other = await own.create(PluginScheduleInput(name="m", action="core.noop", interval_seconds=300))
+        with pytest.raises(RefusedError, match="of this name already"):
+            await own.update(other.id, PluginScheduleChanges(name="n"))
+        await api.call("PATCH", f"/schedules/{other.id}/", 409, json={"name": "n"})
+        with pytest.raises(RefusedError, match="cron"):
+            await own.update(other.id, PluginScheduleChanges(config={}, cron="sometimes"))
         await own.delete(changed.id)
         await api.call("GET", f"/schedules/{made.id}/", 404)
         await api.call("GET", f"/schedules/{mine['id']}/")

@@ -1,6 +1,6 @@
 """The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
 
-from app.persistence.tables.base import IS_ACTIVE_EXECUTION, Base, one_of
+from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, Base, one_of
 from app.persistence.tables.entities import WebhookRow
 from app.persistence.tables.executions import CallbackRow, NodeResultRow, WorkerRow, WorkflowExecutionRow
 from app.persistence.tables.notices import DeliveryRow, NotificationRow

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
-from app.persistence.tables.base import IS_ACTIVE_EXECUTION, Base, one_of
+from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, Base, one_of
 
 
 class WorkerRow(Base):
@@ -57,6 +57,18 @@ class WorkflowExecutionRow(Base):
             *("entity_type", "entity_id", "scheduled_for", "retry_attempt"),
             unique=True,
             postgresql_where=text("entity_type IS NOT NULL"),
+        ),
+        # One run of an entity at a time.
+        Index(
+            "uq_workflow_executions_entity_running",
+            *("entity_type", "entity_id"),
+            unique=True,
+            postgresql_where=text("entity_type IS NOT NULL AND status = 'running'"),
+        ),
+        Index(
+            "ix_workflow_executions_active_of_entity",
+            *("entity_type", "entity_id"),
+            postgresql_where=text(f"entity_type IS NOT NULL AND {IS_ACTIVE_EXECUTION}"),
         ),
         # No two executions share (schedule, slot, retry).
         Index(

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from app.domain.executions import ExecutionStatus
 from app.services.inputs import Instant
 
 
@@ -24,6 +25,7 @@ class WebhookView(msgspec.Struct, kw_only=True):
     timeout_seconds: int
     max_retries: int
     last_execution_at: Instant | None
+    last_status: ExecutionStatus | None
     next_execution_at: Instant | None
     last_error: str
     created_at: Instant

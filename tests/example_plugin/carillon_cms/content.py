@@ -31,17 +31,23 @@ async def publish(config: PublishConfig, context: ActionContext) -> Any:
             return Blocked(f"There is nothing to publish as content {config.content_id}.")
         if row["published_at"] is not None:
             return Skipped(f"Content {config.content_id} is published already.")
+        # First that it will be taken back, then that it is out: whatever fails in between can be done again.
+        await _plan_the_end(config, context)
         await connection.execute("UPDATE cms_content SET published_at = now() WHERE id = $1", config.content_id)
-    if config.unpublish_after_seconds is not None:
-        await context.plugin.ensure(
-            PluginScheduleInput(
-                name=f"Unpublish {config.content_id}",
-                action=UNPUBLISH.name,
-                config={"content_id": config.content_id},
-                at=datetime.now(UTC) + timedelta(seconds=config.unpublish_after_seconds),
-            )
-        )
     return {"content_id": config.content_id, "title": row["title"]}
+
+
+async def _plan_the_end(config: PublishConfig, context: ActionContext) -> None:
+    if config.unpublish_after_seconds is None:
+        return
+    await context.plugin.ensure(
+        PluginScheduleInput(
+            name=f"Unpublish {config.content_id}",
+            action=UNPUBLISH.name,
+            config={"content_id": config.content_id},
+            at=datetime.now(UTC) + timedelta(seconds=config.unpublish_after_seconds),
+        )
+    )
 
 
 async def unpublish(config: UnpublishConfig, context: ActionContext) -> Any:

@@ -1,0 +1,133 @@
+"""Rows of executions, as values."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Row
+
+from app.domain.executions import Entity, EntityWork, Execution, ExecutionStatus, NodeResult, Trigger
+from app.domain.schedules import ScheduledJob
+
+# What a worker needs of an execution's row, under the same names.
+CARRIED = (
+    *("id", "user_profile_id", "scheduled_job_id", "workflow_id", "trigger", "repeat_number", "retry_attempt"),
+    *("scheduled_for", "timeout_seconds", "payload", "token"),
+)
+
+
+HELD_COLUMNS = (
+    *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
+    *("entity_type", "entity_id", "work"),
+)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An execution under lock, as far as ending it is concerned."""
+
+    id: UUID
+    scheduled_job_id: UUID | None
+    trigger: Trigger
+    status: ExecutionStatus
+    token: int
+    scheduled_for: datetime
+    retry_attempt: int
+    workflow_id: int | None
+    entity: Entity | None
+
+
+class FirstAttempt(msgspec.Struct, frozen=True):
+    """What later attempts at the same slot take over from the first."""
+
+    trigger: Trigger
+    payload: dict[str, Any]
+    timeout_seconds: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An execution that wants to be started."""
+
+    scheduled_job_id: UUID | None
+    workflow_id: int | None
+    entity_type: str | None
+    entity_id: str | None
+    trigger: Trigger
+    retry_attempt: int
+    due_at: datetime
+    handed_back: bool
+
+
+class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """A row to be written."""
+
+    id: UUID
+    user_profile_id: int
+    scheduled_job_id: UUID
+    workflow_id: int
+    trigger: Trigger
+    status: ExecutionStatus
+    exclusive: bool
+    repeat_number: int
+    retry_attempt: int
+    scheduled_for: datetime
+    payload: dict[str, Any]
+    timeout_seconds: int
+    created_at: datetime
+    due_at: datetime
+    queued: bool = False
+    token: int = 1
+    worker_id: UUID | None = None
+    error: str = ""
+    started_at: datetime | None = None
+
+
+def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
+    """A new row as what a worker holds."""
+    return Execution(
+        job_name=job.name,
+        trigger_node_id=job.trigger_node_id,
+        fired_at=new.started_at or new.created_at,
+        **{name: getattr(new, name) for name in CARRIED},
+    )
+
+
+def node_row(execution_id: UUID, result: NodeResult) -> dict[str, Any]:
+    """What a node did, as a row."""
+    return {"execution_id": execution_id, **msgspec.structs.asdict(result)}
+
+
+def to_held(row: Row[Any]) -> Held:
+    """A locked row."""
+    return Held(
+        row.id,
+        row.scheduled_job_id,
+        Trigger(row.trigger),
+        ExecutionStatus(row.status),
+        row.token,
+        row.scheduled_for,
+        row.retry_attempt,
+        row.workflow_id,
+        entity_of(row),
+    )
+
+
+def entity_of(row: Row[Any]) -> Entity | None:
+    """The entity that fires this execution, if it is not a schedule."""
+    if row.entity_type is None:
+        return None
+    return Entity(row.entity_type, row.entity_id, msgspec.convert(row.work, EntityWork))
+
+
+def to_execution(row: Row[Any]) -> Execution:
+    """A started row as what a worker holds."""
+    carried = {name: getattr(row, name) for name in CARRIED}
+    carried["trigger"] = Trigger(row.trigger)
+    return Execution(
+        job_name=row.job_name,
+        trigger_node_id=row.trigger_node_id,
+        fired_at=row.started_at,
+        deadline_at=row.deadline_at,
+        entity=entity_of(row),
+        **carried,
+    )
