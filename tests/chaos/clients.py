@@ -1,0 +1,189 @@
+"""Clients that create, change, pause, resume, run and delete schedules, and remember what they were told."""
+
+import asyncio
+import random
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import httpx
+
+from tests.carillon import ADMIN_TOKEN
+from tests.chaos.deployment import Deployment
+from tests.chaos.evidence import Ack, Request, Verb
+
+PATIENCE_SECONDS = 8.0
+CLIENT_ERRORS = range(400, 500)
+
+Json = dict[str, Any]
+
+
+class Clients:
+    """So many of them, each with schedules of its own, asking one API or the other."""
+
+    def __init__(self, deployment: Deployment, seed: int, *, count: int, pause_seconds: tuple[float, float]) -> None:
+        """Nothing is asked yet."""
+        self._deployment = deployment
+        self._random = random.Random(seed)
+        self._count = count
+        self._pause = pause_seconds
+        self.requests: list[Request] = []
+        self._unsure: set[str] = set()
+        self._http = httpx.AsyncClient(
+            trust_env=False,
+            timeout=PATIENCE_SECONDS,
+            headers={"Authorization": f"Bearer {ADMIN_TOKEN}"},
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+
+    async def prepare(self, schedules_each: int) -> None:
+        """Make the schedules that everybody begins with, while nothing is broken."""
+        self._mine: list[dict[UUID, Json]] = [{} for _ in range(self._count)]
+        for mine in self._mine:
+            for _ in range(schedules_each):
+                await self._create(mine)
+
+    async def live(self, stopping: asyncio.Event) -> None:
+        """Ask until told to stop."""
+        await asyncio.gather(*(self._live_one(mine, stopping) for mine in self._mine))
+
+    async def close(self) -> None:
+        """Ask no more."""
+        await self._http.aclose()
+
+    async def get(self, path: str, **params: Any) -> Any:
+        """Read something, from whichever API answers."""
+        while True:
+            with suppress(httpx.HTTPError):
+                response = await self._http.get(f"{self._url()}{path}", params=params)
+                if response.is_success:
+                    return response.json()
+            await asyncio.sleep(0.2)
+
+    async def learn_of_unsure_creations(self) -> None:
+        """Schedules whose creation was never answered, and which are there all the same."""
+        known = {request.schedule_id for request in self.requests}
+        for found in await self.every_schedule():
+            if UUID(found["id"]) not in known and found["name"] in self._unsure:
+                moment = datetime.fromisoformat(found["created_at"])
+                self.requests.append(
+                    Request(
+                        schedule_id=UUID(found["id"]),
+                        verb=Verb.CREATE,
+                        asked=moment,
+                        answered=moment,
+                        ack=Ack.YES,
+                        answer=found | {"status": "active"},
+                    )
+                )
+
+    async def every_schedule(self) -> list[Json]:
+        """All that there are."""
+        found: list[Json] = []
+        while True:
+            page = await self.get("/api/v1/schedules/", limit=500, offset=len(found))
+            found += page["items"]
+            if not page["items"] or len(found) >= page["total"]:
+                return found
+
+    def _url(self) -> str:
+        return self._random.choice(self._deployment.urls)
+
+    async def _live_one(self, mine: dict[UUID, Json], stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), self._random.uniform(*self._pause))
+                return
+            if not mine or self._random.random() < 0.1:
+                await self._create(mine)
+                continue
+            schedule_id = self._random.choice(sorted(mine))
+            await self._something(mine, schedule_id)
+
+    async def _something(self, mine: dict[UUID, Json], schedule_id: UUID) -> None:
+        path = f"/api/v1/schedules/{schedule_id}/"
+        paused = mine[schedule_id].get("status") == "paused"
+        verb = self._random.choice(
+            (Verb.PATCH, Verb.PATCH, Verb.RUN, Verb.RESUME if paused else Verb.PAUSE, *([Verb.RESUME] * 3 * paused))
+        )
+        if self._random.random() < 0.08:
+            await self._ask(schedule_id, Verb.DELETE, "DELETE", path)
+            del mine[schedule_id]
+            return
+        if verb is Verb.PATCH:
+            answer = await self._ask(schedule_id, verb, "PATCH", path, self._changes())
+        else:
+            answer = await self._ask(schedule_id, verb, "POST", f"{path}{verb}/")
+        if answer is not None and verb is not Verb.RUN:
+            mine[schedule_id] = answer
+
+    def _changes(self) -> Json:
+        return self._random.choice(
+            (
+                {"name": f"n{self._random.randrange(10**9)}"},
+                {"interval_seconds": self._random.randint(1, 5)},
+                {"trigger_payload": {"x": self._random.randrange(10**9)}},
+                {"max_retries": self._random.randint(50, 60)},
+            )
+        )
+
+    async def _create(self, mine: dict[UUID, Json]) -> None:
+        name = f"c{self._random.randrange(10**12)}"
+        nodes = [
+            {"id": "start", "type": "trigger_schedule"},
+            {
+                "id": "call",
+                "type": "core.http_request",
+                "config": {"url": f"http://127.0.0.1:{self._deployment.target_port}/{name}"},
+            },
+        ]
+        flow = {"name": name, "nodes": nodes, "edges": [{"from": "start", "to": "call"}]}
+        _, workflow = await self._send("POST", "/api/v1/workflows/", flow)
+        if workflow is None:
+            return
+        body = {
+            "name": name,
+            "workflow_id": workflow["id"],
+            "interval_seconds": self._random.randint(1, 5),
+            "max_retries": 50,
+            "backoff_base_seconds": 1,
+            "timeout_seconds": 4,
+        }
+        asked = datetime.now(UTC)
+        ack, answer = await self._send("POST", "/api/v1/schedules/", body)
+        if answer is None:
+            if ack is Ack.UNKNOWN:
+                self._unsure.add(name)
+            return
+        schedule_id = UUID(answer["id"])
+        mine[schedule_id] = answer
+        self._note(schedule_id, Verb.CREATE, asked, ack, body, answer)
+
+    async def _ask(self, schedule_id: UUID, verb: Verb, method: str, path: str, body: Json | None = None) -> Any:
+        asked = datetime.now(UTC)
+        ack, answer = await self._send(method, path, body)
+        self._note(schedule_id, verb, asked, ack, body or {}, answer)
+        return answer
+
+    async def _send(self, method: str, path: str, body: Json | None = None) -> tuple[Ack, Json | None]:
+        try:
+            response = await self._http.request(method, f"{self._url()}{path}", json=body)
+        except httpx.HTTPError:
+            return Ack.UNKNOWN, None
+        if response.is_success:
+            return Ack.YES, response.json() if response.content else None
+        return (Ack.NO if response.status_code in CLIENT_ERRORS else Ack.UNKNOWN), None
+
+    def _note(self, schedule_id: UUID, verb: Verb, asked: datetime, ack: Ack, body: Json, answer: Json | None) -> None:
+        self.requests.append(
+            Request(
+                schedule_id=schedule_id,
+                verb=verb,
+                asked=asked,
+                answered=datetime.now(UTC),
+                ack=ack,
+                body=body,
+                answer=answer,
+            )
+        )
