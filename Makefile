@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up test lint fmt lock setup clean
+.PHONY: up test chaos lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -27,6 +27,12 @@ up: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# Breaks a deployment of seven processes for SECONDS and accounts for every slot; the same SEED breaks the same things.
+SECONDS ?= 120
+SEED ?= 1
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -80,6 +80,12 @@ class UnavailableError(CarillonError):
     code = "database_unavailable"
 
 
+class InDoubtError(UnavailableError):
+    """The answer to a commit was lost: it may have been written, or not."""
+
+    code = "in_doubt"
+
+
 class LeaseExpiredError(CarillonError):
     """The worker's lease has run out, so that nothing may be claimed under it."""
 

@@ -115,8 +115,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int
     payload: dict[str, Any]
     token: int
-    # By when it has to end, where it has been put aside to wait for a callback.
-    deadline_at: datetime | None = None
+    # What is left of its time by the database's clock, where it has been put aside to wait for a callback.
+    seconds_left: float | None = None
 
     @property
     def source(self) -> str:

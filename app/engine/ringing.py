@@ -10,6 +10,7 @@ import structlog
 from app import clock
 from app.domain.executions import PendingRun
 from app.domain.schedules import PlannedTick, ScheduledJob
+from app.micro_batches import MicroBatcher
 from app.queue.bell import Bell, BellAwayError
 from app.queue.wire import Wake, execution_wake, tick_wake
 
@@ -22,6 +23,7 @@ class Ringer:
     def __init__(self, bell: Bell) -> None:
         """Ring this bell."""
         self._bell = bell
+        self._rings = MicroBatcher("ring", self._ring_batch, shared=(BellAwayError,))
 
     async def ticks(self, jobs: Iterable[ScheduledJob | PlannedTick]) -> int:
         """Ring for the pending ticks of these schedules; how many were not queued yet."""
@@ -49,7 +51,12 @@ class Ringer:
         if not wakes:
             return 0
         try:
+            if len(wakes) == 1:
+                return int(await self._rings.ask(wakes[0]))
             return sum(await self._bell.ring(wakes, clock.now()))
         except BellAwayError as error:
             log.warning("ring_unheard", messages=len(wakes), error=str(error))
             return 0
+
+    async def _ring_batch(self, wakes: Sequence[Wake]) -> list[bool]:
+        return await self._bell.ring(wakes, clock.now())

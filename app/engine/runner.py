@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from app import clock
 from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
@@ -20,10 +19,12 @@ from app.domain.errors import NoTriggerError, UnavailableError
 from app.domain.events import event_data, template_variables
 from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
 from app.domain.identities import idempotency_key
+from app.domain.workflows import Workflow
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
 from app.engine.walk import Walk
+from app.micro_batches import MicroBatcher
 from app.persistence import callbacks, execution_records, users, workflows
 from app.persistence.database import Database
 
@@ -66,6 +67,7 @@ class Runner:
         self._actions = actions
         self._lease = lease
         self._running: dict[UUID, _Running] = {}
+        self._subjects = MicroBatcher("dispatch", self._read_subjects, shared=(UnavailableError,))
 
     def running(self) -> dict[UUID, int]:
         """The executions under way here, with their tokens."""
@@ -129,14 +131,19 @@ class Runner:
             return await callbacks.park(connection, execution.id, execution.token, results)
 
     async def _dispatch(self, execution: Execution) -> Dispatched:
-        async with self._database.transaction() as connection:
-            user = await users.get(connection, execution.user_profile_id)
-            workflow = await workflows.get(connection, execution.workflow_id) if execution.workflow_id else None
-        actor = users.to_actor(user) if user else None
+        user, workflow = await self._subjects.ask((execution.user_profile_id, execution.workflow_id))
         if execution.entity is not None:
-            return dispatch_entity(execution.entity, event_data(execution), actor)
-        found = workflows.to_workflow(workflow) if workflow else None
-        return dispatch_event(EVENT_TYPE, event_data(execution), actor, found, execution.trigger_node_id)
+            return dispatch_entity(execution.entity, event_data(execution), user)
+        return dispatch_event(EVENT_TYPE, event_data(execution), user, workflow, execution.trigger_node_id)
+
+    async def _read_subjects(
+        self, wanted: Sequence[tuple[int, int | None]]
+    ) -> list[tuple[Actor | None, Workflow | None]]:
+        """On whose behalf, and what; read for all who ask at the same time."""
+        async with self._database.transaction() as connection:
+            actors = await users.many(connection, {user_id for user_id, _ in wanted})
+            flows = await workflows.many(connection, {flow_id for _, flow_id in wanted if flow_id is not None})
+        return [(actors.get(user_id), None if flow_id is None else flows.get(flow_id)) for user_id, flow_id in wanted]
 
     def _context(
         self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RevealedSecrets
@@ -201,9 +208,9 @@ async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) 
 
 def _time_left(execution: Execution) -> float:
     """All of it, or what is left to an execution that has waited for a callback."""
-    if execution.deadline_at is None:
+    if execution.seconds_left is None:
         return execution.timeout_seconds
-    return max(0.0, (execution.deadline_at - clock.now()).total_seconds())
+    return max(0.0, execution.seconds_left)
 
 
 def outcome_of(execution: Execution, status: ExecutionStatus, error: str = "") -> Outcome:

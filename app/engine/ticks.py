@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from app.domain.errors import LeaseExpiredError, UnavailableError
+from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import Execution, ExecutionStatus, Outcome
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
@@ -17,10 +17,20 @@ from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.failpoints import reach
+from app.micro_batches import MicroBatcher
 from app.persistence import executions, schedules
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
 from app.persistence.database import Database
-from app.persistence.settle import EntityRunSettled, Settled, SettleResult, Superseded, settle
+from app.persistence.settle import (
+    Delayed,
+    EntityRunSettled,
+    FreeResult,
+    Settled,
+    SettleResult,
+    Superseded,
+    settle,
+    settle_free,
+)
 from app.persistence.start import GivenUp, TooEarly, start
 from app.queue.worker import PutBack
 
@@ -43,6 +53,8 @@ class TickEngine:
         self._runner = runner
         self._lease = lease
         self._quarantine = Quarantine(database)
+        self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
+        self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
         # Told of every run that has ended here.
         self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
         # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
@@ -171,7 +183,9 @@ class TickEngine:
         in_doubt = False
         while True:
             try:
-                (result,) = await settle(self._database, [outcome])
+                result = await self._settles.ask(outcome)
+                if isinstance(result, Delayed):
+                    (result,) = await settle(self._database, [outcome])
                 break
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
@@ -185,11 +199,11 @@ class TickEngine:
         self._require_readiness()
         reach("before_claim")
         try:
-            (result,) = await claim(self._database, [tick], self._lease.worker_id, self._occasion)
-        except LeaseExpiredError:
-            raise PutBack(OUTAGE_PAUSE_SECONDS) from None
-        except UnavailableError:
+            result = await self._claims.ask(tick)
+        except InDoubtError:
             return await self._claimed_after_all(tick)
+        except (UnavailableError, LeaseExpiredError):
+            raise PutBack(OUTAGE_PAUSE_SECONDS) from None
         except Exception as error:
             await self._quarantine.tick_failed(tick, error)
             raise
@@ -199,6 +213,12 @@ class TickEngine:
         if isinstance(result, Busy):
             raise PutBack(BUSY_PAUSE_SECONDS)
         return result if isinstance(result, Claimed) else None
+
+    async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
+        return await claim(self._database, ticks, self._lease.worker_id, self._occasion)
+
+    async def _settle_batch(self, outcomes: Sequence[Outcome]) -> list[FreeResult]:
+        return await settle_free(self._database, outcomes)
 
     async def _claimed_after_all(self, tick: Tick) -> Claimed:
         """The answer to a claim was lost. Whether it was written is read back: if so, the run is ours to do."""
@@ -241,7 +261,9 @@ class TickEngine:
             if in_doubt and outcome.scheduled_job_id is not None:
                 await self._ring_again(outcome.scheduled_job_id)
             return
-        log.info(
+        # What went well is counted, not said: there may be thousands in a second.
+        tell = log.debug if outcome.status is ExecutionStatus.SUCCESS else log.info
+        tell(
             "run_ended",
             schedule=None if outcome.scheduled_job_id is None else str(outcome.scheduled_job_id),
             execution=str(outcome.execution_id),

@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction, create_async_engine
 
-from app.domain.errors import UnavailableError
+from app.domain.errors import InDoubtError, UnavailableError
 
 CONNECT_TIMEOUT_SECONDS = 5
 POOL_TIMEOUT_SECONDS = 10
@@ -58,8 +58,14 @@ class Database:
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
         try:
-            async with self.engine.begin() as connection:
-                yield connection
+            async with self.engine.connect() as connection:
+                transaction = await connection.begin()
+                try:
+                    yield connection
+                except BaseException:
+                    await transaction.rollback()
+                    raise
+                await _commit(transaction)
         except _DATABASE_ERRORS as error:
             if is_away(error):
                 raise UnavailableError from error
@@ -73,6 +79,15 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self.engine.dispose()
+
+
+async def _commit(transaction: AsyncTransaction) -> None:
+    try:
+        await transaction.commit()
+    except _DATABASE_ERRORS as error:
+        if is_away(error):
+            raise InDoubtError from error
+        raise
 
 
 async def database_now(connection: AsyncConnection) -> datetime:

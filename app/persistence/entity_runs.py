@@ -46,7 +46,8 @@ _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
     "started_at = CASE WHEN e.deadline_at IS NULL THEN clock_timestamp() ELSE e.started_at END "
     "WHERE e.id = :id AND e.token = :token AND e.status = 'pending' "
-    "RETURNING e.*, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id"
+    "RETURNING e.*, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
+    "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
 _ACTIVE = text(
     "SELECT e.id FROM workflow_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id "  # noqa: S608

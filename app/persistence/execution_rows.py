@@ -127,7 +127,7 @@ def to_execution(row: Row[Any]) -> Execution:
         job_name=row.job_name,
         trigger_node_id=row.trigger_node_id,
         fired_at=row.started_at,
-        deadline_at=row.deadline_at,
+        seconds_left=row.seconds_left,
         entity=entity_of(row),
         **carried,
     )

@@ -106,7 +106,8 @@ _START = text(
     "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
     "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
-    "RETURNING e.*, j.name AS job_name, j.trigger_node_id"
+    "RETURNING e.*, j.name AS job_name, j.trigger_node_id, "
+    "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
 _WAITING = text(
     "SELECT e.scheduled_job_id, e.workflow_id, e.entity_type, e.entity_id, e.trigger, e.retry_attempt, e.due_at, "

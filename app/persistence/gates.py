@@ -37,6 +37,14 @@ _LOCK_OF_EXECUTIONS = text(
     "(SELECT e.workflow_id FROM workflow_executions AS e WHERE e.id = ANY(:ids)) "
     "ORDER BY w.id FOR NO KEY UPDATE OF w"
 ).bindparams(_JOB_IDS)
+# The executions whose workflow has a breaker that someone holds; the other breakers are locked now.
+_LOCK_FREE_OF_EXECUTIONS = text(
+    "WITH wanted AS (SELECT e.id, e.workflow_id FROM workflow_executions AS e JOIN workflows AS w "
+    "ON w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL WHERE e.id = ANY(:ids)), "
+    "free AS (SELECT w.id FROM workflows AS w WHERE w.id IN (SELECT workflow_id FROM wanted) "
+    "ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED) "
+    "SELECT wanted.id FROM wanted WHERE wanted.workflow_id NOT IN (SELECT id FROM free)"
+).bindparams(_JOB_IDS)
 # A probe that is gone with its schedule has released the breaker.
 _READ = text(
     "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "  # noqa: S608
@@ -84,6 +92,12 @@ async def lock(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict
 async def lock_of_executions(connection: AsyncConnection, execution_ids: Iterable[UUID]) -> dict[int, Gate]:
     """The gates of the workflows that executions belong to, as far as they have breakers; waiting for them."""
     return await _locked(connection, _LOCK_OF_EXECUTIONS, list(execution_ids))
+
+
+async def lock_free_of_executions(connection: AsyncConnection, execution_ids: Sequence[UUID]) -> set[UUID]:
+    """Lock the breakers of these executions that nobody holds; the executions whose breaker someone does hold."""
+    rows = await connection.execute(_LOCK_FREE_OF_EXECUTIONS, {"ids": list(execution_ids)})
+    return set(rows.scalars())
 
 
 async def read(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:

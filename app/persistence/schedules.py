@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, delete, func, select, tuple_, update
+from sqlalchemy import Row, Select, bindparam, delete, func, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,6 +23,10 @@ _TABLE = ScheduledJobRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
 # What it takes to ring for a tick; a row that cannot be read whole can still be rung for.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
+_LOCK_FREE_IDS = text(
+    "WITH free AS (SELECT id FROM scheduled_jobs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) "
+    "SELECT j.id FROM scheduled_jobs AS j WHERE j.id = ANY(:ids) AND j.id NOT IN (SELECT id FROM free)"
+).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 _NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
@@ -85,6 +91,12 @@ async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, S
 async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock those that nobody holds, without waiting: one held row delays no other."""
     return await _locked(connection, _locking(ids, skip_locked=True))
+
+
+async def lock_free_ids(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
+    """Lock those that nobody holds; those that are there and that someone does hold."""
+    rows = await connection.execute(_LOCK_FREE_IDS, {"ids": list(ids)})
+    return set(rows.scalars())
 
 
 async def started_run(connection: AsyncConnection, job_id: UUID, now: datetime) -> None:

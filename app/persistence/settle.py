@@ -44,13 +44,35 @@ class EntityRunSettled(msgspec.Struct, frozen=True):
     pending: tuple[PendingRun, ...] = ()
 
 
+class Delayed(msgspec.Struct, frozen=True):
+    """Someone holds a row that this needs; it has to be written alone, so that nobody else waits for it."""
+
+
 SettleResult = Superseded | Settled | EntityRunSettled
+FreeResult = SettleResult | Delayed
 
 
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
     """Write these outcomes, each fenced by its token. Each result stands at the place of its outcome."""
     async with database.transaction() as connection:
         return await settle_within(connection, outcomes)
+
+
+async def settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
+    """The same without waiting for rows that someone holds: one of them delays no other."""
+    async with database.transaction() as connection:
+        held = await _held_by_others(connection, outcomes)
+        free = [outcome for outcome in outcomes if outcome.execution_id not in held]
+        settled = iter(await settle_within(connection, free) if free else [])
+        return [Delayed() if outcome.execution_id in held else next(settled) for outcome in outcomes]
+
+
+async def _held_by_others(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> set[UUID]:
+    """The executions whose workflow or schedule is locked elsewhere; the others' are locked now."""
+    busy_workflows = await gates.lock_free_of_executions(connection, [one.execution_id for one in outcomes])
+    job_ids = {one.scheduled_job_id for one in outcomes if one.scheduled_job_id is not None}
+    busy_jobs = await schedules.lock_free_ids(connection, job_ids)
+    return busy_workflows | {one.execution_id for one in outcomes if one.scheduled_job_id in busy_jobs}
 
 
 async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:

@@ -64,6 +64,12 @@ async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:
     return (await connection.execute(select(_USERS).where(_USERS.c.id == user_id))).one_or_none()
 
 
+async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Actor]:
+    """Those of these users that there are, as who acts."""
+    rows = await connection.execute(select(_USERS).where(_USERS.c.id.in_(sorted(ids))))
+    return {row.id: to_actor(row) for row in rows}
+
+
 async def find_by_name(connection: AsyncConnection, username: str) -> Row[Any] | None:
     """One user, by name."""
     return (await connection.execute(select(_USERS).where(_USERS.c.username == username))).one_or_none()

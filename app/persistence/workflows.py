@@ -47,6 +47,12 @@ async def lock_to_delete(connection: AsyncConnection, workflow_id: int) -> Row[A
     return await _read(connection, _one(workflow_id).with_for_update())
 
 
+async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Workflow]:
+    """Those of these workflows that there are, as what the engine runs."""
+    rows = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(sorted(ids))))
+    return {row.id: to_workflow(row) for row in rows}
+
+
 async def all_of(connection: AsyncConnection, user_profile_id: int) -> dict[int, Row[Any]]:
     """Every workflow of one owner, by id."""
     rows = await connection.execute(select(_TABLE).where(_TABLE.c.user_profile_id == user_profile_id))

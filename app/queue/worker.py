@@ -6,7 +6,7 @@ delivery matches nothing and ends the message. Every error of Redis is survived.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ from arq.connections import ArqRedis
 from arq.worker import Retry
 from redis.exceptions import RedisError
 
+from app.micro_batches import MicroBatcher
 from app.queue.bell import BellAwayError, bell_errors
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, to_message
@@ -74,6 +75,7 @@ class QueueWorker:
         self._claim = redis.register_script(CLAIM)
         self._finish = redis.register_script(FINISH)
         self._put_back = redis.register_script(PUT_BACK)
+        self._ends = MicroBatcher("finish", self._finish_batch, shared=(BellAwayError,))
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -163,8 +165,12 @@ class QueueWorker:
 
     async def _end(self, job_id: bytes) -> None:
         with suppress(BellAwayError):
-            async with bell_errors():
-                await self._finish(keys=[QUEUE], args=[self._owner, job_id])
+            await self._ends.ask(job_id)
+
+    async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
+        async with bell_errors():
+            await self._finish(keys=[QUEUE], args=[self._owner, *job_ids])
+        return job_ids
 
     async def _return(self, message: Message, seconds: float) -> None:
         args: list[str | int] = [self._owner, message.id, max(1, int(seconds * 1000))]

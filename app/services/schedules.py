@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
-from app.domain.errors import FieldError, InvalidError, NotFoundError, UnavailableError
+from app.domain.errors import FieldError, InDoubtError, InvalidError, NotFoundError, UnavailableError
 from app.domain.fields import field_error
 from app.domain.lifecycle import problems
 from app.domain.planning import anchored_at_start
@@ -48,7 +48,7 @@ class ScheduleService:
                 owners = await workflows.owners(connection, {wanted.workflow_id})
                 require_owner(actor, owners.get(wanted.workflow_id), "workflow")
                 job = await scheduling.start_scheduled_job(connection, new, author_of(actor))
-        except UnavailableError:
+        except InDoubtError:
             job = await self._created_after_all(new.id)
         await self._ringer.ticks([job])
         return schedule_view(job)

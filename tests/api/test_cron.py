@@ -154,7 +154,8 @@ async def test_the_lock_of_a_crashed_pinger_runs_out(carillon: Carillon, databas
 
 async def test_the_trace_is_taken_or_made(carillon: Carillon, database: Database) -> None:
     """Sent back, and in every log line of the run."""
-    schedule = await carillon.schedule()
+    failing = await carillon.workflow({"id": "work", "type": "core.fail"})
+    schedule = await carillon.schedule(failing)
     await make_due(database, schedule)
     with capture_logs(processors=[merge_contextvars]) as lines:
         response = await ping(carillon, **{"x-trace-id": "manual-scheduler-test"})

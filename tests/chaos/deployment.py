@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -100,6 +100,7 @@ class Deployment:
         self.workers: list[Member] = []
         self.urls: list[str] = []
         self.target_port = 0
+        self._restarting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         self.postgres.start()
@@ -134,7 +135,11 @@ class Deployment:
     async def sql(self, statement: str, *values: Any) -> list[Any]:
         """Ask Postgres directly, behind everybody's back."""
         connection = await asyncpg.connect(
-            host=str(self.postgres.socket_folder), user="carillon", database="carillon", timeout=10
+            host=str(self.postgres.socket_folder),
+            user="carillon",
+            database="carillon",
+            timeout=10,
+            server_settings={"default_transaction_read_only": "off"},
         )
         try:
             found: list[Any] = await connection.fetch(statement, *values)
@@ -147,12 +152,34 @@ class Deployment:
         client: Redis = Redis.from_url(self.valkey.url, socket_timeout=5)
         return client
 
-    async def restart_server(self, server: EmbeddedPostgres | EmbeddedValkey, number: int) -> None:
-        """End a server by a signal and start it again on the same socket."""
-        server.process.send_signal(number)
-        await asyncio.to_thread(server.process.wait, 20)
-        server._process = server._spawn()
-        await asyncio.to_thread(server._wait_until_ready)
+    async def sql_patiently(self, statement: str) -> None:
+        """The same, however long Postgres is away or read-only."""
+
+        async def done() -> bool:
+            try:
+                await self.sql(statement)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+                return False
+            return True
+
+        await until(done)
+
+    async def restart_server(
+        self,
+        server: EmbeddedPostgres | EmbeddedValkey,
+        number: int,
+        away_seconds: float = 0,
+        between: Callable[[], None] = lambda: None,
+    ) -> None:
+        """End a server by a signal and start it again on the same socket; one at a time."""
+        async with self._restarting:
+            server.process.send_signal(number)
+            await asyncio.to_thread(server.process.wait, 20)
+            between()
+            await asyncio.sleep(away_seconds)
+            # A server that dies with its thread must be started by the one that lives as long as all this.
+            server._process = server._spawn()
+            await asyncio.to_thread(server._wait_until_ready)
 
     async def _member(self, kind: str, number: int) -> Member:
         name = f"{kind}{number}"

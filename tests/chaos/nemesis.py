@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import asyncpg
+from redis.exceptions import RedisError
 
 from app.failpoints import POINTS
 from tests.chaos.deployment import Deployment, Member
 from tests.chaos.evidence import Fault
+from tests.chaos.proxy import Proxy
 from tests.chaos.target import Mood
 
 QUEUE = "arq:queue"
@@ -66,21 +67,27 @@ class Nemesis:
         }
 
     async def rage(self, seconds: float) -> None:
-        """Break one thing after another for so long; every kind once before any comes again."""
+        """Break things for so long, two at a time; every kind once before any comes again."""
+        self._names: list[str] = []
         deadline = asyncio.get_running_loop().time() + seconds
-        names: list[str] = []
+        await asyncio.gather(self._strand(deadline), self._strand(deadline))
+        for proxy in self._deployment.proxies.values():
+            proxy.heal()
+
+    async def _strand(self, deadline: float) -> None:
         while asyncio.get_running_loop().time() < deadline:
-            names = names or self._random.sample(sorted(self._acts), len(self._acts))
-            await self._commit(names.pop())
+            self._names = self._names or self._random.sample(sorted(self._acts), len(self._acts))
+            await self._commit(self._names.pop())
             await asyncio.sleep(self._random.uniform(0.2, 1.5))
 
     async def _commit(self, name: str) -> None:
+        """One fault. What is in the way because of another one, a server that is just down, is no matter."""
         began = datetime.now(UTC)
         try:
             await self._acts[name]()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, RedisError, OSError, TimeoutError):
+            await self._deployment.sql_patiently("SELECT 1")
         finally:
-            for proxy in self._deployment.proxies.values():
-                proxy.heal()
             self.faults.append(Fault(name, began, datetime.now(UTC)))
 
     def _worker(self) -> Member:
@@ -94,14 +101,13 @@ class Nemesis:
         await member.restart(signal.SIGKILL)
 
     async def _valkey_away(self) -> None:
-        valkey = self._deployment.valkey
-        valkey.process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(valkey.process.wait, 20)
-        await asyncio.sleep(self._while() + 3)
-        await self._start_again(valkey)
+        await self._deployment.restart_server(self._deployment.valkey, signal.SIGKILL, self._while() + 3)
 
     async def _valkey_empty(self) -> None:
-        await self._with_other_data(lambda folder: shutil.rmtree(folder / "appendonlydir", ignore_errors=True))
+        def empty() -> None:
+            shutil.rmtree(self._deployment.valkey.data_dir / "appendonlydir", ignore_errors=True)
+
+        await self._deployment.restart_server(self._deployment.valkey, signal.SIGKILL, between=empty)
 
     async def _valkey_snapshot(self) -> None:
         """As it was a few seconds ago: what was queued since is gone, what was done since is queued again."""
@@ -110,25 +116,15 @@ class Nemesis:
         shutil.copytree(folder / "appendonlydir", saved, dirs_exist_ok=True)
         await asyncio.sleep(self._while() + 2)
 
-        def restore(data: Path) -> None:
+        def restore() -> None:
+            data = self._deployment.valkey.data_dir
             shutil.rmtree(data / "appendonlydir", ignore_errors=True)
             shutil.copytree(saved, data / "appendonlydir")
             owner = data.stat()
             for path in (data / "appendonlydir", *(data / "appendonlydir").iterdir()):
                 shutil.chown(path, owner.st_uid, owner.st_gid)
 
-        await self._with_other_data(restore)
-
-    async def _with_other_data(self, change: Callable[[Path], None]) -> None:
-        valkey = self._deployment.valkey
-        valkey.process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(valkey.process.wait, 20)
-        change(valkey.data_dir)
-        await self._start_again(valkey)
-
-    async def _start_again(self, server: Any) -> None:
-        server._process = server._spawn()
-        await asyncio.to_thread(server._wait_until_ready)
+        await self._deployment.restart_server(self._deployment.valkey, signal.SIGKILL, between=restore)
 
     async def _flush(self) -> None:
         async with self._deployment.redis() as redis:
@@ -209,32 +205,30 @@ class Nemesis:
         await self._deployment.sql("ALTER SYSTEM SET default_transaction_read_only = on")
         await self._deployment.sql("SELECT pg_reload_conf()")
         await asyncio.sleep(self._while())
-        connection = await asyncpg.connect(
-            host=str(self._deployment.postgres.socket_folder),
-            user="carillon",
-            database="carillon",
-            server_settings={"default_transaction_read_only": "off"},
-        )
-        await connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
-        await connection.execute("SELECT pg_reload_conf()")
-        await connection.close()
+        await self._deployment.sql_patiently("ALTER SYSTEM RESET default_transaction_read_only")
+        await self._deployment.sql_patiently("SELECT pg_reload_conf()")
 
-    def _link(self) -> Any:
+    def _link(self) -> Proxy:
         return self._deployment.proxies[self._random.choice(sorted(self._deployment.proxies))]
 
     async def _delay(self) -> None:
-        self._link().delay = self._random.uniform(0.05, 0.5)
+        link = self._link()
+        link.delay = self._random.uniform(0.05, 0.5)
         await asyncio.sleep(self._while())
+        link.heal()
 
     async def _swallow(self) -> None:
-        self._link().swallow()
+        link = self._link()
+        link.swallow()
         await asyncio.sleep(self._while() + self._random.choice((0, self._lease_seconds)))
+        link.heal()
 
     async def _reset(self) -> None:
         link = self._link()
         link.refusing = True
         link.reset()
         await asyncio.sleep(self._while())
+        link.heal()
 
     async def _cut(self) -> None:
         for _ in range(5):

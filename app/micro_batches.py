@@ -1,0 +1,91 @@
+"""Batching without batch code: each caller asks for itself, and what is asked at the same time is done together."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import structlog
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
+
+
+class MicroBatcher(Generic[T, R]):
+    """Gathers what is asked within one turn of the loop, or while earlier batches are on their way.
+
+    Alone, a question is on its way at once; under load, batches grow by themselves. One item that spoils its batch
+    fails alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        act: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+        *,
+        shared: tuple[type[Exception], ...] = (),
+        most: int = 500,
+        at_once: int = 2,
+    ) -> None:
+        """``act`` answers a list of items with a list of the same length; ``shared`` errors are nobody's own fault."""
+        self._name = name
+        self._act = act
+        self._shared = shared
+        self._most = most
+        self._at_once = at_once
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._going: set[asyncio.Task[None]] = set()
+        self._is_due = False
+
+    async def ask(self, item: T) -> R:
+        """The answer to this item."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        self._plan()
+        return await future
+
+    def _plan(self) -> None:
+        if not self._is_due and self._waiting and len(self._going) < self._at_once:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
+        self._is_due = False
+        batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+        if batch:
+            task = asyncio.create_task(self._answer(batch))
+            self._going.add(task)
+            task.add_done_callback(self._gone)
+        self._plan()
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._going.discard(task)
+        self._plan()
+
+    async def _answer(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+        try:
+            answers = await self._act([item for item, _ in batch])
+        except self._shared as error:
+            for _, future in batch:
+                _fail(future, error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, those who asked are told
+            await self._one_by_one(batch, error)
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+    async def _one_by_one(self, batch: Sequence[tuple[T, asyncio.Future[R]]], error: BaseException) -> None:
+        if len(batch) == 1 or not isinstance(error, Exception):
+            for _, future in batch:
+                _fail(future, error)
+            return
+        log.warning("batch_spoilt", batch=self._name, count=len(batch), error=f"{type(error).__name__}: {error}"[:500])
+        for pair in batch:
+            await self._answer([pair])
+
+
+def _fail(future: asyncio.Future[R], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
