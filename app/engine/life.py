@@ -20,7 +20,7 @@ from app.engine.ticks import TickEngine
 RENEWALS_PER_LEASE = 3
 OUTAGE_PAUSE_SECONDS = 1.0
 # While the bell is silent, due schedules are claimed from Postgres at this pace.
-SWEEP_SECONDS = 0.5
+SWEEP_SECONDS = 0.2
 # How often is looked for notices to deliver.
 DELIVER_SECONDS = 1.0
 HAND_BACK_SECONDS = 3.0

@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -144,6 +145,16 @@ class Deployment:
         try:
             found: list[Any] = await connection.fetch(statement, *values)
             return found
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Callable[..., Awaitable[list[Any]]]]:
+        """Ask Postgres several things as of one moment."""
+        connection = await asyncpg.connect(host=str(self.postgres.socket_folder), user="carillon", database="carillon")
+        try:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                yield connection.fetch
         finally:
             await connection.close()
 

@@ -6,7 +6,6 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -21,6 +20,8 @@ LEASE_SECONDS = 3.0
 RECONCILE_SECONDS = 1.0
 # After the last fault everything fires again within this.
 SETTLE_SECONDS = LEASE_SECONDS + RECONCILE_SECONDS + 5
+# The schedules that the harness makes for itself.
+OURS = "^(herd|poison-)"
 SETTINGS = {
     "CARILLON_LEASE_SECONDS": str(LEASE_SECONDS),
     "CARILLON_RECONCILE_SECONDS": str(RECONCILE_SECONDS),
@@ -107,31 +108,37 @@ def _at_rest(deployment: Deployment) -> Any:
 async def _account(
     deployment: Deployment, asking: Clients, nemesis: Nemesis, began: datetime, calmed: datetime
 ) -> Outcome:
-    """Read everything in one moment."""
-    known = {request.schedule_id for request in asking.requests}
-    schedules = [found for found in await asking.every_schedule() if UUID(found["id"]) in known]
-    executions = await deployment.sql("SELECT * FROM workflow_executions WHERE scheduled_job_id = ANY($1)", list(known))
-    ledger = await deployment.sql("SELECT * FROM ledger_entries WHERE scheduled_job_id = ANY($1)", list(known))
-    (herd,) = await deployment.sql(
-        "SELECT count(*) AS left FROM scheduled_jobs WHERE name = 'herd' AND status <> 'done'"
-    )
-    (poison,) = await deployment.sql(
-        "SELECT count(*) FILTER (WHERE status_reason <> '') AS wanted, "
-        "count(*) FILTER (WHERE status_reason = 'poisoned') AS found FROM scheduled_jobs WHERE name LIKE 'poison-%'"
-    )
+    """Read everything as of one moment, and what arrived after that moment last."""
+    ended = datetime.now(UTC)
+    async with deployment.snapshot() as read:
+        schedules = await read("SELECT * FROM scheduled_jobs WHERE name !~ $1", OURS)
+        ids = [row["id"] for row in schedules]
+        executions = await read("SELECT * FROM workflow_executions WHERE scheduled_job_id = ANY($1)", ids)
+        ledger = await read("SELECT * FROM ledger_entries WHERE scheduled_job_id = ANY($1)", ids)
+        (herd,) = await read("SELECT count(*) AS left FROM scheduled_jobs WHERE name = 'herd' AND status <> 'done'")
+        (poison,) = await read(
+            "SELECT count(*) FILTER (WHERE status_reason <> '') AS wanted, "
+            "count(*) FILTER (WHERE status_reason = 'poisoned') AS found "
+            "FROM scheduled_jobs WHERE name LIKE 'poison-%'"
+        )
     evidence = Evidence(
         requests=asking.requests,
-        arrivals=[one for one in deployment.target.arrivals if one.schedule_id in known],
+        arrivals=list(deployment.target.arrivals),
         executions=[_as(ExecutionRow, row) for row in executions],
         ledger=[_as(LedgerRow, row) for row in ledger],
-        schedules=[msgspec.convert(found, ScheduleRow) for found in schedules],
+        schedules=[_schedule(row) for row in schedules],
         faults=nemesis.faults,
         began=began,
         calm=calmed,
-        ended=datetime.now(UTC),
+        ended=ended,
     )
     report = check(evidence, settle_seconds=SETTLE_SECONDS)
     return Outcome(report, evidence, herd["left"], (poison["wanted"], poison["found"]))
+
+
+def _schedule(row: Any) -> ScheduleRow:
+    fields = {name: row[name] for name in ScheduleRow.__struct_fields__}
+    return ScheduleRow(**fields | {"trigger_payload": msgspec.json.decode(row["trigger_payload"])})
 
 
 def _as(kind: Any, row: Any) -> Any:
