@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,11 +26,19 @@ LONG = {
 }
 
 
-@pytest.fixture
-async def deployment() -> Any:
+@pytest.fixture(scope="module")
+async def shared() -> AsyncIterator[Deployment]:
     """Two APIs, three workers, and their servers."""
     async with Deployment(**SETTINGS) as running:
         yield running
+
+
+@pytest.fixture
+async def deployment(shared: Deployment) -> AsyncIterator[Deployment]:
+    """The same, with nothing of the test before."""
+    shared.target.arrivals.clear()
+    yield shared
+    await shared.sql_patiently("DELETE FROM scheduled_jobs")
 
 
 async def schedules(deployment: Deployment, count: int, **values: Any) -> list[dict[str, Any]]:
