@@ -25,8 +25,10 @@ $(STAMP): requirements-dev.lock pyproject.toml
 up: $(STAMP)
 	@exec $(BIN)/carillon up
 
+# One run of tests for each core.
+TESTERS ?= auto
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
 
 # Breaks a deployment of seven processes for SECONDS and accounts for every slot; the same SEED breaks the same things.
 SECONDS ?= 120

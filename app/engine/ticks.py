@@ -102,6 +102,8 @@ class TickEngine:
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
         """Settle outcomes that were found in Postgres, and ring for what changed and may start; how many counted."""
+        if not outcomes:
+            return 0
 
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
             return await settle(self._database, batch)

@@ -183,7 +183,7 @@ class _Batch:
         await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
         await executions.add(connection, self.new_executions)
         await ledger.add(connection, self.new_entries)
-        await schedules.save(connection, list(self.changed.values()))
+        await schedules.move(connection, list(self.changed.values()))
         await gates.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)
         await notices.post(connection, self.notices)

@@ -15,21 +15,21 @@ from app.domain.entities import ScheduledJobConfig
 from app.domain.executions import Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.identities import execution_id
 from app.domain.starting import Beside
-from app.persistence.batches import insert_many
+from app.persistence.batches import insert_many, run_many
 from app.persistence.execution_rows import to_execution
 from app.persistence.tables import IS_ACTIVE_EXECUTION, WorkflowExecutionRow
 
 FIRST_TOKEN = 1
 
-_INSERT = insert_many(
+# The same time of the same entity is the same execution: whoever writes it twice has written it once.
+_ADD = insert_many(
     WorkflowExecutionRow,
     (
         *("id", "user_profile_id", "entity_type", "entity_id", "work", "trigger", "status", "exclusive"),
         *("repeat_number", "retry_attempt", "scheduled_for", "payload", "timeout_seconds", "token", "error", "due_at"),
     ),
+    "ON CONFLICT (id) DO NOTHING RETURNING id, token, due_at",
 )
-# The same time of the same entity is the same execution: whoever writes it twice has written it once.
-_ADD = text(f"{_INSERT.text} ON CONFLICT (id) DO NOTHING RETURNING id, token, due_at")
 # Held until the transaction ends: whatever starts, ends or takes back a run of an entity does so one after another.
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended(:source, 0))")
 _ENTITIES_OF = text(
@@ -90,11 +90,8 @@ class Due(msgspec.Struct, frozen=True):
 
 async def add(connection: AsyncConnection, due: Sequence[Due]) -> list[PendingRun]:
     """Write pending executions; those that had not been written before."""
-    if not due:
-        return []
-    rows = msgspec.json.encode([_row(one) for one in due]).decode()
-    written = await connection.execute(_ADD, {"rows": rows})
-    return [PendingRun(row.id, row.token, row.due_at) for row in written]
+    written = await run_many(connection, _ADD, [_row(one) for one in due])
+    return [PendingRun(row["id"], row["token"], row["due_at"]) for row in written]
 
 
 async def lock_of_executions(connection: AsyncConnection, ids: Sequence[UUID]) -> None:

@@ -63,6 +63,7 @@ _END = update_many(
     WorkflowExecutionRow,
     ("status", "error", "finished_at", "token", "worker_id", "queued", "awaiting"),
     extra=", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END",
+    also="unrun_outcome",
 )
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
@@ -83,13 +84,12 @@ _RETRY = text(
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, ended uuid, due_at timestamptz) "
     "JOIN workflow_executions AS e ON e.id = r.ended"
 )
-_INSERT_NODES = insert_many(
-    NodeResultRow, ("execution_id", "node_id", "type", "status", "output", "error", "started_at", "finished_at")
-)
 # What was kept while a callback was awaited is replaced by what came of it.
-_KEEP_NODES = text(
-    f"{_INSERT_NODES.text} ON CONFLICT (execution_id, node_id) DO UPDATE SET status = EXCLUDED.status, "
-    "output = EXCLUDED.output, error = EXCLUDED.error, finished_at = EXCLUDED.finished_at"
+_KEEP_NODES = insert_many(
+    NodeResultRow,
+    ("execution_id", "node_id", "type", "status", "output", "error", "started_at", "finished_at"),
+    "ON CONFLICT (execution_id, node_id) DO UPDATE SET status = EXCLUDED.status, "
+    "output = EXCLUDED.output, error = EXCLUDED.error, finished_at = EXCLUDED.finished_at",
 )
 _AWAITED_IN_VAIN = text(
     "UPDATE node_results SET status = 'cancelled' WHERE execution_id = ANY(:ids) AND status = 'running'"

@@ -55,10 +55,12 @@ _READ = text(
     "WHERE w.id = ANY(:ids)"
 ).bindparams(_IDS)
 _STATE_COLUMNS = ("workflow_id", "state", "failure_count", "opened_at", "probe_execution_id")
-_SAVE = text(
-    f"{insert_many(CircuitBreakerRow, _STATE_COLUMNS).text} ON CONFLICT (workflow_id) DO UPDATE SET "
+_SAVE = insert_many(
+    CircuitBreakerRow,
+    _STATE_COLUMNS,
+    "ON CONFLICT (workflow_id) DO UPDATE SET "
     + ", ".join(f"{name} = EXCLUDED.{name}" for name in _STATE_COLUMNS[1:])
-    + ", updated_at = clock_timestamp()"
+    + ", updated_at = clock_timestamp()",
 )
 _INSERT_TRANSITIONS = insert_many(CircuitBreakerTransitionRow, Transition.__struct_fields__)
 

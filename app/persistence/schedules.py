@@ -32,6 +32,13 @@ _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "upda
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
+# What ticks and the ends of runs move; what people write stays where it is.
+_MOVING = (
+    *("status", "status_reason", "generation", "cadence_slot", "next_slot", "next_run_at", "next_attempt", "last_slot"),
+    *("current_repeat", "current_retry", "run_count", "error_count", "last_error", "last_run_at", "last_fired_at"),
+    *("last_success_at", "last_success_execution_id", "dead_at"),
+)
+_MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
 
 
 @contextmanager
@@ -67,6 +74,11 @@ async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> Non
     """Write schedules whose rows this transaction has locked."""
     with _names_of_plugins():
         await run_many(connection, _UPDATE, jobs)
+
+
+async def move(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
+    """Write how far schedules have come whose rows this transaction has locked: what ticks and runs change of them."""
+    await run_many(connection, _MOVE, jobs)
 
 
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:

@@ -175,7 +175,7 @@ class _Batch:
         """All of it; the queued executions whose turn has come, by schedule."""
         await executions.end(connection, self.accepted, self.now)
         await executions.add_retries(connection, self.retries)
-        await schedules.save(connection, list(self.changed.values()))
+        await schedules.move(connection, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
         await gates.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)

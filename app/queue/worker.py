@@ -6,6 +6,7 @@ delivery matches nothing and ends the message. Every error of Redis is survived.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -173,7 +174,7 @@ class QueueWorker:
         return job_ids
 
     async def _return(self, message: Message, seconds: float) -> None:
-        args: list[str | int] = [self._owner, message.id, max(1, int(seconds * 1000))]
+        args: list[str | int] = [self._owner, message.id, max(1, math.ceil(seconds * 1000))]
         with suppress(BellAwayError):
             async with bell_errors():
                 await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)

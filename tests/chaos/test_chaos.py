@@ -2,7 +2,7 @@
 
 from tests.chaos.run import chaos
 
-SECONDS = 30
+SECONDS = 25
 SEED = 7
 
 

@@ -1,0 +1,146 @@
+"""The real database under a virtual clock, with a point before and after everything that can be cut off."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sqlalchemy import Executable, Select, TextClause
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.domain.errors import InDoubtError, UnavailableError
+from app.persistence.database import Database
+from tests.simulation.faults import Fault
+from tests.simulation.processes import START, Process, Stage
+
+# The product asks for clock_timestamp() without naming its schema, and finds this one first.
+CLOCK = f"""
+CREATE SCHEMA sim;
+CREATE SEQUENCE sim.microseconds MINVALUE 0 START 0;
+CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql AS $$
+  SELECT timestamptz '{START.isoformat()}' + last_value * interval '1 microsecond' FROM sim.microseconds
+$$;
+DO $$
+DECLARE one record;
+BEGIN
+  EXECUTE format('ALTER DATABASE %I SET search_path = sim, public, pg_catalog', current_database());
+  EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database());
+  FOR one IN SELECT c.relname, a.attname FROM pg_attrdef AS d JOIN pg_class AS c ON c.oid = d.adrelid
+    JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+    WHERE pg_get_expr(d.adbin, d.adrelid) LIKE '%clock_timestamp()%'
+  LOOP
+    EXECUTE format('ALTER TABLE %I ALTER COLUMN %I SET DEFAULT sim.clock_timestamp()', one.relname, one.attname);
+  END LOOP;
+  FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+    EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = false)', one.tablename);
+  END LOOP;
+END $$;
+"""
+_SET = "SELECT setval('sim.microseconds', $1)"
+# A claim begins by asking for this; the answer locks nothing.
+_BEGINS_A_CLAIM = "SELECT j.id, j.workflow_id"
+_LOCKS = ("FOR UPDATE", "FOR NO KEY UPDATE")
+
+
+class Clock:
+    """Keeps the database's clock where the world's is, and holds rows for others to stumble over."""
+
+    def __init__(self, connection: asyncpg.Connection, stage: Stage) -> None:
+        self._connection = connection
+        self._stage = stage
+        self._microseconds = 0
+        # Nobody reaches the database.
+        self.away = False
+
+    async def go_on(self) -> None:
+        """To the world's time, and by a microsecond at the least: no two transactions share a moment."""
+        self._microseconds = max(self._microseconds + 1, int(self._stage.loop.time() * 1_000_000))
+        await self._connection.fetchval(_SET, self._microseconds)
+
+    @asynccontextmanager
+    async def holding_every_schedule(self) -> AsyncIterator[None]:
+        """Somebody else is at all rows."""
+        async with self._connection.transaction():
+            await self._connection.execute("SELECT FROM scheduled_jobs ORDER BY id FOR UPDATE")
+            yield
+
+
+class SimulatedDatabase(Database):
+    """The product's database as one process sees it."""
+
+    def __init__(self, engine: AsyncEngine, stage: Stage, clock: Clock, process: Process) -> None:
+        self.engine = engine
+        self.stage = stage
+        self.clock = clock
+        self._process = process
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """One unit of work, named after who asked for it."""
+        return self._transaction(sys._getframe(1).f_code.co_name.strip("_"))
+
+    @asynccontextmanager
+    async def _transaction(self, name: str) -> AsyncIterator[Any]:
+        await self.reach(f"{name}: begin")
+        with self.stage.loop.question():
+            await self.clock.go_on()
+            async with AsyncExitStack() as held, super().transaction() as connection:
+                yield _Connection(connection, self, name, held)
+                # Asked for and not done, or done and not heard of: the process cannot tell these from each other.
+                self.pass_by(f"{name}: commit", InDoubtError)
+        await self.reach(f"{name}: committed", InDoubtError)
+
+    async def reach(self, where: str, error: type[Exception] = UnavailableError) -> None:
+        """A point where others may go first."""
+        fault = await self.stage.reach(self._process, where)
+        if fault is Fault.AWAY or self.clock.away:
+            raise error
+
+    def pass_by(self, where: str, error: type[Exception] = UnavailableError) -> Fault | None:
+        """A point where nobody else goes on."""
+        fault = self.stage.pass_by(self._process, where)
+        if fault is Fault.AWAY:
+            raise error
+        return fault
+
+
+class _Connection:
+    """A connection on which others go on between two questions, as long as nothing is locked."""
+
+    def __init__(
+        self, connection: AsyncConnection, database: SimulatedDatabase, name: str, held: AsyncExitStack
+    ) -> None:
+        self._connection = connection
+        self._database = database
+        self._name = name
+        self._held = held
+        self._has_read = False
+        self._has_locked = False
+
+    async def execute(self, statement: Executable, *args: Any) -> Any:
+        """Ask; until the first lock is taken, what has been read may grow old."""
+        if self._has_read and not self._has_locked:
+            with self._database.stage.loop.no_question():
+                await self._database.reach(f"{self._name}: has read")
+            await self._database.clock.go_on()
+        self._has_locked = self._has_locked or _locks(statement)
+        if isinstance(statement, TextClause) and statement.text.startswith(_BEGINS_A_CLAIM):
+            await self._stumble()
+        self._has_read = True
+        return await self._connection.execute(statement, *args)
+
+    async def get_raw_connection(self) -> Any:
+        """Past SQLAlchemy, where only writes go."""
+        self._has_locked = True
+        return await self._connection.get_raw_connection()
+
+    async def _stumble(self) -> None:
+        if self._database.pass_by(f"{self._name}: asks") is Fault.HELD:
+            self._has_locked = True
+            await self._held.enter_async_context(self._database.clock.holding_every_schedule())
+
+
+def _locks(statement: Executable) -> bool:
+    if isinstance(statement, TextClause):
+        return not statement.text.startswith("SELECT") or any(words in statement.text for words in _LOCKS)
+    return not isinstance(statement, Select) or statement._for_update_arg is not None
