@@ -110,3 +110,12 @@ async def sink() -> AsyncIterator[Sink]:
     """An HTTP target that remembers every call."""
     async with Sink() as opened:
         yield opened
+
+
+# These take long: begun last, one of them would keep the others waiting.
+LONG = ("tests/chaos/", "tests/system/", "tests/simulation/", "tests/engine/test_hostile")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))

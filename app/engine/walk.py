@@ -59,7 +59,15 @@ class Walk:
         going: dict[asyncio.Task[NodeResult], str] = {}
         try:
             while order.is_active():
-                for node_id in order.get_ready():
+                ready = order.get_ready()
+                if len(ready) == 1 and not going:
+                    # Nothing is beside it: it needs no task of its own.
+                    result = await self._result_of(workflow.node(ready[0]))
+                    if result.status is ExecutionStatus.SUCCESS:
+                        order.done(ready[0])
+                        continue
+                    return None if result.status is ExecutionStatus.RUNNING else result
+                for node_id in ready:
                     going[asyncio.create_task(self._result_of(workflow.node(node_id)))] = node_id
                 if not going:
                     # What is left comes after what is awaited.

@@ -52,6 +52,12 @@ async def run_many(connection: AsyncConnection, many: Many, rows: Sequence[Any])
     return found
 
 
+async def fetch(connection: AsyncConnection, sql: str, *values: Any) -> list[Any]:
+    """Ask by the driver itself, in the transaction of the connection: the statement is prepared once and kept."""
+    found: list[Any] = await (await _driver(connection)).fetch(sql, *values)
+    return found
+
+
 def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, alias: str, after: str) -> Many:
     described = {column.name: column for column in table.__table__.columns}
     arrays = ", ".join(f"${number}::{_type(described[name])}[]" for number, name in enumerate(columns, 1))

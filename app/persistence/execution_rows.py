@@ -23,6 +23,10 @@ HELD_COLUMNS = (
 )
 
 
+_TRIGGERS = {trigger.value: trigger for trigger in Trigger}
+_STATUSES = {status.value: status for status in ExecutionStatus}
+
+
 class Held(msgspec.Struct, frozen=True):
     """An execution under lock, as far as ending it is concerned."""
 
@@ -97,19 +101,11 @@ def node_row(execution_id: UUID, result: NodeResult) -> dict[str, Any]:
     return {"execution_id": execution_id, **msgspec.structs.asdict(result)}
 
 
-def to_held(row: Row[Any]) -> Held:
-    """A locked row."""
-    return Held(
-        row.id,
-        row.scheduled_job_id,
-        Trigger(row.trigger),
-        ExecutionStatus(row.status),
-        row.token,
-        row.scheduled_for,
-        row.retry_attempt,
-        row.workflow_id,
-        entity_of(row),
-    )
+def to_held(record: Any) -> Held:
+    """A locked row, as the driver answers it."""
+    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, entity_type, entity_id, work = record
+    entity = None if entity_type is None else Entity(entity_type, entity_id, msgspec.convert(work, EntityWork))
+    return Held(run_id, job_id, _TRIGGERS[trigger], _STATUSES[status], token, slot, attempt, workflow_id, entity)
 
 
 def entity_of(row: Row[Any]) -> Entity | None:

@@ -22,7 +22,7 @@ from app.domain.executions import (
 )
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob
-from app.persistence.batches import insert_many, run_many, update_many
+from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.execution_rows import (
     CARRIED,
     HELD_COLUMNS,
@@ -95,12 +95,14 @@ _AWAITED_IN_VAIN = text(
     "UPDATE node_results SET status = 'cancelled' WHERE execution_id = ANY(:ids) AND status = 'running'"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 # The moment comes with the runs, in a statement that begins after the locks are held.
-_ACTIVE_AND_NOW = text(
+_ACTIVE_AND_NOW = (
     "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, e.exclusive, "  # noqa: S608
     "e.started_at IS NULL AS waiting, e.retry_attempt FROM (SELECT 1) AS one "
-    f"LEFT JOIN workflow_executions AS e ON e.scheduled_job_id = ANY(:ids) AND e.{IS_ACTIVE_EXECUTION} "
+    f"LEFT JOIN workflow_executions AS e ON e.scheduled_job_id = ANY($1) AND e.{IS_ACTIVE_EXECUTION} "
     "ORDER BY e.scheduled_for, e.retry_attempt"
-).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
+)
+_LOCK = f"SELECT {', '.join(HELD_COLUMNS)} FROM workflow_executions WHERE id = ANY($1) ORDER BY id FOR UPDATE"  # noqa: S608
+_TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
     "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
@@ -140,20 +142,18 @@ async def active_and_now(
     connection: AsyncConnection, job_ids: Iterable[UUID]
 ) -> tuple[dict[UUID, tuple[ActiveRun, ...]], datetime]:
     """The pending and running executions of schedules that are locked, and the database's time after the locks."""
-    rows = (await connection.execute(_ACTIVE_AND_NOW, {"ids": list(job_ids)})).all()
+    rows = await fetch(connection, _ACTIVE_AND_NOW, list(job_ids))
     active: dict[UUID, tuple[ActiveRun, ...]] = {}
-    for row in rows:
-        if row.id is not None:
-            run = ActiveRun(row.id, Trigger(row.trigger), row.queued, row.exclusive, row.waiting, row.retry_attempt)
-            active[row.scheduled_job_id] = (*active.get(row.scheduled_job_id, ()), run)
-    return active, rows[0].now
+    for _, run_id, job_id, trigger, queued, exclusive, waiting, attempt in rows:
+        if run_id is not None:
+            run = ActiveRun(run_id, _TRIGGERS[trigger], queued, exclusive, waiting, attempt)
+            active[job_id] = (*active.get(job_id, ()), run)
+    return active, rows[0]["now"]
 
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Held]:
     """Lock executions in the order of their ids; their schedules are locked before."""
-    columns = (_TABLE.c[name] for name in HELD_COLUMNS)
-    query = select(*columns).where(_TABLE.c.id.in_(list(ids))).order_by(_TABLE.c.id).with_for_update()
-    return {row.id: to_held(row) for row in await connection.execute(query)}
+    return {record["id"]: to_held(record) for record in await fetch(connection, _LOCK, list(ids))}
 
 
 async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: datetime) -> None:

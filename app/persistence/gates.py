@@ -12,18 +12,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Integer
 
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
-from app.persistence.batches import insert_many, run_many
+from app.persistence.batches import fetch, insert_many, run_many
 from app.persistence.switches import SCHEDULES_ENABLED
 from app.persistence.tables import IS_ACTIVE_EXECUTION, CircuitBreakerRow, CircuitBreakerTransitionRow
 
 _IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT NULL)"
 _IDS = bindparam("ids", type_=ARRAY(Integer()))
 _JOB_IDS = bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True)))
-_WORKFLOWS_OF = text(
+_WORKFLOWS_OF = (
     f"SELECT j.id, j.workflow_id, {_IS_LIMITED} AS limited, {SCHEDULES_ENABLED} AS enabled "  # noqa: S608
-    "FROM scheduled_jobs AS j "
-    "JOIN workflows AS w ON w.id = j.workflow_id WHERE j.id = ANY(:ids)"
-).bindparams(_JOB_IDS)
+    "FROM scheduled_jobs AS j JOIN workflows AS w ON w.id = j.workflow_id WHERE j.id = ANY($1)"
+)
 _LOCK_FREE = text(
     f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {_IS_LIMITED} "  # noqa: S608
     "ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED"
@@ -37,14 +36,14 @@ _LOCK_OF_EXECUTIONS = text(
     "(SELECT e.workflow_id FROM workflow_executions AS e WHERE e.id = ANY(:ids)) "
     "ORDER BY w.id FOR NO KEY UPDATE OF w"
 ).bindparams(_JOB_IDS)
-# The executions whose workflow has a breaker that someone holds; the other breakers are locked now.
-_LOCK_FREE_OF_EXECUTIONS = text(
+# The breakers of these executions, with whether they could be locked.
+_LOCK_FREE_OF_EXECUTIONS = (
     "WITH wanted AS (SELECT e.id, e.workflow_id FROM workflow_executions AS e JOIN workflows AS w "
-    "ON w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL WHERE e.id = ANY(:ids)), "
+    "ON w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL WHERE e.id = ANY($1)), "
     "free AS (SELECT w.id FROM workflows AS w WHERE w.id IN (SELECT workflow_id FROM wanted) "
     "ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED) "
-    "SELECT wanted.id FROM wanted WHERE wanted.workflow_id NOT IN (SELECT id FROM free)"
-).bindparams(_JOB_IDS)
+    "SELECT wanted.id, wanted.workflow_id, wanted.workflow_id IN (SELECT id FROM free) AS locked FROM wanted"
+)
 # A probe that is gone with its schedule has released the breaker.
 _READ = text(
     "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "  # noqa: S608
@@ -77,8 +76,8 @@ class WorkflowOf(msgspec.Struct, frozen=True):
 
 async def workflows_of(connection: AsyncConnection, job_ids: Iterable[UUID]) -> dict[UUID, WorkflowOf]:
     """The workflows of those schedules that there are, before anything is locked."""
-    rows = await connection.execute(_WORKFLOWS_OF, {"ids": list(job_ids)})
-    return {row.id: WorkflowOf(row.workflow_id, row.limited, row.enabled) for row in rows}
+    rows = await fetch(connection, _WORKFLOWS_OF, list(job_ids))
+    return {job_id: WorkflowOf(workflow_id, limited, enabled) for job_id, workflow_id, limited, enabled in rows}
 
 
 async def lock_free(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:
@@ -96,10 +95,14 @@ async def lock_of_executions(connection: AsyncConnection, execution_ids: Iterabl
     return await _locked(connection, _LOCK_OF_EXECUTIONS, list(execution_ids))
 
 
-async def lock_free_of_executions(connection: AsyncConnection, execution_ids: Sequence[UUID]) -> set[UUID]:
-    """Lock the breakers of these executions that nobody holds; the executions whose breaker someone does hold."""
-    rows = await connection.execute(_LOCK_FREE_OF_EXECUTIONS, {"ids": list(execution_ids)})
-    return set(rows.scalars())
+async def lock_free_of_executions(
+    connection: AsyncConnection, execution_ids: Sequence[UUID]
+) -> tuple[dict[int, Gate], set[UUID]]:
+    """The gates with breakers that nobody holds, locked; and the executions whose breaker someone does hold."""
+    rows = await fetch(connection, _LOCK_FREE_OF_EXECUTIONS, list(execution_ids))
+    locked = {workflow_id for _, workflow_id, is_locked in rows if is_locked}
+    # Read in a statement that begins after the locks are held.
+    return await read(connection, locked) if locked else {}, {run_id for run_id, _, is_locked in rows if not is_locked}
 
 
 async def read(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:

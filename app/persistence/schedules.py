@@ -6,16 +6,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, bindparam, delete, func, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql import UUID as PG_UUID
+from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
-from app.persistence.batches import insert_many, run_many, update_many
+from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.pages import Page
 from app.persistence.tables import ScheduledJobRow
 
@@ -23,10 +21,11 @@ _TABLE = ScheduledJobRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
 # What it takes to ring for a tick; a row that cannot be read whole can still be rung for.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
-_LOCK_FREE_IDS = text(
-    "WITH free AS (SELECT id FROM scheduled_jobs WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) "
-    "SELECT j.id FROM scheduled_jobs AS j WHERE j.id = ANY(:ids) AND j.id NOT IN (SELECT id FROM free)"
-).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
+_KINDS = {kind.value: kind for kind in OwnerKind}
+_STATUSES = {status.value: status for status in Status}
+_REASONS = {reason.value: reason for reason in Reason}
+_POLICIES = {policy.value: policy for policy in IfRunning}
+_CATCH_UPS = {policy.value: policy for policy in CatchUp}
 _NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
@@ -97,17 +96,17 @@ async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | 
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock schedules in the order of their ids, waiting for whoever holds one."""
-    return await _locked(connection, _locking(ids, skip_locked=False))
+    return await _locked(connection, _LOCK, ids)
 
 
 async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock those that nobody holds, without waiting: one held row delays no other."""
-    return await _locked(connection, _locking(ids, skip_locked=True))
+    return await _locked(connection, _LOCK_FREE, ids)
 
 
-async def lock_free_ids(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
-    """Lock those that nobody holds; those that are there and that someone does hold."""
-    rows = await connection.execute(_LOCK_FREE_IDS, {"ids": list(ids)})
+async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
+    """Those of these schedules that there are."""
+    rows = await connection.execute(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))))
     return set(rows.scalars())
 
 
@@ -198,10 +197,24 @@ def _visible(query: Select[Any], actor: Actor) -> Select[Any]:
     return query if owner is None else query.where(_TABLE.c.user_profile_id == owner)
 
 
-def _locking(ids: Iterable[UUID], *, skip_locked: bool) -> Select[Any]:
-    query = select(_TABLE).where(_TABLE.c.id.in_(sorted(set(ids)))).order_by(_TABLE.c.id)
-    return query.with_for_update(key_share=True, skip_locked=skip_locked)
+_LOCK = "SELECT * FROM scheduled_jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE"
+_LOCK_FREE = f"{_LOCK} SKIP LOCKED"
 
 
-async def _locked(connection: AsyncConnection, query: Select[Any]) -> dict[UUID, ScheduledJob]:
-    return {row.id: to_job(row) for row in await connection.execute(query)}
+async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
+    wanted = list(ids)
+    if not wanted:
+        return {}
+    return {record["id"]: _from_record(record) for record in await fetch(connection, sql, wanted)}
+
+
+def _from_record(record: Any) -> ScheduledJob:
+    """The same as ``to_job``, from what the driver itself answers."""
+    values = dict(record)
+    values["owner_kind"] = _KINDS[values["owner_kind"]]
+    values["status"] = _STATUSES[values["status"]]
+    values["status_reason"] = _REASONS[values["status_reason"]]
+    values["if_running"] = _POLICIES[values["if_running"]]
+    values["catch_up"] = _CATCH_UPS[values["catch_up"]]
+    values["not_on"] = tuple(values["not_on"])
+    return ScheduledJob(**values)

@@ -61,38 +61,40 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
 async def settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
     """The same without waiting for rows that someone holds: one of them delays no other."""
     async with database.transaction() as connection:
-        held = await _held_by_others(connection, outcomes)
-        free = [outcome for outcome in outcomes if outcome.execution_id not in held]
-        settled = iter(await settle_within(connection, free) if free else [])
-        return [Delayed() if outcome.execution_id in held else next(settled) for outcome in outcomes]
-
-
-async def _held_by_others(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> set[UUID]:
-    """The executions whose workflow or schedule is locked elsewhere; the others' are locked now."""
-    busy_workflows = await gates.lock_free_of_executions(connection, [one.execution_id for one in outcomes])
-    job_ids = {one.scheduled_job_id for one in outcomes if one.scheduled_job_id is not None}
-    busy_jobs = await schedules.lock_free_ids(connection, job_ids)
-    return busy_workflows | {one.execution_id for one in outcomes if one.scheduled_job_id in busy_jobs}
+        ids = [outcome.execution_id for outcome in outcomes]
+        if any(outcome.scheduled_job_id is None for outcome in outcomes):
+            await entity_runs.lock_of_executions(connection, ids)
+        before, held_up = await gates.lock_free_of_executions(connection, ids)
+        wanted = {outcome.scheduled_job_id for outcome in outcomes if outcome.scheduled_job_id is not None}
+        jobs = await schedules.lock_free(connection, wanted)
+        busy = await schedules.existing(connection, wanted - jobs.keys()) if len(jobs) < len(wanted) else set()
+        held_up |= {outcome.execution_id for outcome in outcomes if outcome.scheduled_job_id in busy}
+        free = [outcome for outcome in outcomes if outcome.execution_id not in held_up]
+        settled = iter(await _settled(connection, free, jobs, before))
+        return [Delayed() if outcome.execution_id in held_up else next(settled) for outcome in outcomes]
 
 
 async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:
     """The same in a transaction that the caller has opened and has locked nothing in."""
-    batch = await _read(connection, outcomes)
-    results = [batch.handle(outcome) for outcome in outcomes]
-    released = await batch.write(connection)
-    return [_with_turn(result, released) for result in results]
-
-
-async def _read(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> "_Batch":
-    """Lock, in the order of workflows, schedules, executions; then read."""
     ids = [outcome.execution_id for outcome in outcomes]
     if any(outcome.scheduled_job_id is None for outcome in outcomes):
         await entity_runs.lock_of_executions(connection, ids)
+    # Lock, in the order of workflows, schedules, executions; then read.
     before = await gates.lock_of_executions(connection, ids)
     jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
-    held = await executions.lock(connection, ids)
+    return await _settled(connection, outcomes, jobs, before)
+
+
+async def _settled(
+    connection: AsyncConnection, outcomes: Sequence[Outcome], jobs: dict[UUID, ScheduledJob], before: dict[int, Gate]
+) -> list[SettleResult]:
+    """Decide and write, with workflows and schedules locked."""
+    held = await executions.lock(connection, [outcome.execution_id for outcome in outcomes])
     active, now = await executions.active_and_now(connection, jobs)
-    return _Batch(jobs, held, active, before, now)
+    batch = _Batch(jobs, held, active, before, now)
+    results = [batch.handle(outcome) for outcome in outcomes]
+    released = await batch.write(connection)
+    return [_with_turn(result, released) for result in results]
 
 
 class _Batch:
