@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from tests.carillon import until
-from tests.chaos.checker import Report, check
+from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Evidence, ExecutionRow, LedgerRow, ScheduleRow
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.report import Report
 
 LEASE_SECONDS = 3.0
 RECONCILE_SECONDS = 1.0

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from tests.chaos.checker import KINDS, Report, check
+from tests.chaos.checker import check
 from tests.chaos.evidence import (
     Ack,
     Arrival,
@@ -26,6 +26,7 @@ from tests.chaos.evidence import (
 )
 from tests.chaos.made_up import BEGAN, CAST, ENDED, SETTLE_SECONDS, history
 from tests.chaos.oracle import Expectation, Span, expect
+from tests.chaos.report import KINDS, Report
 
 SEEDS = range(20)
 # In so many histories each thing is broken.
