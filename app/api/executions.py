@@ -7,9 +7,10 @@ from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from app.api.parameters import Limit, Offset, WorkflowFilter
+from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter
 from app.api.requests import Acting
 from app.domain.executions import ExecutionStatus
+from app.persistence.pages import Part
 from app.services.executions import ExecutionService
 from app.services.views import ExecutionDetail, ExecutionPage
 
@@ -35,8 +36,9 @@ class ExecutionController(Controller):
         status: Annotated[ExecutionStatus | None, QueryParameter()] = None,
         limit: Limit = 50,
         offset: Offset = 0,
+        cursor: Cursor = None,
     ) -> ExecutionPage:
-        """List executions, newest first."""
+        """List executions, newest first; a cursor goes on where the part before ended."""
         wanted = {
             "scheduled_job_id": scheduled_job_id,
             "workflow_id": workflow_id,
@@ -44,7 +46,7 @@ class ExecutionController(Controller):
             "entity_id": entity_id,
             "status": status,
         }
-        return await execution_service.list(actor, wanted, limit=limit, offset=offset)
+        return await execution_service.list(actor, wanted, Part(limit, offset, cursor))
 
     @get("/{execution_id:uuid}")
     async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:

@@ -7,9 +7,10 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from app.api.parameters import Limit, Offset, WorkflowFilter
+from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter
 from app.api.requests import Acting, AnyRequest, body
 from app.domain.schedules import Status
+from app.persistence.pages import Part
 from app.services.inputs import (
     LooseScheduleBatch,
     NoteInput,
@@ -39,7 +40,7 @@ class ScheduleController(Controller):
         return await schedule_service.create(actor, await body(request, ScheduleInput))
 
     @get("/")
-    async def list_all(
+    async def list_all(  # noqa: PLR0913 - the filters of one list
         self,
         actor: Acting,
         schedule_service: Schedules,
@@ -47,9 +48,11 @@ class ScheduleController(Controller):
         workflow_id: WorkflowFilter = None,
         limit: Limit = 50,
         offset: Offset = 0,
+        cursor: Cursor = None,
     ) -> SchedulePage:
-        """List schedules, newest first."""
-        return await schedule_service.list(actor, status=status, workflow_id=workflow_id, limit=limit, offset=offset)
+        """List schedules, newest first; a cursor goes on where the part before ended."""
+        part = Part(limit, offset, cursor)
+        return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id)
 
     @post("/batch", opt={"body": ScheduleBatchInput})
     async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ExecutionStatus, NodeResult
-from app.persistence.pages import Page
+from app.persistence.pages import Page, Part, read_page
 from app.persistence.tables import NodeResultRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
@@ -43,9 +43,7 @@ async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[
     ]
 
 
-async def page(
-    connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], *, limit: int, offset: int
-) -> Page:
+async def page(connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], part: Part) -> Page:
     """The executions that the actor may see and that have the wanted values, newest first; None is any value."""
     query = select(_TABLE)
     if actor.owner_filter is not None:
@@ -53,8 +51,7 @@ async def page(
     for name, value in wanted.items():
         if value is not None:
             query = query.where(_TABLE.c[name] == value)
-    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
-    return Page(list(await connection.execute(_newest_first(query).limit(limit).offset(offset))), total)
+    return await read_page(connection, query, (_TABLE.c.scheduled_for, _TABLE.c.retry_attempt, _TABLE.c.id), part)
 
 
 async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:

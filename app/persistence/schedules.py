@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import replace
 from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,7 +15,7 @@ from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.batches import fetch, insert_many, run_many, update_many
-from app.persistence.pages import Page
+from app.persistence.pages import Page, Part, read_page
 from app.persistence.tables import ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
@@ -122,13 +123,7 @@ async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]
 
 
 async def page(
-    connection: AsyncConnection,
-    actor: Actor,
-    *,
-    status: str | None,
-    workflow_id: int | None,
-    limit: int,
-    offset: int,
+    connection: AsyncConnection, actor: Actor, part: Part, *, status: str | None, workflow_id: int | None
 ) -> Page:
     """The schedules that the actor may see, newest first."""
     query = _visible(select(_TABLE), actor)
@@ -136,9 +131,8 @@ async def page(
         query = query.where(_TABLE.c.status == status)
     if workflow_id is not None:
         query = query.where(_TABLE.c.workflow_id == workflow_id)
-    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
-    ordered = query.order_by(_TABLE.c.created_at.desc(), _TABLE.c.id.desc()).limit(limit).offset(offset)
-    return Page([to_job(row) for row in await connection.execute(ordered)], total)
+    found = await read_page(connection, query, (_TABLE.c.created_at, _TABLE.c.id), part)
+    return replace(found, items=[to_job(row) for row in found.items])
 
 
 async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:

@@ -13,6 +13,7 @@ from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
 from app.engine.ringing import Ringer
 from app.persistence import execution_records
 from app.persistence.database import Database
+from app.persistence.pages import Part
 from app.persistence.settle import Settled, Superseded, settle
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
@@ -25,11 +26,12 @@ class ExecutionService:
         self._database = database
         self._ringer = ringer
 
-    async def list(self, actor: Actor, wanted: Mapping[str, Any], *, limit: int, offset: int) -> ExecutionPage:
+    async def list(self, actor: Actor, wanted: Mapping[str, Any], part: Part) -> ExecutionPage:
         """What the actor may see and what has the wanted values, newest first."""
         async with self._database.transaction() as connection:
-            page = await execution_records.page(connection, actor, wanted, limit=limit, offset=offset)
-        return ExecutionPage([ExecutionView(**execution_fields(row)) for row in page.items], page.total)
+            page = await execution_records.page(connection, actor, wanted, part)
+        items = [ExecutionView(**execution_fields(row)) for row in page.items]
+        return ExecutionPage(items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
         """One execution, with what each of its nodes did."""

@@ -10,6 +10,7 @@ import msgspec
 from app.actions.ports import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
 from app.domain.access import Actor
 from app.domain.errors import CarillonError
+from app.persistence.pages import Part
 from app.services.history import HistoryService
 from app.services.inputs import NoteInput, RunInput, ScheduleInput
 from app.services.manual_runs import ManualRunService
@@ -52,9 +53,7 @@ class _OwnerSchedules:
         return await _answered(self._schedules.create(self._actor, wanted))
 
     async def list(self, *, status: str | None, workflow_id: int | None, limit: int) -> list[dict[str, Any]]:
-        page = await _answered(
-            self._schedules.list(self._actor, status=status, workflow_id=workflow_id, limit=limit, offset=0)
-        )
+        page = await _answered(self._schedules.list(self._actor, Part(limit), status=status, workflow_id=workflow_id))
         items: list[dict[str, Any]] = page["items"]
         return items
 

@@ -23,6 +23,7 @@ from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
+from app.persistence.pages import Part
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 
@@ -66,14 +67,13 @@ class ScheduleService:
         return ScheduleList([schedule_view(job) for job in jobs])
 
     async def list(
-        self, actor: Actor, *, status: str | None, workflow_id: int | None, limit: int, offset: int
+        self, actor: Actor, part: Part, *, status: str | None = None, workflow_id: int | None = None
     ) -> SchedulePage:
         """What the actor may see, newest first."""
         async with self._database.transaction() as connection:
-            page = await schedules.page(
-                connection, actor, status=status, workflow_id=workflow_id, limit=limit, offset=offset
-            )
-        return SchedulePage([schedule_view(job) for job in page.items], page.total)
+            page = await schedules.page(connection, actor, part, status=status, workflow_id=workflow_id)
+        items = [schedule_view(job) for job in page.items]
+        return SchedulePage(items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """One schedule."""

@@ -59,6 +59,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The moment has passed|The moment lies before|No slot ever comes"
     r"|The URL has no host|the header .* cannot be set|Expected `str` matching regex|The template|the `url` has no host"
+    r"|This is no cursor of this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.

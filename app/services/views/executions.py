@@ -54,6 +54,10 @@ class ExecutionPage(msgspec.Struct):
 
     items: list[ExecutionView]
     total: int
+    # Beyond 10,000 it may be a guess.
+    total_is_estimate: bool
+    # Where the next part begins, for ``cursor``; null at the end.
+    next_cursor: str | None
 
 
 class RunView(ExecutionView, kw_only=True):

@@ -68,6 +68,10 @@ class SchedulePage(msgspec.Struct):
 
     items: list[ScheduleView]
     total: int
+    # Beyond 10,000 it may be a guess.
+    total_is_estimate: bool
+    # Where the next part begins, for ``cursor``; null at the end.
+    next_cursor: str | None
 
 
 class ScheduleList(msgspec.Struct):
