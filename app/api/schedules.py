@@ -9,8 +9,8 @@ from litestar.params import FromPath, QueryParameter
 
 from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter
 from app.api.requests import Acting, AnyRequest, body
+from app.domain.parts import Part
 from app.domain.schedules import Status
-from app.persistence.pages import Part
 from app.services.inputs import (
     LooseScheduleBatch,
     NoteInput,

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import msgspec
 import structlog
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.actions.entry_points import CORE
@@ -17,7 +17,7 @@ from app.engine.entities import LoadedScheduler
 from app.engine.ringing import Ringer
 from app.observability.metrics import POLLED
 from app.persistence import entity_runs, locks, users
-from app.persistence.database import Database, database_now, is_away
+from app.persistence.database import Database, database_now, is_away, session_within
 from app.persistence.entity_runs import Due
 
 LOCK = "entity_polling"
@@ -133,7 +133,7 @@ class Poller:
 
     async def _poll_one(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled) -> None:
         """Walk over what is due until nothing more is found that has not been seen."""
-        seen: set[tuple[str, datetime | None]] = set()
+        seen: _Seen = set()
         for _ in range(MOST_WALKS):
             known = len(seen)
             await self._walk(loaded, ahead, done, seen)
@@ -174,7 +174,7 @@ class _Batch:
 
     async def write(self, ahead: timedelta, limit: int, offset: int, seen: _Seen) -> None:
         """Find what is due and has not been seen before, and write it down: together, or else each alone."""
-        async with _session(self._connection) as session:
+        async with session_within(self._connection) as session:
             until = self._now + ahead
             found = await self._scheduler.find_due_jobs(session, self._now, until, limit, offset)
             await session.commit()
@@ -208,7 +208,7 @@ class _Batch:
             return
         planned = [following(job, self._now) for job in jobs]
         due = [self._due(before) for before, after in zip(jobs, planned, strict=True) if not after.error]
-        async with _session(self._connection) as session:
+        async with session_within(self._connection) as session:
             await self._scheduler.update_execution_time(session, planned)
             pending = await entity_runs.add(await session.connection(), due)
             await session.commit()
@@ -230,8 +230,3 @@ class _Batch:
         if user != self._plugin_user and not self._loaded.acts_for_users:
             raise ValueError(f"The plugin '{self._loaded.plugin}' has not declared the capability act_for_users.")
         return Due(job, job.next_execution_time, user)
-
-
-def _session(connection: AsyncConnection) -> AsyncSession:
-    """A session within our transaction: its commit keeps what it did, its failure takes back no more than that."""
-    return AsyncSession(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)

@@ -28,14 +28,14 @@ class Many(msgspec.Struct, frozen=True):
 def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> Many:
     """Insert rows with these columns; the others take their defaults."""
     listed = ", ".join(columns)
-    return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {listed} FROM", "r", suffix)
+    return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {listed} FROM", suffix)
 
 
 def update_many(table: type[DeclarativeBase], columns: Sequence[str], extra: str = "", *, also: str = "") -> Many:
     """Set these columns of the rows with the given ids; ``also`` are columns that only ``extra`` uses."""
     assignments = ", ".join(f"{column} = r.{column}" for column in columns)
     before = f"UPDATE {table.__tablename__} AS t SET {assignments}{extra} FROM"  # noqa: S608 - our own names
-    return _many(table, ("id", *columns, *filter(None, [also])), before, "r", "WHERE t.id = r.id")
+    return _many(table, ("id", *columns, *filter(None, [also])), before, "WHERE t.id = r.id")
 
 
 async def run_many(connection: AsyncConnection, many: Many, rows: Sequence[Any]) -> list[Any]:
@@ -58,10 +58,10 @@ async def fetch(connection: AsyncConnection, sql: str, *values: Any) -> list[Any
     return found
 
 
-def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, alias: str, after: str) -> Many:
+def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, after: str) -> Many:
     described = {column.name: column for column in table.__table__.columns}
     arrays = ", ".join(f"${number}::{_type(described[name])}[]" for number, name in enumerate(columns, 1))
-    unfolded = f"unnest({arrays}) AS {alias}({', '.join(columns)})"
+    unfolded = f"unnest({arrays}) AS r({', '.join(columns)})"
     json = frozenset(name for name in columns if isinstance(described[name].type, JSONB))
     return Many(f"{before} {unfolded} {after}", tuple(columns), json)
 

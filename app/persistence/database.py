@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, AsyncTransaction, create_async_engine
 
 from app.domain.errors import InDoubtError, UnavailableError
 
@@ -94,6 +94,11 @@ async def database_now(connection: AsyncConnection) -> datetime:
     """The database's clock, which decides what is due; it goes on within a transaction."""
     moment: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
     return moment
+
+
+def session_within(connection: AsyncConnection) -> AsyncSession:
+    """A session within a transaction: its commit keeps what it did, its failure takes back no more than that."""
+    return AsyncSession(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
 
 
 def is_away(error: BaseException) -> bool:

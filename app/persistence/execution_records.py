@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ExecutionStatus, NodeResult
-from app.persistence.pages import Page, Part, read_page
+from app.domain.parts import Part
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import NodeResultRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__

@@ -10,19 +10,12 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import FieldError, InvalidError
+from app.domain.parts import Part
 
 # Beyond this nobody counts: the planner's guess is shown instead, and called that.
 COUNTED = 10_000
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
-
-
-class Part(msgspec.Struct, frozen=True):
-    """Which part of a list is wanted."""
-
-    limit: int
-    offset: int = 0
-    cursor: str | None = None
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -13,9 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
+from app.domain.parts import Part
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.batches import fetch, insert_many, run_many, update_many
-from app.persistence.pages import Page, Part, read_page
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
@@ -54,14 +55,7 @@ def _names_of_plugins() -> Iterator[None]:
 
 def to_job(row: Row[Any]) -> ScheduledJob:
     """A row as a value."""
-    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
-    values["owner_kind"] = OwnerKind(values["owner_kind"])
-    values["status"] = Status(values["status"])
-    values["status_reason"] = Reason(values["status_reason"])
-    values["if_running"] = IfRunning(values["if_running"])
-    values["catch_up"] = CatchUp(values["catch_up"])
-    values["not_on"] = tuple(values["not_on"])
-    return ScheduledJob(**values)
+    return _from_columns(dict(row._mapping))  # noqa: SLF001 - SQLAlchemy's public way to a row's names
 
 
 async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
@@ -199,12 +193,10 @@ async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) ->
     wanted = list(ids)
     if not wanted:
         return {}
-    return {record["id"]: _from_record(record) for record in await fetch(connection, sql, wanted)}
+    return {record["id"]: _from_columns(dict(record)) for record in await fetch(connection, sql, wanted)}
 
 
-def _from_record(record: Any) -> ScheduledJob:
-    """The same as ``to_job``, from what the driver itself answers."""
-    values = dict(record)
+def _from_columns(values: dict[str, Any]) -> ScheduledJob:
     values["owner_kind"] = _KINDS[values["owner_kind"]]
     values["status"] = _STATUSES[values["status"]]
     values["status_reason"] = _REASONS[values["status_reason"]]

@@ -61,9 +61,7 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
 async def settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
     """The same without waiting for rows that someone holds: one of them delays no other."""
     async with database.transaction() as connection:
-        ids = [outcome.execution_id for outcome in outcomes]
-        if any(outcome.scheduled_job_id is None for outcome in outcomes):
-            await entity_runs.lock_of_executions(connection, ids)
+        ids = await _with_entities_locked(connection, outcomes)
         before, held_up = await gates.lock_free_of_executions(connection, ids)
         wanted = {outcome.scheduled_job_id for outcome in outcomes if outcome.scheduled_job_id is not None}
         jobs = await schedules.lock_free(connection, wanted)
@@ -76,13 +74,19 @@ async def settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[F
 
 async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:
     """The same in a transaction that the caller has opened and has locked nothing in."""
-    ids = [outcome.execution_id for outcome in outcomes]
-    if any(outcome.scheduled_job_id is None for outcome in outcomes):
-        await entity_runs.lock_of_executions(connection, ids)
+    ids = await _with_entities_locked(connection, outcomes)
     # Lock, in the order of workflows, schedules, executions; then read.
     before = await gates.lock_of_executions(connection, ids)
     jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
     return await _settled(connection, outcomes, jobs, before)
+
+
+async def _with_entities_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[UUID]:
+    """The executions that end, with nobody else at the runs of their entities."""
+    ids = [outcome.execution_id for outcome in outcomes]
+    if any(outcome.scheduled_job_id is None for outcome in outcomes):
+        await entity_runs.lock_of_executions(connection, ids)
+    return ids
 
 
 async def _settled(

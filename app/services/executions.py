@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, require_owner
 from app.domain.errors import WrongStateError
 from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
+from app.domain.parts import Part
 from app.engine.ringing import Ringer
 from app.persistence import execution_records
 from app.persistence.database import Database
-from app.persistence.pages import Part
 from app.persistence.settle import Settled, Superseded, settle
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 

@@ -10,7 +10,7 @@ import msgspec
 from app.actions.ports import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
 from app.domain.access import Actor
 from app.domain.errors import CarillonError
-from app.persistence.pages import Part
+from app.domain.parts import Part
 from app.services.history import HistoryService
 from app.services.inputs import NoteInput, RunInput, ScheduleInput
 from app.services.manual_runs import ManualRunService

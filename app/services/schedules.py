@@ -14,6 +14,7 @@ from app.domain.access import Actor, require_owner
 from app.domain.errors import FieldError, InDoubtError, InvalidError, NotFoundError, UnavailableError
 from app.domain.fields import field_error
 from app.domain.lifecycle import problems
+from app.domain.parts import Part
 from app.domain.planning import anchored_at_start
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
@@ -23,7 +24,6 @@ from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
-from app.persistence.pages import Part
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 

@@ -305,8 +305,6 @@ async def test_ten_instances_run_every_entity_once_though_the_holder_is_killed(
 class Impostor(PeriodicFeeds):
     """A plugin's scheduler that names a user."""
 
-    entity_type = "feed"
-
 
 async def test_a_plugin_acts_for_users_only_if_it_says_so(database: Database, redis: RedisPool) -> None:
     """Else its jobs are refused, one by one."""

@@ -190,7 +190,11 @@ async def test_a_run_that_ends_while_its_webhook_is_deleted_leaves_nothing(
     async with database.transaction() as connection:
         await settle_within(connection, [outcome])
         deletion = asyncio.create_task(carillon.call("DELETE", f"/webhooks/{made['id']}/", 204))
-        await asyncio.sleep(0.3)
+
+        async def waits_for_us() -> Any:
+            return await stored(database, "SELECT 1 FROM pg_locks WHERE NOT granted")
+
+        await until(waits_for_us)
     await deletion
     assert [] == await stored(database, "SELECT 1 FROM workflow_executions")
 
