@@ -21,7 +21,7 @@ from app.api.insight import InsightController
 from app.api.notifications import NotificationController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
-from app.api.requests import before_handling, counting_middleware, current_actor
+from app.api.requests import Acting, before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
 from app.api.settings import SettingsController
 from app.api.users import UserController
@@ -89,8 +89,11 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
     )
     app = Litestar(
         [v1, CronController, HealthController],
-        dependencies={name: Provide(_constant(value), sync_to_thread=False) for name, value in _named(services).items()}
-        | {"actor": Provide(current_actor)},
+        dependencies={
+            "actor": Provide(current_actor),
+            **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
+            **{name: _provided(_constant(value)) for name, value in _for_all(services).items()},
+        },
         exception_handlers=HANDLERS,
         request_max_body_size=BODY_MAX_BYTES,
         openapi_config=OpenAPIConfig(
@@ -104,10 +107,12 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
         debug=False,
     )
     app.state.rate_limits = services.rate_limits
+    app.state.users = services.users
     return app
 
 
-def _named(services: Services) -> dict[str, Any]:
+def _for_actors(services: Services) -> dict[str, Any]:
+    """What is used on somebody's behalf."""
     return {
         "user_service": services.users,
         "action_service": services.actions,
@@ -116,14 +121,33 @@ def _named(services: Services) -> dict[str, Any]:
         "manual_run_service": services.manual_runs,
         "insight_service": services.insight,
         "breaker_service": services.breakers,
-        "cron_service": services.cron,
         "notification_service": services.notifications,
         "webhook_service": services.webhooks,
         "switch_service": services.switches,
         "execution_service": services.executions,
+    }
+
+
+def _for_all(services: Services) -> dict[str, Any]:
+    """What is used without a user."""
+    return {
+        "cron_service": services.cron,
         "callback_service": services.callbacks,
         "health_service": services.health,
     }
+
+
+def _after_actor(value: Any) -> Callable[..., Any]:
+    """Provided once the actor is known: dependencies that come one by one need no tasks of their own."""
+
+    def provide(actor: Acting) -> Any:  # noqa: ARG001 - it has to be there first
+        return value
+
+    return provide
+
+
+def _provided(by: Callable[..., Any]) -> Provide:
+    return Provide(by, sync_to_thread=False)
 
 
 def _constant(value: Any) -> Callable[[], Any]:

@@ -37,8 +37,8 @@ class ExecutionService:
         """One execution, with what each of its nodes did."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
-            nodes = await execution_records.node_results(connection, execution_id)
-        return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=[node_view(node) for node in nodes])
+        nodes = [node_view(result) for result in execution_records.results_of(row)]
+        return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes)
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
         """End it here and now; whoever runs it drops the work."""

@@ -75,6 +75,7 @@ async def _add(connection: AsyncConnection, job_id: UUID, policy: IfRunning) -> 
         raise ConflictError("Another run started in the same moment; ask again.")
     new = _manual_run(job, now, policy, start)
     await executions.add(connection, [new])
+    await schedules.touch(connection, job_id)
     return new
 
 

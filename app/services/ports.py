@@ -94,5 +94,6 @@ async def _answered(question: Awaitable[Any]) -> dict[str, Any]:
         answer = await question
     except CarillonError as error:
         raise RefusedError(str(error)) from None
-    shown: dict[str, Any] = msgspec.to_builtins(answer)
+    # Through bytes: some answers have been encoded already.
+    shown: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
     return shown

@@ -22,9 +22,11 @@ from app.domain.specs import canonical, require_kind
 from app.engine import scheduling
 from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
+from app.micro_batches import MicroBatcher
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
+from app.services.shown import ShownSchedules
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 
 # Far enough for every plan, near enough that no interval leaves the calendar.
@@ -40,19 +42,31 @@ class ScheduleService:
         """Ring after each commit that moves a tick."""
         self._database = database
         self._ringer = ringer
+        self._shown = ShownSchedules()
+        self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
+        self._lists = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        self._creates = MicroBatcher("create", self._create, shared=(UnavailableError,))
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
         new = sound_draft(wanted, actor)
         try:
-            async with self._database.transaction() as connection:
-                owners = await workflows.owners(connection, {wanted.workflow_id})
-                require_owner(actor, owners.get(wanted.workflow_id), "workflow")
-                job = await scheduling.start_scheduled_job(connection, new, author_of(actor))
+            job = await self._creates.ask((actor, new))
         except InDoubtError:
             job = await self._created_after_all(new.id)
+        if job is None:
+            raise NotFoundError("There is no such workflow.")
         await self._ringer.ticks([job])
         return schedule_view(job)
+
+    async def _create(self, wanted: Sequence[tuple[Actor, ScheduledJob]]) -> Sequence[ScheduledJob | None]:
+        """In one transaction for all who ask in one moment; None for whoever may not use the workflow."""
+        async with self._database.transaction() as connection:
+            owners = await workflows.owners(connection, {new.workflow_id for _, new in wanted})
+            allowed = [(new, author_of(actor)) for actor, new in wanted if actor.may_use(owners.get(new.workflow_id))]
+            started = await scheduling.start_scheduled_jobs(connection, allowed)
+        by_id = {job.id: job for job in started}
+        return [by_id.get(new.id) for _, new in wanted]
 
     async def create_many(self, actor: Actor, raw: Sequence[Any]) -> ScheduleList:
         """Many at once, all or none; each bad one is named by its index."""
@@ -62,7 +76,8 @@ class ScheduleService:
             errors += _foreign(actor, drafts, owners)
             if errors:
                 raise InvalidError(*errors)
-            jobs = await scheduling.start_scheduled_jobs(connection, list(drafts.values()), author_of(actor))
+            author = author_of(actor)
+            jobs = await scheduling.start_scheduled_jobs(connection, [(new, author) for new in drafts.values()])
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
 
@@ -70,15 +85,34 @@ class ScheduleService:
         self, actor: Actor, part: Part, *, status: str | None = None, workflow_id: int | None = None
     ) -> SchedulePage:
         """What the actor may see, newest first."""
-        async with self._database.transaction() as connection:
-            page = await schedules.page(connection, actor, part, status=status, workflow_id=workflow_id)
-        items = [schedule_view(job) for job in page.items]
-        return SchedulePage(items, page.total, page.total_is_estimate, page.next_cursor)
+        return await self._lists.ask(schedules.Listing(actor.owner_filter, status, workflow_id, part))
+
+    async def _list(self, wanted: Sequence[schedules.Listing]) -> Sequence[SchedulePage]:
+        """Those who ask the same in one moment get the same answer."""
+        pages: dict[schedules.Listing, SchedulePage] = {}
+        async with self._database.reading() as connection:
+            for listing in dict.fromkeys(wanted):
+                page = await schedules.page(connection, listing)
+                shown = await self._shown.of(connection, page.items)
+                items = [shown[job_id] for job_id, _ in page.items if job_id in shown]
+                pages[listing] = SchedulePage(items, page.total, page.total_is_estimate, page.next_cursor)
+        return [pages[listing] for listing in wanted]
 
     async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """One schedule."""
-        async with self._database.transaction() as connection:
-            return schedule_view(await owned_schedule(connection, actor, job_id))
+        owner, view = await self._reads.ask(job_id)
+        require_owner(actor, owner, "schedule")
+        if view is None:
+            raise AssertionError("a schedule that nobody owns was let through")
+        return view
+
+    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[int | None, ScheduleView | None]]:
+        """Whose they are, and how they are shown; read together for all who ask in one moment."""
+        async with self._database.reading() as connection:
+            found = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
+            shown = await self._shown.of(connection, [(job_id, version) for job_id, version, _ in found])
+        owners = {job_id: owner for job_id, _, owner in found if job_id in shown}
+        return [(owners.get(job_id), shown.get(job_id)) for job_id in job_ids]
 
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """New values; a changed cadence moves the next run at once."""

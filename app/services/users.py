@@ -1,11 +1,13 @@
 """Users, tokens, and who a request comes from."""
 
 import hmac
+from collections.abc import Sequence
 
 import structlog
 
 from app.domain.access import Actor, require_admin
-from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
+from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, UnavailableError
+from app.micro_batches import MicroBatcher
 from app.persistence import users
 from app.persistence.database import Database
 from app.services.inputs import IDS, TokenInput, UserInput
@@ -21,18 +23,26 @@ class UserService:
         """``admin_token`` is the built-in admin's, from the settings; blank means that there is none."""
         self._database = database
         self._admin_token = admin_token.encode()
+        self._tokens = MicroBatcher("authenticate", self._owners, shared=(UnavailableError,))
 
     async def authenticate(self, token: str) -> Actor:
         """Whose token this is."""
-        async with self._database.transaction() as connection:
-            if self._admin_token and hmac.compare_digest(self._admin_token, token.encode()):
-                row = await users.find_by_name(connection, users.BUILT_IN_ADMIN)
-                actor = users.to_actor(row) if row else None
-            else:
-                actor = await users.find_by_token(connection, token)
+        actor = await self._tokens.ask(token)
         if actor is None:
             raise UnauthenticatedError
         return actor
+
+    async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:
+        """Read anew for every request, so that a revoked token is refused at once; together for all of one moment."""
+        built_in = [self._is_admins(token) for token in tokens]
+        async with self._database.reading() as connection:
+            admin = await users.built_in_admin(connection) if any(built_in) else None
+            others = [token for token, is_admins in zip(tokens, built_in, strict=True) if not is_admins]
+            found = iter(await users.find_by_tokens(connection, others) if others else [])
+        return [admin if is_admins else next(found) for is_admins in built_in]
+
+    def _is_admins(self, token: str) -> bool:
+        return bool(self._admin_token) and hmac.compare_digest(self._admin_token, token.encode())
 
     async def me(self, actor: Actor) -> UserView:
         """The one who asks."""

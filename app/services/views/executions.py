@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Row
 
-from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.executions import ExecutionStatus, NodeResult, Trigger
 from app.services.inputs import Instant
 
 
@@ -98,17 +98,9 @@ def execution_fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def node_view(row: Row[Any]) -> NodeResultView:
+def node_view(result: NodeResult) -> NodeResultView:
     """A node's result as callers see it."""
-    return NodeResultView(
-        node_id=row.node_id,
-        type=row.type,
-        status=ExecutionStatus(row.status),
-        output=row.output,
-        error=row.error,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
+    return NodeResultView(**msgspec.structs.asdict(result))
 
 
 def _duration_ms(started: Instant | None, finished: Instant | None) -> int | None:
