@@ -50,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     poll_batch: int = 100
     poll_lease_seconds: float = 70.0
     lease_seconds: float = 30.0
+    # After which what is past is dropped, a week at a time; 0 is never.
+    history_days: int = 0
     drain_seconds: float = 25.0
     worker_concurrency: int = 1000
     database_pool_size: int = 10
@@ -68,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must be greater than 0")
-        for name in ("drain_seconds", "rate_limit_per_minute"):
+        for name in ("drain_seconds", "rate_limit_per_minute", "history_days"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")
 

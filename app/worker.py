@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,9 @@ from app.wiring import require_stores, wire_worker
 log = structlog.get_logger(__name__)
 
 Context = dict[str, Any]
+
+# The last messages are taken out of the queue; they would match nothing any more.
+FINISH_SECONDS = 2.0
 
 
 async def execute_scheduled_job(ctx: Context, job_id: str, generation: int) -> None:
@@ -65,6 +68,8 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
         worker.stop()
         await asyncio.wait({delivering})
         await parts.life.end(settings.drain_seconds)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(worker.finished(), FINISH_SECONDS)
         log.info("worker_stopped")
         told.cancel()
         delivering.result()
