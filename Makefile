@@ -36,7 +36,7 @@ SEED ?= 1
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
 
-# Measures Carillon and its peers in one run; prints a table and writes bench.json.
+# Measures Carillon and its peers in one run; prints a table and writes bench.json and bench.svg.
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench.run
 

@@ -14,6 +14,7 @@ class Fires(msgspec.Struct):
     """What was measured over some seconds."""
 
     wanted_per_second: int
+    workers: int
     per_second: float
     p50_ms: float
     p99_ms: float
@@ -21,6 +22,24 @@ class Fires(msgspec.Struct):
     cpu_seconds_per_1000: float
     wal_bytes_per_1000: float
     skipped: int
+    # Of how many workers each ran some.
+    sharing: int = 1
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether everything that was wanted fired, on time enough that nothing was passed over."""
+        return not self.skipped and self.per_second > 0.97 * self.wanted_per_second
+
+
+async def saturation(stand: Stand, seconds: float, *, start: int = 2000, step: float = 1.2) -> list[Fires]:
+    """Faster and faster until it no longer keeps up, and half a step back: the best is what it can do."""
+    tried: list[Fires] = []
+    rate = float(start)
+    while not tried or tried[-1].keeps_up:
+        tried.append(await measure(stand, int(rate), seconds))
+        rate *= step
+    tried.append(await measure(stand, int(rate / step / (1 + (step - 1) / 2)), seconds))
+    return tried
 
 
 async def measure(stand: Stand, per_second: int, seconds: float, *, workers: int = 1, node: Any = None) -> Fires:
@@ -38,12 +57,15 @@ async def measure(stand: Stand, per_second: int, seconds: float, *, workers: int
         after = (await _runs(stand), sum(one.cpu_seconds() for one in running), await stand.wal_bytes())
         ended = await stand.value("SELECT clock_timestamp()")
         late = await _lateness(stand, began, ended)
+        twice = await stand.value(_TWICE)
+        assert not twice, f"{twice} slots fired twice"
         for other in others:
             await other.__aexit__(None, None, None)
     fired = max(1, after[0] - before[0])
     elapsed = (ended - began).total_seconds()
     return Fires(
         wanted_per_second=per_second,
+        workers=workers,
         per_second=fired / elapsed,
         p50_ms=late[0],
         p99_ms=late[1],
@@ -52,6 +74,12 @@ async def measure(stand: Stand, per_second: int, seconds: float, *, workers: int
         wal_bytes_per_1000=(after[2] - before[2]) * 1000 / fired,
         skipped=await stand.value("SELECT coalesce(sum(slot_count), 0)::int FROM ledger_entries"),
     )
+
+
+_TWICE = (
+    "SELECT count(*) FROM (SELECT FROM workflow_executions "
+    "GROUP BY scheduled_job_id, scheduled_for, retry_attempt HAVING count(*) > 1) AS doubled"
+)
 
 
 async def _runs(stand: Stand) -> int:

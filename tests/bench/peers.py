@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 from arq import Worker
 from arq.connections import ArqRedis
+from arq.worker import func
 from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool
 
@@ -19,13 +21,15 @@ from tests.bench.stand import Stand
 CHAIN_QUEUE = "bench:arq"
 
 
-async def arq_chain(stand: Stand, per_second: int, seconds: float) -> float:
+async def arq_chain(stand: Stand, per_second: int, seconds: float) -> dict[str, float]:
     """A plain arq chain, tuned as far as its settings go: each job enqueues its successor. Nothing is durable."""
     fired = 0
+    late: list[float] = []
 
     async def tick(ctx: dict[str, Any], chain: str, number: int, due: float) -> None:
         nonlocal fired
         fired += 1
+        late.append(time.time() - due)
         upcoming = due + 1
         await ctx["redis"].enqueue_job(
             "tick",
@@ -45,7 +49,7 @@ async def arq_chain(stand: Stand, per_second: int, seconds: float) -> float:
             "tick", uuid4().hex, 0, due, _job_id=uuid4().hex, _defer_until=_moment(due), _queue_name=CHAIN_QUEUE
         )
     worker = Worker(
-        [tick],
+        [func(tick, name="tick")],
         redis_pool=pool,
         queue_name=CHAIN_QUEUE,
         poll_delay=0.005,
@@ -58,13 +62,80 @@ async def arq_chain(stand: Stand, per_second: int, seconds: float) -> float:
     running = asyncio.create_task(worker.async_run())
     await asyncio.sleep(max(0.0, begin - time.time()) + 3)
     before, began = fired, time.monotonic()
+    late.clear()
     await asyncio.sleep(seconds)
     rate = (fired - before) / (time.monotonic() - began)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await pool.flushdb()
     await pool.aclose()
-    return rate
+    return _figures(rate, late)
+
+
+def _figures(rate: float, late: list[float]) -> dict[str, float]:
+    late.sort()
+    return {"rate": rate, "p50": 1000 * late[len(late) // 2], "p99": 1000 * late[int(len(late) * 0.99)]}
+
+
+APSCHEDULER = """
+import asyncio, json, sys, time
+from datetime import datetime, timedelta, timezone
+from apscheduler.executors.asyncio import AsyncIOExecutor
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+fired = 0
+
+async def tick():
+    global fired
+    fired += 1
+
+async def main(url, count, seconds):
+    global fired
+    scheduler = AsyncIOScheduler(
+        jobstores={"default": SQLAlchemyJobStore(url=url, tablename="apscheduler_jobs")},
+        executors={"default": AsyncIOExecutor()},
+        job_defaults={"misfire_grace_time": 60, "coalesce": True},
+    )
+    scheduler.start(paused=True)
+    begin = datetime.now(timezone.utc) + timedelta(seconds=3 + count / 500)
+    for k in range(count):
+        scheduler.add_job(tick, "interval", seconds=1, start_date=begin + timedelta(seconds=k / count))
+    scheduler.resume()
+    await asyncio.sleep(max(0, (begin - datetime.now(timezone.utc)).total_seconds()) + 3)
+    before, began = fired, time.monotonic()
+    await asyncio.sleep(seconds)
+    print(json.dumps({"rate": (fired - before) / (time.monotonic() - began)}), flush=True)
+    scheduler.shutdown(wait=False)
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+"""
+
+
+async def apscheduler(stand: Stand, per_second: int, seconds: float) -> dict[str, float] | str:
+    """APScheduler with its jobs in the same Postgres; it keeps no history. In an environment of its own."""
+    python = stand.folder / "apscheduler" / "bin" / "python"
+    await _done(sys.executable, "-m", "venv", str(python.parents[1]))
+    packages = ("apscheduler<4", "sqlalchemy", "psycopg[binary]")
+    if not await _done(str(python), "-m", "pip", "install", "--quiet", *packages):
+        return "not measured: it could not be installed"
+    url = f"postgresql+psycopg://carillon@/carillon?host={stand.postgres.socket_folder}"
+    process = await asyncio.create_subprocess_exec(
+        *(python, "-c", APSCHEDULER, url, str(per_second), str(seconds)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    said, _ = await process.communicate()
+    await stand.sql("DROP TABLE IF EXISTS apscheduler_jobs")
+    figures: dict[str, float] = json.loads(said.splitlines()[-1]) if said.strip() else {}
+    return figures or "not measured: it failed"
+
+
+async def _done(*command: str) -> bool:
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    return not await process.wait()
 
 
 def _moment(seconds: float) -> datetime:
@@ -80,7 +151,15 @@ async def bullmq(stand: Stand, per_second: int, seconds: float) -> dict[str, flo
     folder.mkdir()
     shutil.copy(Path(__file__).with_name("bullmq.mjs"), folder / "bench.mjs")
     install = await asyncio.create_subprocess_exec(
-        npm, "install", "--silent", "--no-audit", "--no-fund", "bullmq", cwd=folder, stdout=asyncio.subprocess.DEVNULL
+        npm,
+        "install",
+        "--silent",
+        "--no-audit",
+        "--no-fund",
+        "bullmq",
+        "ioredis",
+        cwd=folder,
+        stdout=asyncio.subprocess.DEVNULL,
     )
     if await install.wait():
         return "not measured: it could not be installed"

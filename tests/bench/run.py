@@ -1,4 +1,4 @@
-"""``make bench``: Carillon and its peers in the same run, on servers of their own; a table, and ``bench.json``."""
+"""``make bench``: Carillon and its peers in the same run, on servers of their own; a table, a file and a picture."""
 
 import argparse
 import asyncio
@@ -8,59 +8,97 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.fires import Fires, measure
-from tests.bench.peers import arq_chain, bullmq
+from tests.bench.fires import Fires, measure, saturation
+from tests.bench.growth import Size, measure_size
+from tests.bench.peers import apscheduler, arq_chain, bullmq
+from tests.bench.plot import drawing
 from tests.bench.stand import Stand
 from tests.bench.target import http_fires
-from tests.bench.web import requests_per_second
+from tests.bench.web import Answered, requests_per_second
 
 
 class Figures(msgspec.Struct):
     """All that was measured."""
 
+    peers: dict[str, Any] = {}
     fires: list[Fires] = []
+    saturation: list[Fires] = []
     two_workers: Fires | None = None
     http: Fires | None = None
-    api: dict[str, float] = {}
-    peers: dict[str, Any] = {}
+    api: dict[str, Answered] = {}
+    sizes: list[Size] = []
+
+    @property
+    def best(self) -> float:
+        """The most that it kept up with."""
+        return max((one.per_second for one in self.saturation if one.keeps_up), default=0.0)
 
     def lines(self) -> list[str]:
         """For people."""
-        wide = "{:>24} {:>9} {:>8} {:>8} {:>8} {:>10} {:>12}"
-        head = wide.format("fires", "per s", "p50 ms", "p99 ms", "max ms", "cpu s/1000", "wal B/1000")
-        rows = [(f"{one.wanted_per_second} wanted", one) for one in self.fires]
-        if self.two_workers is not None:
-            rows.append((f"{self.two_workers.wanted_per_second} wanted, 2 workers", self.two_workers))
-        if self.http is not None:
-            rows.append((f"{self.http.wanted_per_second} wanted, HTTP", self.http))
+        wide = "{:>28} {:>9} {:>8} {:>8} {:>8} {:>10} {:>11} {:>8}"
+        head = wide.format("fires", "per s", "p50 ms", "p99 ms", "max ms", "cpu s/1000", "WAL kB/1000", "skipped")
+        rows = [*self.fires, *self.saturation, *filter(None, [self.two_workers, self.http])]
         table = [
             wide.format(
-                name,
+                f"{one.wanted_per_second} wanted, {one.workers} worker{'s' * (one.workers > 1)}"
+                + (" (HTTP)" if one is self.http else ""),
                 f"{one.per_second:.0f}",
                 f"{one.p50_ms:.1f}",
                 f"{one.p99_ms:.1f}",
                 f"{one.max_ms:.0f}",
                 f"{one.cpu_seconds_per_1000:.3f}",
-                f"{one.wal_bytes_per_1000:.0f}",
+                f"{one.wal_bytes_per_1000 / 1000:.0f}",
+                one.skipped,
             )
-            for name, one in rows
+            for one in rows
         ]
-        calls = [f"{name:>24} {rate:>9.0f} requests/s" for name, rate in self.api.items()]
-        peers = [f"{name:>24} {figures}" for name, figures in self.peers.items()]
-        return [head, *table, *calls, *peers]
+        calls = [
+            f"{name:>28} {one.per_second:>9.0f} requests/s, p50 {one.p50_ms:.1f} ms, p99 {one.p99_ms:.1f} ms"
+            for name, one in self.api.items()
+        ]
+        sizes = [
+            f"{one.schedules:>28,} schedules: get p99 {one.get_p99_ms:.1f} ms, list p99 {one.list_p99_ms:.1f} ms, "
+            f"re-plan {one.replan_seconds:.1f} s, idle {one.idle_cpu_percent:.1f} % of a core, "
+            f"{one.idle_megabytes:.0f} MB"
+            for one in self.sizes
+        ]
+        peers = [f"{name:>28} {figures}" for name, figures in self.peers.items()]
+        return [*peers, head, *table, f"{'kept up with':>28} {self.best:>9.0f} fires/s", *calls, *sizes]
+
+    def charts(self) -> list[tuple[str, list[tuple[str, float]], str]]:
+        """For the picture."""
+        rates = [(name, one["rate"]) for name, one in self.peers.items() if isinstance(one, dict)]
+        late = [(f"{one.wanted_per_second}/s", one.p99_ms) for one in self.fires]
+        return [
+            ("Fires a second, one process", [("Carillon, in Postgres", self.best), *rates], "/s"),
+            ("Lateness at p99", late, "ms"),
+            ("Requests a second, one API process", [(name, one.per_second) for name, one in self.api.items()], "/s"),
+            ("Re-plan after a flush", [(f"{one.schedules:,}", one.replan_seconds) for one in self.sizes], "s"),
+        ]
 
 
-async def bench(seconds: float, rates: list[int]) -> Figures:
+async def bench(seconds: float, rates: list[int], sizes: list[int], say: Any) -> Figures:
     """One after another, so that nothing disturbs the others."""
     figures = Figures()
     async with Stand() as stand:
+        say("peers")
         figures.peers["arq chain, tuned"] = await arq_chain(stand, 3000, seconds)
+        figures.peers["APScheduler on Postgres"] = await apscheduler(stand, 2000, seconds)
         figures.peers["BullMQ"] = await bullmq(stand, 8000, seconds)
         for rate in rates:
+            say(f"{rate} fires/s")
             figures.fires.append(await measure(stand, rate, seconds))
-        figures.two_workers = await measure(stand, rates[-1], seconds, workers=2)
-        figures.http = await http_fires(stand, 2500, seconds)
+        say("saturation")
+        figures.saturation = await saturation(stand, seconds)
+        say("two workers")
+        figures.two_workers = await measure(stand, int(figures.best), seconds, workers=2)
+        say("HTTP")
+        figures.http = await http_fires(stand, 2200, seconds)
+        say("API")
         figures.api = await requests_per_second(stand, seconds)
+        for size in sizes:
+            say(f"{size:,} schedules")
+            figures.sizes.append(await measure_size(stand, size, seconds / 2))
     return figures
 
 
@@ -68,11 +106,17 @@ def main() -> None:
     """Measure, print, and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--rates", type=int, nargs="+", default=[100, 500, 1000, 3000, 6000])
+    parser.add_argument("--rates", type=int, nargs="*", default=[100, 500, 1000, 3000])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--to", type=Path, default=Path("bench.json"))
     wanted = parser.parse_args()
-    figures = asyncio.run(bench(wanted.seconds, wanted.rates))
+
+    def say(what: str) -> None:
+        sys.stderr.write(f"measuring: {what}\n")
+
+    figures = asyncio.run(bench(wanted.seconds, wanted.rates, wanted.sizes, say))
     wanted.to.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
+    wanted.to.with_suffix(".svg").write_text(drawing(figures.charts()))
     sys.stdout.write("\n".join(figures.lines()) + "\n")
 
 

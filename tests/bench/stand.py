@@ -88,7 +88,10 @@ class Stand:
 
     async def forget(self) -> None:
         """An empty Carillon."""
-        await self.sql("TRUNCATE scheduled_jobs, workflows, workflow_executions, ledger_entries CASCADE")
+        await self.sql(
+            "TRUNCATE scheduled_jobs, workflows, workflow_executions, ledger_entries, active_executions, due_ticks "
+            "CASCADE"
+        )
         connection = await asyncpg.connect(host=str(self.postgres.socket_folder), user="carillon", database="carillon")
         await connection.execute("VACUUM ANALYZE")
         await connection.close()

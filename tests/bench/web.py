@@ -1,12 +1,13 @@
-"""Requests a second of one API process."""
+"""Requests a second of one API process, asked by a client that costs next to nothing."""
 
 import asyncio
+import json
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
-import aiohttp
+import msgspec
 
 from tests.bench.stand import Stand
 from tests.carillon import ADMIN_TOKEN, until
@@ -14,61 +15,151 @@ from tests.carillon import ADMIN_TOKEN, until
 AT_ONCE = 32
 
 
-async def requests_per_second(stand: Stand, seconds: float) -> dict[str, float]:
-    """Create, read and list schedules as fast as they are answered."""
-    await stand.forget()
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
-    async with stand.running("api", CARILLON_PORT=str(port)):
-        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
-        base = f"http://127.0.0.1:{port}"
-        async with aiohttp.ClientSession(base, headers=headers) as session:
-            await until(_ready(session))
-            flow = {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]}
-            async with session.post("/api/v1/workflows/", json=flow) as response:
-                workflow = await response.json()
-            body = {"name": "s", "workflow_id": workflow["id"], "interval_seconds": 86400}
-            made: list[str] = []
+class Answered(msgspec.Struct):
+    """How fast requests were answered."""
 
-            async def create() -> None:
-                async with session.post("/api/v1/schedules/", json=body) as response:
-                    made.append((await response.json())["id"])
-
-            async def read() -> None:
-                async with session.get(f"/api/v1/schedules/{made[len(made) // 2]}/") as response:
-                    await response.read()
-
-            async def listing() -> None:
-                async with session.get("/api/v1/schedules/?limit=50") as response:
-                    await response.read()
-
-            return {
-                "create": await _rate(create, seconds),
-                "get": await _rate(read, seconds),
-                "list of 50": await _rate(listing, seconds),
-            }
+    per_second: float
+    p50_ms: float
+    p99_ms: float
 
 
-async def _rate(ask: Callable[[], Awaitable[None]], seconds: float) -> float:
-    count, deadline, began = 0, time.monotonic() + seconds, time.monotonic()
+class Line(asyncio.Protocol):
+    """One connection: a request at a time, as bytes, and its answer."""
 
-    async def again() -> None:
-        nonlocal count
-        while time.monotonic() < deadline:
-            await ask()
-            count += 1
+    def __init__(self) -> None:
+        self._seen = b""
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._transport: asyncio.Transport | None = None
 
-    await asyncio.gather(*(again() for _ in range(AT_ONCE)))
-    return count / (time.monotonic() - began)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """A part of an answer."""
+        self._seen += data
+        head, found, rest = self._seen.partition(b"\r\n\r\n")
+        if not found or self._answer is None:
+            return
+        length = next(
+            (int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), 0
+        )
+        if len(rest) >= length:
+            self._seen = rest[length:]
+            answer, self._answer = self._answer, None
+            answer.set_result((int(head[9:12]), rest[:length]))
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """The status and the body."""
+        self._answer = asyncio.get_running_loop().create_future()
+        assert self._transport is not None
+        self._transport.write(request)
+        return await self._answer
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.close()
 
 
-def _ready(session: aiohttp.ClientSession) -> Any:
+class Caller:
+    """Asks one API."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def line(self) -> Line:
+        """A connection."""
+        _, line = await asyncio.get_running_loop().create_connection(Line, "127.0.0.1", self._port)
+        return line
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One request, and what came of it."""
+        line = await self.line()
+        try:
+            status, answer = await line.ask(request(method, path, body))
+        finally:
+            line.close()
+        assert status < 300, (status, answer[:300])
+        return json.loads(answer)
+
+    async def rate(self, make: Callable[[], bytes], seconds: float, at_once: int = AT_ONCE) -> Answered:
+        """As fast as they are answered, on so many connections."""
+        deadline, began = time.monotonic() + seconds, time.monotonic()
+        times: list[float] = []
+
+        async def again() -> None:
+            line = await self.line()
+            while (now := time.monotonic()) < deadline:
+                status, answer = await line.ask(make())
+                assert status < 300, (status, answer[:300])
+                times.append(time.monotonic() - now)
+            line.close()
+
+        await asyncio.gather(*(again() for _ in range(at_once)))
+        times.sort()
+        elapsed = time.monotonic() - began
+        return Answered(len(times) / elapsed, 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)])
+
+
+def request(method: str, path: str, body: Any = None) -> bytes:
+    """A request as it goes over the wire."""
+    content = b"" if body is None else json.dumps(body).encode()
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    ).encode() + content
+
+
+async def ready_caller(port: int) -> Caller:
+    """An API that answers."""
+    caller = Caller(port)
+
     async def ready() -> bool:
         try:
-            async with session.get("/health/ready") as response:
-                return response.status == 200
-        except aiohttp.ClientError:
+            await caller.call("GET", "/health/ready")
+        except (OSError, AssertionError):
             return False
+        return True
 
-    return ready
+    await until(ready)
+    return caller
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+async def requests_per_second(stand: Stand, seconds: float) -> dict[str, Answered]:
+    """Create, read and list schedules."""
+    await stand.forget()
+    port = free_port()
+    async with stand.running("api", CARILLON_PORT=str(port)):
+        caller = await ready_caller(port)
+        flow = await caller.call(
+            "POST", "/api/v1/workflows/", {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]}
+        )
+        body = {"name": "s", "workflow_id": flow["id"], "interval_seconds": 86400}
+        create = request("POST", "/api/v1/schedules/", body)
+        created = await caller.rate(lambda: create, seconds)
+        made = [one["id"] for one in (await caller.call("GET", "/api/v1/schedules/?limit=100"))["items"]]
+        return {
+            "create": created,
+            "get": await caller.rate(_in_turn([request("GET", f"/api/v1/schedules/{one}/") for one in made]), seconds),
+            "list of 50": await caller.rate(lambda: request("GET", "/api/v1/schedules/?limit=50"), seconds),
+        }
+
+
+def _in_turn(requests: Sequence[bytes]) -> Callable[[], bytes]:
+    number = -1
+
+    def following() -> bytes:
+        nonlocal number
+        number += 1
+        return requests[number % len(requests)]
+
+    return following
