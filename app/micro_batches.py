@@ -9,6 +9,8 @@ import structlog
 T = TypeVar("T")
 R = TypeVar("R")
 
+SMALL, LARGE = 40, 200
+
 log = structlog.get_logger(__name__)
 
 
@@ -34,8 +36,8 @@ class MicroBatcher(Generic[T, R]):
         self._shared = shared
         self._most = most
         self._at_once = at_once
-        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
-        self._going: set[asyncio.Task[None]] = set()
+        self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
+        self._going: dict[asyncio.Task[None], int] = {}
         self._is_due = False
 
     async def ask(self, item: T) -> R:
@@ -45,25 +47,43 @@ class MicroBatcher(Generic[T, R]):
         self._plan()
         return await future
 
+    def tell(self, item: T) -> None:
+        """The same without an answer; nobody hears how it went."""
+        self._waiting.append((item, None))
+        self._plan()
+
+    async def quiet(self) -> None:
+        """Wait until all that was asked has been answered."""
+        while self._waiting or self._going:
+            await (asyncio.wait(self._going) if self._going else asyncio.sleep(0))
+
     def _plan(self) -> None:
-        if not self._is_due and self._waiting and len(self._going) < self._at_once:
+        if not self._is_due and self._waiting and self._may_go():
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._go)
+
+    def _may_go(self) -> bool:
+        """Small batches go side by side, for the sake of those who wait, and so do large ones; others grow first."""
+        if not self._going:
+            return True
+        if len(self._going) >= self._at_once:
+            return False
+        return len(self._waiting) >= LARGE or sum(self._going.values()) + len(self._waiting) <= SMALL
 
     def _go(self) -> None:
         self._is_due = False
         batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         if batch:
             task = asyncio.create_task(self._answer(batch))
-            self._going.add(task)
+            self._going[task] = len(batch)
             task.add_done_callback(self._gone)
         self._plan()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
-        self._going.discard(task)
+        del self._going[task]
         self._plan()
 
-    async def _answer(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _answer(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
         try:
             answers = await self._act([item for item, _ in batch])
         except self._shared as error:
@@ -73,10 +93,10 @@ class MicroBatcher(Generic[T, R]):
             await self._one_by_one(batch, error)
         else:
             for (_, future), answer in zip(batch, answers, strict=True):
-                if not future.done():
+                if future is not None and not future.done():
                     future.set_result(answer)
 
-    async def _one_by_one(self, batch: Sequence[tuple[T, asyncio.Future[R]]], error: BaseException) -> None:
+    async def _one_by_one(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]], error: BaseException) -> None:
         if len(batch) == 1 or not isinstance(error, Exception):
             for _, future in batch:
                 _fail(future, error)
@@ -86,6 +106,6 @@ class MicroBatcher(Generic[T, R]):
             await self._answer([pair])
 
 
-def _fail(future: asyncio.Future[R], error: BaseException) -> None:
-    if not future.done():
+def _fail(future: asyncio.Future[R] | None, error: BaseException) -> None:
+    if future is not None and not future.done():
         future.set_exception(error)

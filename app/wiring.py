@@ -21,6 +21,7 @@ from app.config import Settings, SettingsError
 from app.engine.callbacks import CallbackBook
 from app.engine.delivering import Postman
 from app.engine.entities import LoadedSchedulers, load_entity_schedulers
+from app.engine.housekeeping import Housekeeper
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
 from app.engine.pinging import Pinger
@@ -154,6 +155,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             Postman(database, http),
             _poller(settings, database, ringer, entities),
+            Housekeeper(database, settings.history_days),
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )

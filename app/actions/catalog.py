@@ -61,6 +61,8 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     version: str = "1"
     scope: Literal["external", "owner"] = "external"
     retry_safe: bool = True
+    # Whether it answers without ever waiting: nobody needs to watch over its time.
+    instant: bool = False
     # Who brings it: Carillon itself, or a plugin.
     origin: str = "core"
 
@@ -94,6 +96,10 @@ class Catalog:
     def scope_of(self, name: str) -> str:
         """What of Carillon an action touches."""
         return self._by_name[name].scope if name in self._by_name else "external"
+
+    def is_instant(self, name: str) -> bool:
+        """Whether an action answers without ever waiting."""
+        return name in self._by_name and self._by_name[name].instant
 
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
         """What is wrong with the configurations of these nodes, each named by node and field."""

@@ -9,6 +9,7 @@ import msgspec
 
 from app.actions.http import HttpCaller
 from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
+from app.domain.identities import idempotency_key
 
 
 class LeaseLostError(Exception):
@@ -27,7 +28,9 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     slot: datetime
     attempt: int
     event: Mapping[str, Any]
-    idempotency_key: str
+    # What fires, and which node of its workflow this is.
+    source: str
+    node_id: str
     http: HttpCaller
     ports: Ports
     # The schedules of the plugin that brings the action.
@@ -36,6 +39,11 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     lease_holds: Callable[[], bool]
     # A JSON value without the secrets that this run has used: for whatever is said or kept.
     hidden: Callable[[Any], Any]
+
+    @property
+    def idempotency_key(self) -> str:
+        """What a target tells a repetition by: constant over all attempts at one slot's node."""
+        return idempotency_key(self.source, self.slot, self.node_id)
 
     def require_lease(self) -> None:
         """To be called before anything that the outside sees."""

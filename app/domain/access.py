@@ -48,6 +48,10 @@ class Actor(msgspec.Struct, frozen=True):
         """The owner whose rows this actor sees, or None for everybody's."""
         return None if self.sees_all else self.user_id
 
+    def may_use(self, owner_id: int | None) -> bool:
+        """Whether what belongs to this owner, or to nobody, is there for this actor."""
+        return owner_id is not None and (self.sees_all or owner_id == self.user_id)
+
 
 def require_admin(actor: Actor) -> None:
     """Refuse everyone but admins."""
@@ -57,5 +61,5 @@ def require_admin(actor: Actor) -> None:
 
 def require_owner(actor: Actor, owner_id: int | None, what: str) -> None:
     """Refuse what belongs to someone else, or to nobody, as if it did not exist."""
-    if owner_id is None or not (actor.sees_all or owner_id == actor.user_id):
+    if not actor.may_use(owner_id):
         raise NotFoundError(f"There is no such {what}.")

@@ -30,8 +30,8 @@ def dropped(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[L
     """
     if after.cadence_slot == before.cadence_slot:
         return ()
-    waits = after.spec.is_one_shot and after.anchor_at == before.anchor_at and after.status is Status.PAUSED
-    return () if before.spec.is_one_shot and waits else passed_over(before, now)
+    waits = after.is_one_shot and after.anchor_at == before.anchor_at and after.status is Status.PAUSED
+    return () if before.is_one_shot and waits else passed_over(before, now)
 
 
 def accounted(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:

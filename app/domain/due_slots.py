@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from app.domain.accounting import entry
+from app.domain.cadence import Cadence
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.planning import due_time
 from app.domain.schedules import CatchUp, ScheduledJob
@@ -32,11 +33,12 @@ class CatchUpPlan(msgspec.Struct, frozen=True):
 
 def due_slots(job: ScheduledJob, first: datetime, now: datetime, *, however_late: bool = False) -> DueSlots:
     """The latest due slot is late if it is within the grace; all others are missed. A one-shot is never missed."""
-    latest = _latest_due(job, first, now)
-    following = job.cadence.first_after(latest)
+    cadence = job.cadence
+    latest = _latest_due(job, cadence, first, now)
+    following = cadence.first_after(latest)
     grace = max(timedelta(seconds=job.misfire_grace_seconds), PUNCTUAL)
-    if however_late or job.spec.is_one_shot or now - due_time(job, latest) <= grace:
-        before = job.cadence.before(latest) if first < latest else None
+    if however_late or job.is_one_shot or now - due_time(job, latest) <= grace:
+        before = cadence.before(latest) if first < latest else None
         return DueSlots(missed=(first, before) if before else None, late=latest, following=following)
     return DueSlots(missed=(first, latest), late=None, following=following)
 
@@ -58,10 +60,10 @@ def caught_up(job: ScheduledJob, due: DueSlots, room: int | None, now: datetime)
     return CatchUpPlan(slots, _left_out(job, first, slots))
 
 
-def _latest_due(job: ScheduledJob, first: datetime, now: datetime) -> datetime:
-    latest = job.cadence.latest_at(now)
+def _latest_due(job: ScheduledJob, cadence: Cadence, first: datetime, now: datetime) -> datetime:
+    latest = cadence.latest_at(now)
     if latest is not None and latest > first and due_time(job, latest) > now:
-        latest = job.cadence.before(latest)
+        latest = cadence.before(latest)
     return first if latest is None else max(first, latest)
 
 

@@ -1,5 +1,6 @@
 """The event that a trigger node receives when a schedule fires."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -28,12 +29,12 @@ def event_data(execution: Execution) -> dict[str, Any]:
     }
 
 
-def template_variables(execution: Execution) -> dict[str, Any]:
+def template_variables(execution: Execution, event: Mapping[str, Any]) -> dict[str, Any]:
     """What templates can name: the event, the schedule, the slot and the execution."""
     return {
-        "trigger": event_data(execution),
+        "trigger": event,
         "schedule": {"id": _text(execution.scheduled_job_id), "name": execution.job_name},
-        "slot": rfc3339(execution.scheduled_for),
+        "slot": event["scheduled_for"],
         "execution": {"id": str(execution.id), "attempt": execution.retry_attempt + 1},
     }
 
@@ -44,4 +45,5 @@ def _text(value: UUID | None) -> str | None:
 
 def rfc3339(moment: datetime) -> str:
     """An instant as outsiders read it: UTC, with ``Z``."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return utc.isoformat()[:-6] + "Z"

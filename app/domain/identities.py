@@ -7,14 +7,16 @@ from uuid import UUID
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
+_DIGEST = 2**62 - 1
+_LAST_ATTEMPT = 2**12 - 1
 
 
 def execution_id(source: UUID | str, slot: datetime, attempt: int) -> UUID:
     """The fire key as an id: the same (schedule or entity, slot, attempt) is the same execution.
 
-    A UUID of version 8 whose first 48 bits are the slot's milliseconds, so that ids sort by time.
+    A UUID of version 8 that begins with the slot's milliseconds and the attempt, so that ids sort by time.
     """
-    return _timed_id(slot, f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{attempt}")
+    return _timed_id(slot, f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{attempt}", attempt)
 
 
 def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
@@ -33,11 +35,16 @@ def share(job_id: UUID, slot: datetime) -> float:
     return int.from_bytes(digest[:6]) / 2**48
 
 
-def _timed_id(slot: datetime, name: str) -> UUID:
-    milliseconds = (slot - _EPOCH) // _MILLISECOND & 0xFFFF_FFFF_FFFF
-    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:10])
-    number = milliseconds << 80 | digest
-    # Version 8 and the RFC 9562 variant.
-    number = number & ~(0xF << 76) | 8 << 76
-    number = number & ~(0x3 << 62) | 0x2 << 62
-    return UUID(int=number)
+def first_id_at(moment: datetime) -> UUID:
+    """No execution of a slot at or after this moment has a smaller id; one of an earlier millisecond always has."""
+    return UUID(int=_milliseconds(moment) << 80)
+
+
+def _timed_id(slot: datetime, name: str, attempt: int = 0) -> UUID:
+    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) & _DIGEST
+    # Version 8 and the RFC 9562 variant stand between.
+    return UUID(int=_milliseconds(slot) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND & 0xFFFF_FFFF_FFFF

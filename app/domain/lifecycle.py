@@ -48,7 +48,7 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     active = moved(job, Status.ACTIVE, Reason.NONE)
     if job.status_reason is Reason.INVALID_SPEC:
         active = replace(active, last_error="")
-    fresh = active if job.spec.is_one_shot and is_spent(job) else anchored(active, now)
+    fresh = active if job.is_one_shot and is_spent(job) else anchored(active, now)
     return begun_cadence(fresh, active_runs, now)
 
 
@@ -56,7 +56,7 @@ def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """A dead schedule starts again with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
     alive = anchored(replace(moved(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
-    if alive.spec.is_one_shot and not alive.spec.problem:
+    if alive.is_one_shot and not alive.spec.problem:
         alive = replace(alive, anchor_at=alive.spec.hours.opening(max(alive.anchor_at, now)) or now)
     return begun_cadence(alive, active_runs, now)
 
@@ -101,7 +101,7 @@ def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[
 
 def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     """Whether no slot ever comes, whatever the end."""
-    if job.spec.is_one_shot:
+    if job.is_one_shot:
         comes = job.spec.hours.allow(job.anchor_at)
     else:
         comes = job.spec.slots(job.anchor_at).next(max(now, job.anchor_at)) is not None
@@ -119,7 +119,7 @@ def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime) ->
         errors.append(FieldError("end_at", "The end must not be before start_at."))
     if PHASE_FIELDS & changes.keys():
         errors += problems(job, now)
-    elif CADENCE_FIELDS & changes.keys() and not (job.spec.is_one_shot and is_spent(job)):
+    elif CADENCE_FIELDS & changes.keys() and not (job.is_one_shot and is_spent(job)):
         errors += [FieldError(job.kind, job.spec.problem)] if job.spec.problem else _never(job, now)
     if errors:
         raise InvalidError(*errors)
@@ -163,7 +163,7 @@ def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, n
     """A finished schedule goes on if an edit of its limits leaves it something to do."""
     if not LIMITS & changes.keys() or job.limit_reached or job.spec.problem:
         return job
-    fresh = job if job.spec.is_one_shot else anchored(job, now)
+    fresh = job if job.is_one_shot else anchored(job, now)
     armed = begun_cadence(moved(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
     return armed if armed.status is Status.ACTIVE else job
 

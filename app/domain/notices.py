@@ -35,6 +35,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_run(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Notice]:
     """What the end of a run is worth telling: that it failed, and what that made of its schedule."""
+    if run.status is ExecutionStatus.SUCCESS and not before.last_error:
+        return []
     notices = []
     about = {"execution_id": str(run.execution_id), "slot": rfc3339(run.slot), "attempt": run.attempt + 1}
     if run.status in FAILURES:

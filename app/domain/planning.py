@@ -53,7 +53,7 @@ def finished(job: ScheduledJob, reason: Reason) -> ScheduledJob:
 
 def ended(job: ScheduledJob) -> ScheduledJob:
     """No slot is left: a one-shot is exhausted, all else has come to its end."""
-    return finished(job, Reason.EXHAUSTED if job.spec.is_one_shot else Reason.END_REACHED)
+    return finished(job, Reason.EXHAUSTED if job.is_one_shot else Reason.END_REACHED)
 
 
 def invalid(job: ScheduledJob) -> ScheduledJob:
@@ -85,7 +85,7 @@ def resumed_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> Sched
 
 def begun_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """The same for a schedule that somebody sets going: a one-shot without an outcome fires, however late."""
-    if job.spec.is_one_shot and not job.spec.problem and not is_spent(job):
+    if job.is_one_shot and not job.spec.problem and not is_spent(job):
         return planned(job, job.cadence.latest_at(now) or job.cadence.first_after(now), active_runs)
     return resumed_cadence(job, active_runs, now)
 
@@ -97,7 +97,7 @@ def is_spent(job: ScheduledJob) -> bool:
 
 def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Count the slots anew: from ``start_at`` if that is to come, else from now."""
-    if job.spec.is_one_shot:
+    if job.is_one_shot:
         return replace(job, anchor_at=_only_slot(job, now))
     coming = job.start_at is not None and job.start_at > now
     return replace(job, anchor_at=job.start_at if coming else now)
@@ -105,7 +105,7 @@ def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:
 
 def anchored_at_start(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Count the slots from ``start_at`` where there is one, be it past: its phase is what was asked for."""
-    if job.start_at is None or job.spec.is_one_shot:
+    if job.start_at is None or job.is_one_shot:
         return anchored(job, now)
     return replace(job, anchor_at=job.start_at)
 

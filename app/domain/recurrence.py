@@ -65,9 +65,12 @@ class Evenly:
         self._anchor = anchor
         self._interval = interval
         self._allowed = allowed
-        years = _HORIZON_YEARS if interval % DAY else _DAILY_HORIZON_YEARS
+
+    @property
+    def _horizon(self) -> timedelta:
+        years = _HORIZON_YEARS if self._interval % DAY else _DAILY_HORIZON_YEARS
         # The weekdays come round within seven slots.
-        self._horizon = years * 366 * DAY + 8 * interval
+        return years * 366 * DAY + 8 * self._interval
 
     def next(self, after: datetime) -> datetime | None:
         """Over closed hours it jumps."""

@@ -145,16 +145,21 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
         return Cadence(self.spec.slots(self.anchor_at), self.first_moment, self.end_at)
 
     @property
+    def is_one_shot(self) -> bool:
+        """Whether it has a single slot."""
+        return self.at is not None or self.after is not None
+
+    @property
     def first_moment(self) -> datetime:
         """The earliest moment that may be a slot: what lies before the anchor was never expected."""
-        if self.spec.is_one_shot or self.anchor_at == self.start_at:
+        if self.is_one_shot or self.anchor_at == self.start_at:
             return self.anchor_at
         return self.anchor_at + timedelta.resolution
 
     @property
     def is_limited(self) -> bool:
         """Whether a number of repeats ends it; a one-shot ends by itself."""
-        return self.total_repeats > 0 and not self.spec.is_one_shot
+        return self.total_repeats > 0 and not self.is_one_shot
 
     @property
     def limit_reached(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -75,7 +76,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def problem(self) -> str:
         """What is wrong with the stored form; nothing as long as it can be compiled."""
         try:
-            self.slots(_ANY_ANCHOR)
+            _compiles(self)
         except (ValueError, OverflowError) as error:
             return str(error)
         return ""
@@ -84,6 +85,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def spelled_every(self) -> str | None:
         """The interval as people write it."""
         return self.every if self.interval is None else spelled(self.interval)
+
+
+@lru_cache(maxsize=4096)
+def _compiles(spec: Spec) -> None:
+    """Only what is valid is remembered: what is not may become so."""
+    spec.slots(_ANY_ANCHOR)
 
 
 def canonical(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,8 @@ def decide(
 
 def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
     """A slot that is merely late says what fired it; one that is caught up says that."""
+    if trigger is Trigger.SCHEDULE:
+        return decided
     fires = tuple(
         replace(fire, trigger=trigger) if fire.trigger is Trigger.SCHEDULE else fire for fire in decided.fires
     )
@@ -123,14 +125,14 @@ def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
 
 def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
     """The one slot that is known is missed; a one-shot never is, and waits."""
-    expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.spec.is_one_shot
+    expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.is_one_shot
     ledger = (missed_by_invalid_spec(job),) if expected else ()
     return Decided(job=accounted(invalid(job), ledger), ledger=ledger)
 
 
 def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
     """What is due is missed and not made up for; a retry is given up. One-shots, never missed, wait."""
-    if job.spec.is_one_shot:
+    if job.is_one_shot:
         return NotDue(wait=SWITCHED_OFF_PAUSE)
     going_on = planned(job, job.cadence.first_after(now), counting(active))
     first, last = job.cadence_slot, job.cadence.latest_at(now)
@@ -256,11 +258,15 @@ def _fired(
     ledger: tuple[LedgerEntry, ...],
     now: datetime,
 ) -> Decided:
-    after = replace(planned(job, following, counting(active) + len(fires)), last_fired_at=now)
-    if any(fire.start is not Start.QUEUED for fire in fires):
-        after = replace(after, last_run_at=now)
     slots = (fires[-1].slot, *(one.last_slot for one in ledger), *([job.last_slot] if job.last_slot else ()))
-    return Decided(job=replace(after, last_slot=max(slots)), fires=fires, ledger=ledger)
+    runs = any(fire.start is not Start.QUEUED for fire in fires)
+    after = replace(
+        planned(job, following, counting(active) + len(fires)),
+        last_fired_at=now,
+        last_run_at=now if runs else job.last_run_at,
+        last_slot=max(slots),
+    )
+    return Decided(job=after, fires=fires, ledger=ledger)
 
 
 def _nothing_fires(

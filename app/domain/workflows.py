@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -32,7 +33,7 @@ class Edge(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"
     target: str
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What a schedule runs, as far as running it is concerned."""
 
     id: int
@@ -42,9 +43,36 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
+    @cached_property
+    def _by_id(self) -> dict[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def _orders(self) -> dict[str, "Order"]:
+        return {}
+
     def node(self, node_id: str) -> Node:
         """The node with this id."""
-        return next(node for node in self.nodes if node.id == node_id)
+        return self._by_id[node_id]
+
+    def order_from(self, trigger_id: str) -> "Order":
+        """What runs from a trigger, and after what; worked out once."""
+        if trigger_id not in self._orders:
+            self._orders[trigger_id] = Order(run_order(self, trigger_id))
+        return self._orders[trigger_id]
+
+
+class Order:
+    """The order of the nodes of a run: which can go at once, and which each one lets go."""
+
+    def __init__(self, before: Mapping[str, Collection[str]]) -> None:
+        """From the nodes, each with those that must have ended before it."""
+        self.waiting = {node_id: len(others) for node_id, others in before.items()}
+        self.first = tuple(node_id for node_id, number in self.waiting.items() if not number)
+        self.after: dict[str, list[str]] = defaultdict(list)
+        for node_id, others in before.items():
+            for other in others:
+                self.after[other].append(node_id)
 
 
 def graph_errors(nodes: Iterable[Node], edges: Iterable[Edge], known_types: Collection[str]) -> list[FieldError]:

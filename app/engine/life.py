@@ -10,6 +10,7 @@ import structlog
 
 from app.domain.errors import UnavailableError
 from app.engine.delivering import Postman
+from app.engine.housekeeping import Housekeeper
 from app.engine.lease import WorkerLease
 from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
@@ -40,6 +41,7 @@ class WorkerLife:
         engine: TickEngine,
         postman: Postman,
         poller: Poller,
+        housekeeper: Housekeeper,
         *,
         lease_seconds: float,
         reconcile_seconds: float,
@@ -51,6 +53,7 @@ class WorkerLife:
         self._engine = engine
         self._postman = postman
         self._poller = poller
+        self._housekeeper = housekeeper
         self._lease_seconds = lease_seconds
         self._reconcile_seconds = reconcile_seconds
         self._registered = False
@@ -69,6 +72,7 @@ class WorkerLife:
             asyncio.create_task(self._repeat("reconcile", self._reconcile)),
             asyncio.create_task(self._repeat("deliver", self._deliver)),
             asyncio.create_task(self._repeat("poll", self._poller.step)),
+            asyncio.create_task(self._repeat("keep house", self._housekeeper.step)),
         }
 
     async def end(self, drain_seconds: float) -> None:

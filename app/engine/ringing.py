@@ -29,6 +29,12 @@ class Ringer:
         """Ring for the pending ticks of these schedules; how many were not queued yet."""
         return await self._ring([tick_wake(job) for job in jobs if job.next_run_at is not None])
 
+    async def tick(self, job: ScheduledJob, not_before: datetime) -> None:
+        """The same for one schedule, not before a moment."""
+        if job.next_run_at is not None:
+            wake = tick_wake(job)
+            await self._ring([wake if wake.due >= not_before else msgspec.structs.replace(wake, due=not_before)])
+
     async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:
         """The same, one after the other from a moment on, so that overdue ones do not all come at once."""
         wakes = [msgspec.structs.replace(tick_wake(job), due=start + k * gap) for k, job in enumerate(jobs)]

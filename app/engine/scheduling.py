@@ -31,19 +31,21 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 async def start_scheduled_jobs(
-    connection: AsyncConnection, drafts: Sequence[ScheduledJob], author: Author
+    connection: AsyncConnection, drafts: Sequence[tuple[ScheduledJob, Author]]
 ) -> list[ScheduledJob]:
-    """Write new schedules, each with its first slot planned."""
+    """Write new schedules of these authors, each with its first slot planned."""
     now = await database_now(connection)
-    started = [lifecycle.created(_stamped(draft, now), now) for draft in drafts]
+    started = [lifecycle.created(_stamped(draft, now), now) for draft, _ in drafts]
     await schedules.add(connection, started)
-    await history.add(connection, [revision(None, job, Action.CREATED, author, now) for job in started])
+    authors = (author for _, author in drafts)
+    created = [revision(None, job, Action.CREATED, author, now) for job, author in zip(started, authors, strict=True)]
+    await history.add(connection, created)
     return started
 
 
 async def start_scheduled_job(connection: AsyncConnection, draft: ScheduledJob, author: Author) -> ScheduledJob:
     """One of them."""
-    (started,) = await start_scheduled_jobs(connection, [draft], author)
+    (started,) = await start_scheduled_jobs(connection, [(draft, author)])
     return started
 
 

@@ -1,15 +1,18 @@
 """One run of a schedule, top to bottom: claim, ring for the next, run, settle."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from uuid import UUID
 
 import msgspec
 import structlog
 
+from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import Execution, ExecutionStatus, Outcome
+from app.domain.schedules import IfRunning
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
 from app.engine.lease import WorkerLease
@@ -21,6 +24,7 @@ from app.micro_batches import MicroBatcher
 from app.persistence import executions, schedules
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
 from app.persistence.database import Database
+from app.persistence.plain import Ending, Memory
 from app.persistence.settle import (
     Delayed,
     EntityRunSettled,
@@ -36,6 +40,7 @@ from app.queue.worker import PutBack
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
+HEAD_START = timedelta(milliseconds=300)
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +58,7 @@ class TickEngine:
         self._runner = runner
         self._lease = lease
         self._quarantine = Quarantine(database)
+        self._memory = Memory()
         self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
         # Told of every run that has ended here.
@@ -60,28 +66,25 @@ class TickEngine:
         # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
         self.owned: dict[UUID, int] = {}
         self._closing = False
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._counted = _Counted()
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
-        async with self._counted():
+        with self._counted:
             claimed = await self._claim(Tick(job_id, generation))
             if claimed is not None:
                 await self._carry_on(claimed)
 
     async def run_execution(self, execution_id: UUID, token: int) -> None:
         """What the message of an execution starts that exists already."""
-        async with self._counted():
+        with self._counted:
             execution = await self._start(execution_id, token)
             if execution is not None:
-                async with self._held(execution):
-                    await self._run_and_settle(execution)
+                await self._while_held(execution)
 
     async def carry_on(self, claimed: Claimed) -> None:
         """The rest of a tick that was claimed without its message."""
-        async with self._counted():
+        with self._counted:
             await self._carry_on(claimed)
 
     async def claim_directly(self, ticks: Sequence[Tick], occasion: Occasion | None = None) -> list[Claimed]:
@@ -136,15 +139,13 @@ class TickEngine:
 
     async def idle(self) -> None:
         """Wait until nothing is under way any more."""
-        await self._idle.wait()
+        await self._counted.none.wait()
 
     async def _carry_on(self, claimed: Claimed) -> None:
         if claimed.execution is None:
             await self._ring_for(claimed)
             return
-        async with self._held(claimed.execution):
-            await self._ring_for(claimed)
-            await self._run_and_settle(claimed.execution)
+        await self._while_held(claimed.execution, claimed)
 
     async def _ring_for(self, claimed: Claimed) -> None:
         """The next tick, what may start elsewhere, and word to whoever runs what was cancelled."""
@@ -152,12 +153,21 @@ class TickEngine:
         for execution_id in claimed.cancelled:
             self._runner.call_off(execution_id)
         await self._ringer.call_off(claimed.cancelled)
-        await self._ringer.ticks([claimed.job])
-        await self._ringer.executions(claimed.pending)
+        await self._ring_for_next(claimed)
+        if claimed.pending:
+            await self._ringer.executions(claimed.pending)
         reach("after_plan")
 
-    async def _run_and_settle(self, execution: Execution) -> None:
+    async def _ring_for_next(self, claimed: Claimed) -> None:
+        """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
+        if claimed.execution is None or claimed.job.if_running is IfRunning.ALLOW:
+            await self._ringer.ticks([claimed.job])
+        else:
+            await self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
+
+    async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
+        began = clock.monotonic()
         try:
             outcome = await self._runner.run(execution)
         except Exception as error:
@@ -166,7 +176,7 @@ class TickEngine:
         if outcome is None:
             return
         try:
-            await self._settle(outcome)
+            await self._settle(_ending(outcome, execution, claimed, clock.monotonic() - began))
         except Exception as error:
             log.exception("settle_failed", execution=str(execution.id))
             words = f"The outcome could not be stored: {type(error).__name__}."
@@ -174,18 +184,19 @@ class TickEngine:
 
     async def _settle_or_quarantine(self, outcome: Outcome) -> None:
         try:
-            await self._settle(outcome)
+            await self._settle(Ending(outcome))
         except Exception as error:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
             raise
 
-    async def _settle(self, outcome: Outcome) -> None:
+    async def _settle(self, ending: Ending) -> None:
         """Write the outcome, however long Postgres is away: only the token decides whether it still counts."""
+        outcome = ending.outcome
         reach("before_settle")
         in_doubt = False
         while True:
             try:
-                result = await self._settles.ask(outcome)
+                result = await self._settles.ask(ending)
                 if isinstance(result, Delayed):
                     (result,) = await settle(self._database, [outcome])
                 break
@@ -217,10 +228,10 @@ class TickEngine:
         return result if isinstance(result, Claimed) else None
 
     async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
-        return await claim(self._database, ticks, self._lease.worker_id, self._occasion)
+        return await claim(self._database, ticks, self._lease.worker_id, self._occasion, self._memory)
 
-    async def _settle_batch(self, outcomes: Sequence[Outcome]) -> list[FreeResult]:
-        return await settle_free(self._database, outcomes)
+    async def _settle_batch(self, endings: Sequence[Ending]) -> list[FreeResult]:
+        return await settle_free(self._database, endings, self._memory)
 
     async def _claimed_after_all(self, tick: Tick) -> Claimed:
         """The answer to a claim was lost. Whether it was written is read back: if so, the run is ours to do."""
@@ -248,7 +259,7 @@ class TickEngine:
         if isinstance(result, TooEarly):
             raise PutBack(result.seconds)
         if isinstance(result, GivenUp):
-            await self._settle(result.outcome)
+            await self._settle(Ending(result.outcome))
             return None
         return result
 
@@ -264,19 +275,20 @@ class TickEngine:
                 await self._ring_again(outcome.scheduled_job_id)
             return
         # What went well is counted, not said: there may be thousands in a second.
-        tell = log.debug if outcome.status is ExecutionStatus.SUCCESS else log.info
-        tell(
-            "run_ended",
-            schedule=None if outcome.scheduled_job_id is None else str(outcome.scheduled_job_id),
-            execution=str(outcome.execution_id),
-            outcome=outcome.status,
-            error=outcome.error or None,
-            state=result.job.status if isinstance(result, Settled) else None,
-        )
+        if outcome.status is not ExecutionStatus.SUCCESS:
+            log.info(
+                "run_ended",
+                schedule=None if outcome.scheduled_job_id is None else str(outcome.scheduled_job_id),
+                execution=str(outcome.execution_id),
+                outcome=outcome.status,
+                error=outcome.error or None,
+                state=result.job.status if isinstance(result, Settled) else None,
+            )
         self.on_settled(outcome, result)
         if isinstance(result, Settled) and result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])
-        await self._ringer.executions(result.pending)
+        if result.pending:
+            await self._ringer.executions(result.pending)
 
     async def _ring_again(self, job_id: UUID) -> None:
         """By whomever the run was ended, a retry may have been planned; ringing twice is ringing once."""
@@ -285,25 +297,40 @@ class TickEngine:
                 job = await schedules.get(connection, job_id)
             await self._ringer.ticks([job] if job else [])
 
-    @asynccontextmanager
-    async def _held(self, execution: Execution) -> AsyncIterator[None]:
-        """While this lasts the execution is ours; stopped from outside, as stock arq does, it is handed back."""
+    async def _while_held(self, execution: Execution, claimed: Claimed | None = None) -> None:
+        """Do the work while the execution is ours; stopped from outside, as stock arq does, it is handed back."""
         self.owned[execution.id] = execution.token
         try:
-            yield
+            if claimed is not None:
+                await self._ring_for(claimed)
+            await self._run_and_settle(execution, claimed)
         except asyncio.CancelledError:
             await asyncio.shield(self.hand_back({execution.id: execution.token}))
             raise
         finally:
             self.owned.pop(execution.id, None)
 
-    @asynccontextmanager
-    async def _counted(self) -> AsyncIterator[None]:
-        self._under_way += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._idle.set()
+
+def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None, seconds: float) -> Ending:
+    """With what is known since the claim; the time, too, is the database's: that of the claim, and what has passed."""
+    if claimed is None or claimed.known is None:
+        return Ending(outcome)
+    return Ending(outcome, execution, claimed.known, claimed.known.at + timedelta(seconds=seconds))
+
+
+class _Counted:
+    """Counts what is under way."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self.none = asyncio.Event()
+        self.none.set()
+
+    def __enter__(self) -> None:
+        self._number += 1
+        self.none.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._number -= 1
+        if not self._number:
+            self.none.set()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from graphlib import TopologicalSorter
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from app import clock
 from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Result, Skipped
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
-from app.domain.workflows import Node, run_order
+from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
 
 # Enough to see what went wrong; an exception's text may be anything.
@@ -51,32 +50,38 @@ class Walk:
         """Whether a callback has to come before it goes on."""
         return any(result.status is ExecutionStatus.RUNNING for result in self.results)
 
+    @property
+    def known_results(self) -> list[NodeResult]:
+        """What was done now, and what is known from earlier of nodes that this walk did not come to."""
+        done = {result.node_id for result in self.results}
+        return [*self.results, *(result for node_id, result in self._earlier.items() if node_id not in done)]
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether it ends without ever waiting."""
+        order = self._dispatched.workflow.order_from(self._dispatched.trigger.id)
+        return all(self._catalog.is_instant(self._dispatched.workflow.node(one).type) for one in order.waiting)
+
     async def run(self) -> NodeResult | None:
         """Run what the trigger reaches; the first node that did not succeed, or None if all did, or are awaited."""
-        workflow, trigger = self._dispatched.workflow, self._dispatched.trigger
-        order = TopologicalSorter(run_order(workflow, trigger.id))
-        order.prepare()
-        going: dict[asyncio.Task[NodeResult], str] = {}
+        workflow = self._dispatched.workflow
+        order = workflow.order_from(self._dispatched.trigger.id)
+        waiting = dict(order.waiting)
+        ready = list(order.first)
+        going: set[asyncio.Task[NodeResult]] = set()
         try:
-            while order.is_active():
-                ready = order.get_ready()
-                if len(ready) == 1 and not going:
-                    # Nothing is beside it: it needs no task of its own.
-                    result = await self._result_of(workflow.node(ready[0]))
+            while ready or going:
+                if not going and (len(ready) == 1 or self.is_instant):
+                    # Nothing is beside it, or nothing would wait: it needs no task of its own.
+                    ended = [await self._result_of(workflow.node(ready.pop()))]
+                else:
+                    going |= {asyncio.create_task(self._result_of(workflow.node(node_id))) for node_id in ready}
+                    done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+                    ended = [task.result() for task in done]
+                    ready = []
+                for result in ended:
                     if result.status is ExecutionStatus.SUCCESS:
-                        order.done(ready[0])
-                        continue
-                    return None if result.status is ExecutionStatus.RUNNING else result
-                for node_id in ready:
-                    going[asyncio.create_task(self._result_of(workflow.node(node_id)))] = node_id
-                if not going:
-                    # What is left comes after what is awaited.
-                    return None
-                done, _ = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    node_id, result = going.pop(task), task.result()
-                    if result.status is ExecutionStatus.SUCCESS:
-                        order.done(node_id)
+                        ready += _let_go(order, result.node_id, waiting)
                     elif result.status is not ExecutionStatus.RUNNING:
                         return result
             return None
@@ -141,7 +146,14 @@ def _kept(words: str) -> str:
     return words.replace("\x00", "\ufffd")[:ERROR_CHARACTERS]
 
 
-async def _drop(going: dict[asyncio.Task[NodeResult], str]) -> None:
+def _let_go(order: Order, node_id: str, waiting: dict[str, int]) -> list[str]:
+    """The nodes that waited for this one alone."""
+    for following in order.after.get(node_id, ()):
+        waiting[following] -= 1
+    return [following for following in order.after.get(node_id, ()) if not waiting[following]]
+
+
+async def _drop(going: set[asyncio.Task[NodeResult]]) -> None:
     for task in going:
         task.cancel()
     if going:

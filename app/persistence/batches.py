@@ -1,11 +1,14 @@
-"""Many rows in one statement: each column travels as one array, and the driver prepares the statement once."""
+"""Many rows in one statement: each column travels as one array, and the driver prepares the statement once.
 
-from collections.abc import Callable, Iterable, Sequence
+A column that is the same in all rows is an array of one.
+"""
+
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
-from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import IntegrityError
@@ -13,57 +16,148 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.sql.elements import KeyedColumnElement
 
+from app.persistence.lanes import driver_of
+
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 _encode = msgspec.json.Encoder().encode
 
 
-class Many(msgspec.Struct, frozen=True):
-    """A statement for a list of rows: its text, the columns that it wants, and which of them are JSON."""
+_VALUES = re.compile(r"\br\.(\w+)")
 
-    sql: str
+
+class Many(msgspec.Struct, frozen=True):
+    """A statement for a list of rows: its text around the rows, the columns that it wants, and which are JSON."""
+
+    before: str
+    after: str
     columns: tuple[str, ...]
+    types: tuple[str, ...]
     json: frozenset[str]
+    sql: str = ""
+
+    def __post_init__(self) -> None:
+        """Write the statement down once."""
+        msgspec.structs.force_setattr(self, "sql", self.starting_at(1))
+
+    def followed_by(self, words: str) -> "Many":
+        """The same with more behind it."""
+        return msgspec.structs.replace(self, after=f"{self.after} {words}")
+
+    def starting_at(self, first: int) -> str:
+        """The statement with its parameters numbered from a number on."""
+        arrays = self.arrays_at(first)
+        return self.reading_from(f"unnest({', '.join(arrays)}) AS r({', '.join(self.columns)})", first)
+
+    def arrays_at(self, first: int) -> list[str]:
+        """The parameters from a number on, one for each column."""
+        return [f"${number}::{kind}[]" for number, kind in enumerate(self.types, first)]
+
+    def reading_from(self, source: str, first: int, prefix: str = "") -> str:
+        """The statement with its rows from elsewhere, where each column may have another name."""
+        arrays = dict(zip(self.columns, self.arrays_at(first), strict=True))
+
+        def value(place: re.Match[str]) -> str:
+            column = f"r.{prefix}{place[1]}"
+            if place[1] == self.columns[0]:
+                return column
+            return f"CASE WHEN cardinality({arrays[place[1]]}) = 1 THEN ({arrays[place[1]]})[1] ELSE {column} END"
+
+        return f"{_VALUES.sub(value, self.before)} {source} {_VALUES.sub(value, self.after)}"
+
+
+class Both(msgspec.Struct, frozen=True):
+    """Two statements that travel as one. Neither sees what the other writes."""
+
+    first: Many
+    second: Many
+    sql: str = ""
+
+    def __post_init__(self) -> None:
+        """Write the statement down once."""
+        second = self.second.starting_at(len(self.first.columns) + 1)
+        msgspec.structs.force_setattr(self, "sql", f"WITH first AS ({self.first.sql}) {second}")
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """Statements that travel as one, for rows that belong together and must pass a fence: what does not is left out.
+
+    ``known`` are the types of further columns, by name, that only the fence looks at; it finds the columns of the
+    first statement's rows as ``a_...``, those of the second as ``b_...``, and so on. Parameters of its own come first.
+    """
+
+    fence: str
+    parameters: int
+    known: dict[str, str]
+    parts: tuple[Many, ...]
+    sql: str = ""
+
+    def __post_init__(self) -> None:
+        """Write the statement down once."""
+        number = self.parameters + 1
+        names = list(self.known)
+        arrays = [f"${place}::{kind}[]" for place, kind in enumerate(self.known.values(), number)]
+        texts = []
+        for letter, part in zip("abc", self.parts, strict=False):
+            first = number + len(arrays)
+            names += [f"{letter}_{name}" for name in part.columns]
+            arrays += part.arrays_at(first)
+            texts.append(part.reading_from("passed AS r", first, f"{letter}_"))
+        rows = f"SELECT r.* FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) {self.fence}"  # noqa: S608
+        before = [f"{letter} AS ({sql})" for letter, sql in zip("abc", texts[:-1], strict=False)]
+        sql = f"WITH passed AS MATERIALIZED ({rows}), {', '.join(before)} {texts[-1]}"
+        msgspec.structs.force_setattr(self, "sql", sql)
+
+    async def run(self, connection: AsyncConnection, values: Sequence[Any], *rows: Sequence[Any]) -> list[Any]:
+        """Run it: the fence's values, then the rows of each part."""
+        arrays = [array for part, some in zip(self.parts, rows, strict=True) for array in arrays_of(part, some)]
+        return await _run(connection, self.sql, [*values, *arrays])
 
 
 def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> Many:
     """Insert rows with these columns; the others take their defaults."""
-    listed = ", ".join(columns)
-    return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {listed} FROM", suffix)
+    listed, values = ", ".join(columns), ", ".join(f"r.{column}" for column in columns)
+    return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {values} FROM", suffix)
 
 
-def update_many(table: type[DeclarativeBase], columns: Sequence[str], extra: str = "", *, also: str = "") -> Many:
+def update_many(
+    table: type[DeclarativeBase], columns: Sequence[str], extra: str = "", *, also: Sequence[str] = ()
+) -> Many:
     """Set these columns of the rows with the given ids; ``also`` are columns that only ``extra`` uses."""
     assignments = ", ".join(f"{column} = r.{column}" for column in columns)
     before = f"UPDATE {table.__tablename__} AS t SET {assignments}{extra} FROM"  # noqa: S608 - our own names
-    return _many(table, ("id", *columns, *filter(None, [also])), before, "WHERE t.id = r.id")
+    return _many(table, ("id", *columns, *also), before, "WHERE t.id = r.id")
 
 
 async def run_many(connection: AsyncConnection, many: Many, rows: Sequence[Any]) -> list[Any]:
     """Run a statement for all rows, in the transaction of the connection; none at all is no statement."""
-    if not rows:
-        return []
-    read = _item if isinstance(rows[0], dict) else getattr
-    arrays = [_array(name, rows, read, is_json=name in many.json) for name in many.columns]
-    driver = await _driver(connection)
-    try:
-        found: list[Any] = await driver.fetch(many.sql, *arrays)
-    except asyncpg.IntegrityConstraintViolationError as error:
-        raise IntegrityError(many.sql, None, error) from error
-    return found
+    return await _run(connection, many.sql, arrays_of(many, rows)) if rows else []
+
+
+async def run_both(connection: AsyncConnection, both: Both, first: Sequence[Any], second: Sequence[Any]) -> None:
+    """Run two statements for their rows at once."""
+    if first or second:
+        await _run(connection, both.sql, [*arrays_of(both.first, first), *arrays_of(both.second, second)])
 
 
 async def fetch(connection: AsyncConnection, sql: str, *values: Any) -> list[Any]:
     """Ask by the driver itself, in the transaction of the connection: the statement is prepared once and kept."""
-    found: list[Any] = await (await _driver(connection)).fetch(sql, *values)
+    found: list[Any] = await driver_of(connection).fetch(sql, *values)
+    return found
+
+
+async def _run(connection: AsyncConnection, sql: str, arrays: Sequence[Any]) -> list[Any]:
+    try:
+        found: list[Any] = await driver_of(connection).fetch(sql, *arrays)
+    except asyncpg.IntegrityConstraintViolationError as error:
+        raise IntegrityError(sql, None, error) from error
     return found
 
 
 def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, after: str) -> Many:
     described = {column.name: column for column in table.__table__.columns}
-    arrays = ", ".join(f"${number}::{_type(described[name])}[]" for number, name in enumerate(columns, 1))
-    unfolded = f"unnest({arrays}) AS r({', '.join(columns)})"
+    types = tuple(_type(described[name]) for name in columns)
     json = frozenset(name for name in columns if isinstance(described[name].type, JSONB))
-    return Many(f"{before} {unfolded} {after}", tuple(columns), json)
+    return Many(before, after, tuple(columns), types, json)
 
 
 def _type(column: KeyedColumnElement[Any]) -> str:
@@ -71,18 +165,17 @@ def _type(column: KeyedColumnElement[Any]) -> str:
     return "text" if kind.startswith("VARCHAR") else kind
 
 
-def _item(row: dict[str, Any], name: str, default: Any = None) -> Any:
-    return row.get(name, default)
-
-
-def _array(name: str, rows: Iterable[Any], read: Callable[..., Any], *, is_json: bool) -> list[Any]:
-    values = [read(row, name, None) for row in rows]
-    return [None if value is None else _encode(value).decode() for value in values] if is_json else values
-
-
-async def _driver(connection: AsyncConnection) -> Any:
-    """The driver's own connection, with the transaction begun: it is begun by the first statement otherwise."""
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-    if not driver.is_in_transaction():
-        await connection.execute(text("SELECT 1"))
-    return driver
+def arrays_of(many: Many, rows: Sequence[Any]) -> list[list[Any]]:
+    """A column after the other. What a row does not have is NULL; what is the same in all rows travels once."""
+    if rows and isinstance(rows[0], dict):
+        arrays = [[row.get(name) for row in rows] for name in many.columns]
+    else:
+        arrays = [[getattr(row, name) for row in rows] for name in many.columns]
+    for number, name in enumerate(many.columns):
+        values = arrays[number]
+        # The first column is always whole: it says how many rows there are.
+        if number and values and values.count(values[0]) == len(values):
+            arrays[number] = values = values[:1]
+        if name in many.json:
+            arrays[number] = [None if value is None else _encode(value).decode() for value in values]
+    return arrays

@@ -44,8 +44,8 @@ _UNPARK = text(
 )
 _PURGE = text(
     "DELETE FROM callbacks WHERE id IN (SELECT c.id FROM callbacks AS c "
-    "JOIN workflow_executions AS e ON e.id = c.execution_id "
-    "WHERE c.created_at < :before AND e.finished_at IS NOT NULL "
+    "LEFT JOIN workflow_executions AS e ON e.id = c.execution_id "
+    "WHERE c.created_at < :before AND (e.id IS NULL OR e.finished_at IS NOT NULL) "
     "AND (CAST(:owner AS integer) IS NULL OR e.user_profile_id = :owner) ORDER BY c.id LIMIT :limit)"
 )
 

@@ -1,6 +1,6 @@
 """The claim: what due ticks do is decided and written in one transaction. A list of ticks in, a list out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -16,12 +16,13 @@ from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.notices import Notice, of_entries
 from app.domain.revisions import Revision, unasked
-from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.schedules import ScheduledJob
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
-from app.persistence import executions, gates, history, ledger, notices, schedules, turns, workers
+from app.persistence import executions, gates, history, ledger, notices, plain, schedules, steps, turns
 from app.persistence.database import Database
-from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution
+from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution, new_execution
 from app.persistence.gates import OPEN_GATE, WorkflowOf
+from app.persistence.plain import Fired, Known, Memory
 
 
 class Busy(msgspec.Struct, frozen=True):
@@ -35,18 +36,43 @@ class Claimed(msgspec.Struct, frozen=True):
     execution: Execution | None = None
     pending: tuple[PendingRun, ...] = ()
     cancelled: tuple[UUID, ...] = ()
+    # The schedule with the version of its row; None where others may have changed it since.
+    known: Known | None = None
 
 
 ClaimResult = Stale | NotDue | Busy | Claimed
 
 
 async def claim(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion = BY_A_WORKER
+    database: Database,
+    ticks: Sequence[Tick],
+    worker_id: UUID,
+    occasion: Occasion = BY_A_WORKER,
+    memory: Memory | None = None,
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
+    answers = await plain.claim(database, ticks, worker_id, occasion, memory or Memory())
+    rest = [tick for tick in ticks if tick not in answers]
+    carefully = iter(await _claim_carefully(database, rest, worker_id, occasion) if rest else [])
+    results: list[ClaimResult] = []
+    for tick in ticks:
+        answer = answers.get(tick)
+        if answer is None:
+            results.append(next(carefully))
+        elif isinstance(answer, Fired):
+            results.append(Claimed(answer.known.job, answer.execution, known=answer.known))
+            # Two messages may mean the same tick; it is claimed once.
+            answers[tick] = Stale()
+        else:
+            results.append(answer)
+    return results
+
+
+async def _claim_carefully(
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion
+) -> list[ClaimResult]:
+    """With everything locked that has a say in it."""
     async with database.transaction() as connection:
-        if not await workers.holds(connection, worker_id):
-            raise LeaseExpiredError
         batch = await _read(connection, ticks, worker_id, occasion)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
@@ -63,25 +89,31 @@ async def read_back(connection: AsyncConnection, tick: Tick, worker_id: UUID) ->
 
 async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion) -> "_Batch":
     """Lock, in the order of workflows, schedules, executions; then read."""
-    known = await gates.workflows_of(connection, {tick.job_id for tick in ticks})
-    if any(not one.enabled for one in known.values()):
-        occasion = replace(occasion, switched_off=True)
-    open_gates = await gates.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
-    free = [job_id for job_id, one in known.items() if not one.limited or one.workflow_id in open_gates]
-    jobs = await schedules.lock_free(connection, free)
-    # A schedule that has just moved to another workflow comes again.
-    jobs = {job_id: job for job_id, job in jobs.items() if job.workflow_id == known[job_id].workflow_id}
-    active, now = await executions.active_and_now(connection, jobs)
+    wanted = {tick.job_id for tick in ticks}
+    jobs = await schedules.lock_free_ungated(connection, list(wanted))
+    known: dict[UUID, WorkflowOf] = {}
+    open_gates: dict[int, Gate] = {}
+    if len(jobs) < len(wanted):
+        # Those that someone holds, those whose workflow has a gate, and those that are gone.
+        known = await gates.workflows_of(connection, wanted - jobs.keys())
+        open_gates = await gates.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
+        free = [job_id for job_id, one in known.items() if one.workflow_id in open_gates]
+        gated = await schedules.lock_free(connection, free)
+        # A schedule that has just moved to another workflow comes again.
+        jobs |= {job_id: job for job_id, job in gated.items() if job.workflow_id == known[job_id].workflow_id}
+    found = await executions.situation(connection, jobs, worker_id)
+    if not found.lease_holds:
+        raise LeaseExpiredError
     first = await executions.first_attempts(connection, _first_attempts(jobs.values()))
     return _Batch(
         jobs=jobs,
-        active=active,
+        active=found.active,
         first=first,
-        known=known,
+        known=known.keys(),
         before=open_gates,
         worker_id=worker_id,
-        occasion=occasion,
-        now=now,
+        occasion=occasion if found.enabled else replace(occasion, switched_off=True),
+        now=found.now,
     )
 
 
@@ -94,7 +126,7 @@ class _Batch:
         jobs: dict[UUID, ScheduledJob],
         active: dict[UUID, tuple[ActiveRun, ...]],
         first: dict[UUID, FirstAttempt],
-        known: dict[UUID, WorkflowOf],
+        known: Collection[UUID],
         before: dict[int, Gate],
         worker_id: UUID,
         occasion: Occasion,
@@ -151,28 +183,9 @@ class _Batch:
 
     def _execution(self, job: ScheduledJob, fire: Fire) -> NewExecution:
         first = self.first.get(execution_id(job.id, fire.slot, 0)) if fire.attempt else None
-        new = NewExecution(
-            id=fire.execution_id,
-            user_profile_id=job.user_profile_id,
-            scheduled_job_id=job.id,
-            workflow_id=job.workflow_id,
-            trigger=first.trigger if first else fire.trigger,
-            status=ExecutionStatus.PENDING,
-            exclusive=job.if_running is not IfRunning.ALLOW,
-            queued=fire.start is Start.QUEUED,
-            repeat_number=fire.repeat_number,
-            retry_attempt=fire.attempt,
-            scheduled_for=fire.slot,
-            # A retry runs with what its first attempt had.
-            payload=first.payload if first else job.trigger_payload,
-            timeout_seconds=first.timeout_seconds if first else job.timeout_seconds,
-            created_at=self.now,
-            due_at=self.now,
-        )
-        if fire.start is Start.NOW:
-            new = replace(new, status=ExecutionStatus.RUNNING, worker_id=self.worker_id, started_at=self.now)
-            if job.workflow_id in self.gates:
-                self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
+        new = new_execution(job, fire, self.now, self.worker_id, first)
+        if fire.start is Start.NOW and job.workflow_id in self.gates:
+            self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
         self.new_executions.append(new)
         run = ActiveRun(new.id, new.trigger, new.queued, new.exclusive, new.started_at is None, new.retry_attempt)
         self.active[job.id] = (*self.active.get(job.id, ()), run)
@@ -181,9 +194,8 @@ class _Batch:
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
         """All of it; the queued executions whose turn has come, by schedule."""
         await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
-        await executions.add(connection, self.new_executions)
+        await steps.begin(connection, self.new_executions, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
-        await schedules.move(connection, list(self.changed.values()))
         await gates.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)
         await notices.post(connection, self.notices)

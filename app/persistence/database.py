@@ -1,20 +1,20 @@
 """The connection pool and the unit of work: the only place that commits."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 
 import asyncpg
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, AsyncTransaction, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from app.domain.errors import InDoubtError, UnavailableError
+from app.persistence.lanes import Lanes, NoLaneError, driver_of
 
 CONNECT_TIMEOUT_SECONDS = 5
-POOL_TIMEOUT_SECONDS = 10
 # No statement of ours takes long; these bound what a stuck peer can cost us.
 SERVER_SETTINGS = {
     "application_name": "carillon",
@@ -22,12 +22,17 @@ SERVER_SETTINGS = {
     "statement_timeout": "30000",
     "idle_in_transaction_session_timeout": "30000",
     "jit": "off",
+    # We look rows up by their keys, and plan once: a plan that was made while a table was small stays good.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
 }
 # Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
 # out, deadlocked.
 _AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40")
 
-_DATABASE_ERRORS = (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_DATABASE_ERRORS = (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, NoLaneError)
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -43,47 +48,65 @@ class Database:
         """Open nothing yet: connections are made when they are first needed."""
         self.engine = create_async_engine(
             url,
-            pool_size=pool_size,
-            max_overflow=pool_size,
-            pool_timeout=POOL_TIMEOUT_SECONDS,
-            pool_pre_ping=True,
+            # Connections stay open in the lanes below, which say themselves where a transaction begins and ends.
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
             # An error's text shall not carry payloads into the log.
             hide_parameters=True,
             json_serializer=_to_json,
             json_deserializer=msgspec.json.decode,
             connect_args={"timeout": CONNECT_TIMEOUT_SECONDS, "server_settings": SERVER_SETTINGS},
         )
+        self.lanes = Lanes(self.engine, pool_size * 2)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
+        with _told_when_away():
+            async with self.lanes.lane("BEGIN") as connection:
+                yield connection
+                await _commit(connection)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """Questions that each stand for themselves: there is no transaction around them."""
+        with _told_when_away():
+            async with self.lanes.lane("") as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def at_once(self) -> AsyncIterator[AsyncConnection]:
+        """Statements that are each a transaction of their own: of the last one nobody knows whether it was done."""
         try:
-            async with self.engine.connect() as connection:
-                transaction = await connection.begin()
-                try:
-                    yield connection
-                except BaseException:
-                    await transaction.rollback()
-                    raise
-                await _commit(transaction)
-        except _DATABASE_ERRORS as error:
-            if is_away(error):
-                raise UnavailableError from error
-            raise
+            async with self.reading() as connection:
+                yield connection
+        except UnavailableError as error:
+            raise InDoubtError from error
 
     async def ping(self) -> None:
         """Raise ``UnavailableError`` unless the database answers."""
-        async with self.transaction() as connection:
-            await connection.execute(text("SELECT 1"))
+        async with self.reading() as connection:
+            await driver_of(connection).execute("SELECT 1")
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.lanes.close()
         await self.engine.dispose()
 
 
-async def _commit(transaction: AsyncTransaction) -> None:
+@contextmanager
+def _told_when_away() -> Iterator[None]:
     try:
-        await transaction.commit()
+        yield
+    except _DATABASE_ERRORS as error:
+        if is_away(error):
+            raise UnavailableError from error
+        raise
+
+
+async def _commit(connection: AsyncConnection) -> None:
+    try:
+        await driver_of(connection).execute("COMMIT")
     except _DATABASE_ERRORS as error:
         if is_away(error):
             raise InDoubtError from error
@@ -110,6 +133,6 @@ def is_away(error: BaseException) -> bool:
         unsaid = not state and isinstance(error, (OperationalError, InterfaceError))
         return error.connection_invalidated or unsaid or state.startswith(_AWAY_STATES)
     if isinstance(error, SQLAlchemyError):
-        return isinstance(error, PoolTimeoutError)
+        return False
     state = getattr(error, "sqlstate", None) or ""
     return not state or state.startswith(_AWAY_STATES)

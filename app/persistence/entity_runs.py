@@ -17,7 +17,7 @@ from app.domain.identities import execution_id
 from app.domain.starting import Beside
 from app.persistence.batches import insert_many, run_many
 from app.persistence.execution_rows import to_execution
-from app.persistence.tables import IS_ACTIVE_EXECUTION, WorkflowExecutionRow
+from app.persistence.tables import WorkflowExecutionRow
 
 FIRST_TOKEN = 1
 
@@ -37,9 +37,8 @@ _ENTITIES_OF = text(
     "AND entity_type IS NOT NULL ORDER BY entity_type, entity_id"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 _IN_THE_WAY = text(
-    "SELECT bool_or(e.status = 'running' OR e.started_at IS NOT NULL) AS runs, count(*) > 0 AS any "  # noqa: S608
-    "FROM workflow_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id "
-    f"AND e.{IS_ACTIVE_EXECUTION} AND e.id <> :id "
+    "SELECT bool_or(e.status = 'running' OR e.started_at IS NOT NULL) AS runs, count(*) > 0 AS any "
+    "FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id AND e.id <> :id "
     "AND (e.status = 'running' OR e.retry_attempt > 0 OR e.started_at IS NOT NULL)"
 )
 _START = text(
@@ -49,33 +48,31 @@ _START = text(
     "RETURNING e.*, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
     "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
-_ACTIVE = text(
-    "SELECT e.id FROM workflow_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id "  # noqa: S608
-    f"AND e.{IS_ACTIVE_EXECUTION}"
-)
+_OF_ENTITY = "SELECT e.id FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id"
+_NOT_BEGUN = f"{_OF_ENTITY} AND e.status = 'pending' AND e.started_at IS NULL"
+_ACTIVE = text(_OF_ENTITY)
 # Not begun, and not due either: as if it had never been written down.
 _TAKE_BACK = text(
-    "DELETE FROM workflow_executions WHERE entity_type = :type AND entity_id = :entity_id AND status = 'pending' "
-    "AND started_at IS NULL AND retry_attempt = 0 AND due_at > clock_timestamp()"
+    f"DELETE FROM workflow_executions WHERE id IN ({_NOT_BEGUN} "  # noqa: S608
+    "AND e.retry_attempt = 0 AND e.due_at > clock_timestamp())"
 )
 _CANCEL = text(
-    "UPDATE workflow_executions SET status = 'cancelled', error = :reason, finished_at = clock_timestamp(), "
-    "token = token + 1, unrun_outcome = 'missed' WHERE entity_type = :type AND entity_id = :entity_id "
-    "AND status = 'pending' AND started_at IS NULL"
+    "UPDATE workflow_executions SET status = 'cancelled', error = :reason, finished_at = clock_timestamp(), "  # noqa: S608
+    f"token = token + 1, unrun_outcome = 'missed' WHERE id IN ({_NOT_BEGUN})"
 )
 # What runs may end; if it fails, that is the end of it.
 _LAST_ATTEMPT = text(
     """UPDATE workflow_executions SET work = work || '{"max_retries": 0}' """  # noqa: S608
-    f"WHERE entity_type = :type AND entity_id = :entity_id AND {IS_ACTIVE_EXECUTION}"
+    f"WHERE id IN ({_OF_ENTITY})"
 )
 _NEW_WORK = text(
-    "UPDATE workflow_executions SET work = CAST(:work AS jsonb), timeout_seconds = :timeout_seconds "
-    "WHERE entity_type = :type AND entity_id = :entity_id AND status = 'pending' AND started_at IS NULL"
+    "UPDATE workflow_executions SET work = CAST(:work AS jsonb), timeout_seconds = :timeout_seconds "  # noqa: S608
+    f"WHERE id IN ({_NOT_BEGUN})"
 )
 _LATEST = text(
     "SELECT e.* FROM unnest(CAST(:ids AS text[])) AS wanted(id) CROSS JOIN LATERAL ("
     "SELECT entity_id, scheduled_for, status, started_at, retry_attempt, error FROM workflow_executions "
-    "WHERE entity_type = :type AND entity_id = wanted.id ORDER BY scheduled_for DESC, retry_attempt DESC LIMIT 5) AS e"
+    "WHERE entity_type = :type AND entity_id = wanted.id ORDER BY id DESC LIMIT 5) AS e"
 )
 _REMOVE = text("DELETE FROM workflow_executions WHERE entity_type = :type AND entity_id = :entity_id")
 

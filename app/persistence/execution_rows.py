@@ -7,8 +7,9 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Row
 
-from app.domain.executions import Entity, EntityWork, Execution, ExecutionStatus, NodeResult, Trigger
-from app.domain.schedules import ScheduledJob
+from app.domain.executions import Entity, EntityWork, Execution, ExecutionStatus, Trigger
+from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.ticks import Fire, Start
 
 # What a worker needs of an execution's row, under the same names.
 CARRIED = (
@@ -86,19 +87,50 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
 
 
-def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
-    """A new row as what a worker holds."""
-    return Execution(
-        job_name=job.name,
-        trigger_node_id=job.trigger_node_id,
-        fired_at=new.started_at or new.created_at,
-        **{name: getattr(new, name) for name in CARRIED},
+def new_execution(
+    job: ScheduledJob, fire: Fire, now: datetime, worker_id: UUID, first: FirstAttempt | None = None
+) -> NewExecution:
+    """The row of what a tick fires; a retry runs with what its first attempt had."""
+    starts = fire.start is Start.NOW
+    return NewExecution(
+        id=fire.execution_id,
+        user_profile_id=job.user_profile_id,
+        scheduled_job_id=job.id,
+        workflow_id=job.workflow_id,
+        trigger=first.trigger if first else fire.trigger,
+        status=ExecutionStatus.RUNNING if starts else ExecutionStatus.PENDING,
+        exclusive=job.if_running is not IfRunning.ALLOW,
+        queued=fire.start is Start.QUEUED,
+        repeat_number=fire.repeat_number,
+        retry_attempt=fire.attempt,
+        scheduled_for=fire.slot,
+        payload=first.payload if first else job.trigger_payload,
+        timeout_seconds=first.timeout_seconds if first else job.timeout_seconds,
+        created_at=now,
+        due_at=now,
+        worker_id=worker_id if starts else None,
+        started_at=now if starts else None,
     )
 
 
-def node_row(execution_id: UUID, result: NodeResult) -> dict[str, Any]:
-    """What a node did, as a row."""
-    return {"execution_id": execution_id, **msgspec.structs.asdict(result)}
+def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
+    """A new row as what a worker holds."""
+    return Execution(
+        id=new.id,
+        user_profile_id=new.user_profile_id,
+        scheduled_job_id=new.scheduled_job_id,
+        workflow_id=new.workflow_id,
+        trigger=new.trigger,
+        repeat_number=new.repeat_number,
+        retry_attempt=new.retry_attempt,
+        scheduled_for=new.scheduled_for,
+        timeout_seconds=new.timeout_seconds,
+        payload=new.payload,
+        token=new.token,
+        job_name=job.name,
+        trigger_node_id=job.trigger_node_id,
+        fired_at=new.started_at or new.created_at,
+    )
 
 
 def to_held(record: Any) -> Held:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -11,7 +12,6 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import (
-    ACTIVE,
     ActiveRun,
     Execution,
     ExecutionStatus,
@@ -30,17 +30,17 @@ from app.persistence.execution_rows import (
     Held,
     NewExecution,
     Waiting,
-    node_row,
     to_execution,
     to_held,
 )
-from app.persistence.tables import IS_ACTIVE_EXECUTION, NodeResultRow, ScheduledJobRow, WorkflowExecutionRow
+from app.persistence.switches import SCHEDULES_ENABLED
+from app.persistence.tables import IS_ACTIVE_EXECUTION, ActiveExecutionRow, WorkflowExecutionRow
+from app.persistence.workers import LEASE_HOLDS
 
 _TABLE = WorkflowExecutionRow.__table__
-_JOBS = ScheduledJobRow.__table__
-_NODES = NodeResultRow.__table__
+_ACTIVE = ActiveExecutionRow.__table__
 
-_INSERT = insert_many(
+INSERT = insert_many(
     WorkflowExecutionRow,
     (
         *(
@@ -59,11 +59,14 @@ _INSERT = insert_many(
     ),
 )
 # What ends without having begun says what becomes of its slot.
-_END = update_many(
+END = update_many(
     WorkflowExecutionRow,
     ("status", "error", "finished_at", "token", "worker_id", "queued", "awaiting"),
-    extra=", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END",
-    also="unrun_outcome",
+    extra=(
+        ", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END"
+        ", results = coalesce(r.results, t.results)"
+    ),
+    also=("unrun_outcome", "results"),
 )
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
@@ -84,24 +87,24 @@ _RETRY = text(
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, ended uuid, due_at timestamptz) "
     "JOIN workflow_executions AS e ON e.id = r.ended"
 )
-# What was kept while a callback was awaited is replaced by what came of it.
-_KEEP_NODES = insert_many(
-    NodeResultRow,
-    ("execution_id", "node_id", "type", "status", "output", "error", "started_at", "finished_at"),
-    "ON CONFLICT (execution_id, node_id) DO UPDATE SET status = EXCLUDED.status, "
-    "output = EXCLUDED.output, error = EXCLUDED.error, finished_at = EXCLUDED.finished_at",
-)
+_KEEP_RESULTS = text("UPDATE workflow_executions SET results = CAST(:results AS jsonb) WHERE id = :id")
 _AWAITED_IN_VAIN = text(
-    "UPDATE node_results SET status = 'cancelled' WHERE execution_id = ANY(:ids) AND status = 'running'"
+    "UPDATE workflow_executions AS e SET results = (SELECT jsonb_agg(CASE WHEN r.one ->> 'status' = 'running' "
+    """THEN r.one || '{"status": "cancelled"}' ELSE r.one END ORDER BY r.number) """
+    "FROM jsonb_array_elements(e.results) WITH ORDINALITY AS r(one, number)) "
+    """WHERE e.id = ANY(:ids) AND e.results @> '[{"status": "running"}]'"""
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
 # The moment comes with the runs, in a statement that begins after the locks are held.
-_ACTIVE_AND_NOW = (
-    "SELECT clock_timestamp() AS now, e.id, e.scheduled_job_id, e.trigger, e.queued, e.exclusive, "  # noqa: S608
-    "e.started_at IS NULL AS waiting, e.retry_attempt FROM (SELECT 1) AS one "
-    f"LEFT JOIN workflow_executions AS e ON e.scheduled_job_id = ANY($1) AND e.{IS_ACTIVE_EXECUTION} "
-    "ORDER BY e.scheduled_for, e.retry_attempt"
+_ACTIVE_RUNS = (
+    "e.id, e.scheduled_job_id, e.trigger, e.queued, e.exclusive, e.started_at IS NULL AS waiting, e.retry_attempt "
+    "FROM (SELECT 1) AS one LEFT JOIN active_executions AS e ON e.scheduled_job_id = ANY($1) ORDER BY e.id"
 )
-_LOCK = f"SELECT {', '.join(HELD_COLUMNS)} FROM workflow_executions WHERE id = ANY($1) ORDER BY id FOR UPDATE"  # noqa: S608
+_ACTIVE_AND_NOW = f"SELECT clock_timestamp() AS now, {_ACTIVE_RUNS}"
+_SITUATION = f"SELECT clock_timestamp(), {SCHEDULES_ENABLED}, {LEASE_HOLDS.format(worker='$2')}, {_ACTIVE_RUNS}"
+_LOCK = (
+    f"SELECT {', '.join(f'e.{name}' for name in HELD_COLUMNS)} FROM unnest($1::uuid[]) AS wanted(id) "  # noqa: S608
+    "JOIN workflow_executions AS e ON e.id = wanted.id ORDER BY e.id FOR UPDATE OF e"
+)
 _TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
@@ -122,20 +125,29 @@ _HAND_BACK = text(
     "WHERE e.id = h.id AND e.token = h.token AND e.status = 'running' RETURNING e.id, e.token, e.due_at"
 )
 _LOST = text(
-    "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM workflow_executions AS e "
+    "SELECT e.id, e.scheduled_job_id, e.token, coalesce(w.name, 'unknown') AS worker FROM active_executions AS e "
     "LEFT JOIN workers AS w ON w.id = e.worker_id "
     "WHERE e.status = 'running' AND NOT e.awaiting "
     "AND (w.id IS NULL OR w.lease_expires_at < clock_timestamp()) LIMIT :limit"
 )
 _OVERDUE = text(
-    "SELECT e.id, e.scheduled_job_id, e.token, e.timeout_seconds FROM workflow_executions AS e "
+    "SELECT e.id, e.scheduled_job_id, e.token, e.timeout_seconds FROM active_executions AS e "
     "WHERE e.awaiting AND e.deadline_at < clock_timestamp() LIMIT :limit"
 )
 
 
+class Situation(msgspec.Struct, frozen=True):
+    """The active runs of schedules, the moment, whether schedules are on, and whether a worker's lease holds."""
+
+    active: dict[UUID, tuple[ActiveRun, ...]]
+    now: datetime
+    enabled: bool
+    lease_holds: bool
+
+
 async def add(connection: AsyncConnection, executions: Sequence[NewExecution]) -> None:
     """Write new executions."""
-    await run_many(connection, _INSERT, executions)
+    await run_many(connection, INSERT, executions)
 
 
 async def active_and_now(
@@ -143,12 +155,14 @@ async def active_and_now(
 ) -> tuple[dict[UUID, tuple[ActiveRun, ...]], datetime]:
     """The pending and running executions of schedules that are locked, and the database's time after the locks."""
     rows = await fetch(connection, _ACTIVE_AND_NOW, list(job_ids))
-    active: dict[UUID, tuple[ActiveRun, ...]] = {}
-    for _, run_id, job_id, trigger, queued, exclusive, waiting, attempt in rows:
-        if run_id is not None:
-            run = ActiveRun(run_id, _TRIGGERS[trigger], queued, exclusive, waiting, attempt)
-            active[job_id] = (*active.get(job_id, ()), run)
-    return active, rows[0]["now"]
+    return _active(row[1:] for row in rows), rows[0]["now"]
+
+
+async def situation(connection: AsyncConnection, job_ids: Iterable[UUID], worker_id: UUID) -> Situation:
+    """What a worker that claims has to know of schedules that are locked."""
+    rows = await fetch(connection, _SITUATION, list(job_ids), worker_id)
+    moment, enabled, leased = rows[0][:3]
+    return Situation(_active(row[3:] for row in rows), moment, enabled=enabled, lease_holds=leased)
 
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Held]:
@@ -156,33 +170,35 @@ async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, H
     return {record["id"]: to_held(record) for record in await fetch(connection, _LOCK, list(ids))}
 
 
-async def end(connection: AsyncConnection, outcomes: Sequence[Outcome], now: datetime) -> None:
-    """Write how executions ended, with the results of their nodes; the token moves, so that nobody ends them again."""
-    ended = [
-        {
-            "id": o.execution_id,
-            "status": o.status,
-            "error": o.error,
-            "finished_at": now,
-            "token": o.token + 1,
-            "queued": False,
-            "awaiting": False,
-            "unrun_outcome": o.unrun,
-        }
-        for o in outcomes
-    ]
-    await run_many(connection, _END, ended)
-    results = [node_row(o.execution_id, result) for o in outcomes for result in o.node_results]
-    await run_many(connection, _KEEP_NODES, results)
-    # What ends from outside may have been put aside: nothing is awaited any more.
-    outside = [o.execution_id for o in outcomes if not o.node_results and o.status is not ExecutionStatus.SUCCESS]
-    if outside:
-        await connection.execute(_AWAITED_IN_VAIN, {"ids": outside})
+def ended(outcome: Outcome, now: datetime) -> dict[str, Any]:
+    """What the end of an execution writes; the token moves, so that nobody ends it again."""
+    return {
+        "id": outcome.execution_id,
+        "status": outcome.status,
+        "error": outcome.error,
+        "finished_at": now,
+        "token": outcome.token + 1,
+        "queued": False,
+        "awaiting": False,
+        "unrun_outcome": outcome.unrun,
+        "results": outcome.node_results or None,
+    }
+
+
+def is_from_outside(outcome: Outcome) -> bool:
+    """Whether somebody else than the run itself says how it ended."""
+    return not outcome.node_results and outcome.status is not ExecutionStatus.SUCCESS
+
+
+async def await_no_more(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+    """What nodes of ended executions were waiting for will not come any more."""
+    if ids:
+        await connection.execute(_AWAITED_IN_VAIN, {"ids": list(ids)})
 
 
 async def keep_results(connection: AsyncConnection, execution_id: UUID, results: Sequence[NodeResult]) -> None:
     """Write what nodes have done so far, for when the execution goes on."""
-    await run_many(connection, _KEEP_NODES, [node_row(execution_id, result) for result in results])
+    await connection.execute(_KEEP_RESULTS, {"id": execution_id, "results": msgspec.json.encode(results).decode()})
 
 
 async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime, unrun: LedgerOutcome) -> None:
@@ -239,14 +255,14 @@ async def start(
 
 async def begun_by_claim(connection: AsyncConnection, job: ScheduledJob, worker_id: UUID) -> Execution | None:
     """The latest execution that began with its claim by this worker, not one that was started later."""
-    query = select(_TABLE).where(
-        _TABLE.c.worker_id == worker_id,
-        _TABLE.c.scheduled_job_id == job.id,
-        _TABLE.c.status == ExecutionStatus.RUNNING,
-        _TABLE.c.trigger != Trigger.MANUAL,
-        _TABLE.c.started_at == _TABLE.c.created_at,
+    running = select(_ACTIVE.c.id).where(
+        _ACTIVE.c.worker_id == worker_id,
+        _ACTIVE.c.scheduled_job_id == job.id,
+        _ACTIVE.c.status == ExecutionStatus.RUNNING,
+        _ACTIVE.c.trigger != Trigger.MANUAL,
     )
-    row = (await connection.execute(query.order_by(_TABLE.c.scheduled_for.desc()).limit(1))).one_or_none()
+    query = select(_TABLE).where(_TABLE.c.id.in_(running), _TABLE.c.started_at == _TABLE.c.created_at)
+    row = (await connection.execute(query.order_by(_TABLE.c.id.desc()).limit(1))).one_or_none()
     if row is None:
         return None
     carried = {name: getattr(row, name) for name in CARRIED} | {"trigger": Trigger(row.trigger)}
@@ -290,30 +306,30 @@ async def overdue(connection: AsyncConnection, limit: int) -> list[Outcome]:
 
 async def pending(connection: AsyncConnection, limit: int) -> list[PendingRun]:
     """Executions that may be started now, the longest due first."""
-    query = select(_TABLE.c.id, _TABLE.c.token, _TABLE.c.due_at).where(
-        _TABLE.c.status == ExecutionStatus.PENDING, ~_TABLE.c.queued, _TABLE.c.due_at <= func.clock_timestamp()
+    query = select(_ACTIVE.c.id, _ACTIVE.c.token, _ACTIVE.c.due_at).where(
+        _ACTIVE.c.status == ExecutionStatus.PENDING, ~_ACTIVE.c.queued, _ACTIVE.c.due_at <= func.clock_timestamp()
     )
-    rows = await connection.execute(query.order_by(_TABLE.c.due_at).limit(limit))
+    rows = await connection.execute(query.order_by(_ACTIVE.c.due_at).limit(limit))
     return [PendingRun(row.id, row.token, row.due_at) for row in rows]
 
 
 async def still_held(connection: AsyncConnection, worker_id: UUID) -> dict[UUID, int]:
     """What a worker still holds, with the tokens: all else that it runs has been taken from it."""
-    query = select(_TABLE.c.id, _TABLE.c.token)
-    rows = await connection.execute(query.where(_TABLE.c.worker_id == worker_id, _TABLE.c.status == "running"))
+    query = select(_ACTIVE.c.id, _ACTIVE.c.token)
+    rows = await connection.execute(query.where(_ACTIVE.c.worker_id == worker_id, _ACTIVE.c.status == "running"))
     return {row.id: row.token for row in rows}
 
 
 async def active_tokens(connection: AsyncConnection, job_id: UUID) -> list[tuple[UUID, int]]:
     """The pending and running executions of a schedule, with their tokens."""
-    query = select(_TABLE.c.id, _TABLE.c.token)
-    rows = await connection.execute(query.where(_TABLE.c.scheduled_job_id == job_id, _TABLE.c.status.in_(ACTIVE)))
+    query = select(_ACTIVE.c.id, _ACTIVE.c.token).where(_ACTIVE.c.scheduled_job_id == job_id)
+    rows = await connection.execute(query)
     return [(row.id, row.token) for row in rows]
 
 
 async def active_ids(connection: AsyncConnection, job_ids: Iterable[UUID]) -> list[UUID]:
     """The executions of these schedules that are pending or running."""
-    query = select(_TABLE.c.id).where(_TABLE.c.scheduled_job_id.in_(list(job_ids)), _TABLE.c.status.in_(ACTIVE))
+    query = select(_ACTIVE.c.id).where(_ACTIVE.c.scheduled_job_id.in_(list(job_ids)))
     return list((await connection.execute(query)).scalars())
 
 
@@ -324,3 +340,12 @@ async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> di
     query = select(_TABLE.c.id, _TABLE.c.trigger, _TABLE.c.payload, _TABLE.c.timeout_seconds)
     rows = await connection.execute(query.where(_TABLE.c.id.in_(ids)))
     return {row.id: FirstAttempt(Trigger(row.trigger), row.payload, row.timeout_seconds) for row in rows}
+
+
+def _active(rows: Iterable[Any]) -> dict[UUID, tuple[ActiveRun, ...]]:
+    active: dict[UUID, tuple[ActiveRun, ...]] = {}
+    for run_id, job_id, trigger, queued, exclusive, waiting, attempt in rows:
+        if run_id is not None:
+            run = ActiveRun(run_id, _TRIGGERS[trigger], queued, exclusive, waiting, attempt)
+            active[job_id] = (*active.get(job_id, ()), run)
+    return active

@@ -13,44 +13,43 @@ from sqlalchemy.types import Integer
 
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
 from app.persistence.batches import fetch, insert_many, run_many
-from app.persistence.switches import SCHEDULES_ENABLED
-from app.persistence.tables import IS_ACTIVE_EXECUTION, CircuitBreakerRow, CircuitBreakerTransitionRow
+from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow
 
-_IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT NULL)"
 _IDS = bindparam("ids", type_=ARRAY(Integer()))
 _JOB_IDS = bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True)))
 _WORKFLOWS_OF = (
-    f"SELECT j.id, j.workflow_id, {_IS_LIMITED} AS limited, {SCHEDULES_ENABLED} AS enabled "  # noqa: S608
+    f"SELECT j.id, j.workflow_id, {IS_LIMITED} AS limited "  # noqa: S608
     "FROM scheduled_jobs AS j JOIN workflows AS w ON w.id = j.workflow_id WHERE j.id = ANY($1)"
 )
 _LOCK_FREE = text(
-    f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {_IS_LIMITED} "  # noqa: S608
+    f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {IS_LIMITED} "  # noqa: S608
     "ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED"
 ).bindparams(_IDS)
 _LOCK = text(
-    f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {_IS_LIMITED} "  # noqa: S608
+    f"SELECT w.id FROM workflows AS w WHERE w.id = ANY(:ids) AND {IS_LIMITED} "  # noqa: S608
     "ORDER BY w.id FOR NO KEY UPDATE"
 ).bindparams(_IDS)
 _LOCK_OF_EXECUTIONS = text(
     "SELECT w.id FROM workflows AS w WHERE w.breaker_threshold IS NOT NULL AND w.id IN "
-    "(SELECT e.workflow_id FROM workflow_executions AS e WHERE e.id = ANY(:ids)) "
+    "(SELECT e.workflow_id FROM unnest(:ids) AS wanted(id) JOIN workflow_executions AS e ON e.id = wanted.id) "
     "ORDER BY w.id FOR NO KEY UPDATE OF w"
 ).bindparams(_JOB_IDS)
 # The breakers of these executions, with whether they could be locked.
 _LOCK_FREE_OF_EXECUTIONS = (
-    "WITH wanted AS (SELECT e.id, e.workflow_id FROM workflow_executions AS e JOIN workflows AS w "
-    "ON w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL WHERE e.id = ANY($1)), "
+    "WITH wanted AS (SELECT e.id, e.workflow_id FROM unnest($1::uuid[]) AS one(id) "
+    "JOIN workflow_executions AS e ON e.id = one.id "
+    "JOIN workflows AS w ON w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL), "
     "free AS (SELECT w.id FROM workflows AS w WHERE w.id IN (SELECT workflow_id FROM wanted) "
     "ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED) "
     "SELECT wanted.id, wanted.workflow_id, wanted.workflow_id IN (SELECT id FROM free) AS locked FROM wanted"
 )
 # A probe that is gone with its schedule has released the breaker.
 _READ = text(
-    "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "  # noqa: S608
+    "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "
     "b.state, b.failure_count, b.opened_at, p.id AS probe_execution_id, "
-    "(SELECT count(*) FROM workflow_executions AS e WHERE e.workflow_id = w.id AND e.status = 'running') AS running "
+    "(SELECT count(*) FROM active_executions AS e WHERE e.workflow_id = w.id AND e.status = 'running') AS running "
     "FROM workflows AS w LEFT JOIN circuit_breakers AS b ON b.workflow_id = w.id "
-    f"LEFT JOIN workflow_executions AS p ON p.id = b.probe_execution_id AND p.{IS_ACTIVE_EXECUTION} "
+    "LEFT JOIN active_executions AS p ON p.id = b.probe_execution_id "
     "WHERE w.id = ANY(:ids)"
 ).bindparams(_IDS)
 _STATE_COLUMNS = ("workflow_id", "state", "failure_count", "opened_at", "probe_execution_id")
@@ -67,17 +66,16 @@ OPEN_GATE = Gate()
 
 
 class WorkflowOf(msgspec.Struct, frozen=True):
-    """The workflow of a schedule, whether it limits what runs, and whether schedules are on at all."""
+    """The workflow of a schedule, and whether it limits what runs."""
 
     workflow_id: int
     limited: bool
-    enabled: bool
 
 
 async def workflows_of(connection: AsyncConnection, job_ids: Iterable[UUID]) -> dict[UUID, WorkflowOf]:
     """The workflows of those schedules that there are, before anything is locked."""
     rows = await fetch(connection, _WORKFLOWS_OF, list(job_ids))
-    return {job_id: WorkflowOf(workflow_id, limited, enabled) for job_id, workflow_id, limited, enabled in rows}
+    return {job_id: WorkflowOf(workflow_id, limited) for job_id, workflow_id, limited in rows}
 
 
 async def lock_free(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict[int, Gate]:

@@ -1,7 +1,7 @@
 """The ledger's own rows: slots that did not fire."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,19 +10,25 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
+from app.domain.identities import execution_id, first_id_at
 from app.domain.ledger import LedgerEntry
 from app.persistence.batches import insert_many, run_many
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
+_MILLISECOND = timedelta(milliseconds=1)
 _TABLE = LedgerEntryRow.__table__
 _FIRED = WorkflowExecutionRow.__table__
-_INSERT = insert_many(LedgerEntryRow, ("scheduled_job_id", *LedgerEntry.__struct_fields__))
+INSERT = insert_many(LedgerEntryRow, ("scheduled_job_id", *LedgerEntry.__struct_fields__))
 
 
 async def add(connection: AsyncConnection, entries: Sequence[tuple[UUID, LedgerEntry]]) -> None:
     """Write entries, each with the schedule that it belongs to."""
-    rows = [{"scheduled_job_id": job_id, **msgspec.structs.asdict(entry)} for job_id, entry in entries]
-    await run_many(connection, _INSERT, rows)
+    await run_many(connection, INSERT, [row(job_id, entry) for job_id, entry in entries])
+
+
+def row(job_id: UUID, entry: LedgerEntry | None = None) -> dict[str, Any]:
+    """An entry as a row; one without any slots stands for none."""
+    return {"scheduled_job_id": job_id, **(msgspec.structs.asdict(entry) if entry else {})}
 
 
 async def of_job(
@@ -43,19 +49,20 @@ async def fired(
     """The latest slots of a schedule that fired, newest first: the executions that were the first at their slot."""
     query = _first_attempts(job_id)
     if since is not None:
-        query = query.where(_FIRED.c.scheduled_for >= since)
+        query = query.where(_FIRED.c.id >= first_id_at(since), _FIRED.c.scheduled_for >= since)
     if until is not None:
-        query = query.where(_FIRED.c.scheduled_for <= until)
-    return list(await connection.execute(query.order_by(_FIRED.c.scheduled_for.desc()).limit(limit)))
+        query = query.where(_FIRED.c.id < first_id_at(until + _MILLISECOND), _FIRED.c.scheduled_for <= until)
+    return list(await connection.execute(query.order_by(_FIRED.c.id.desc()).limit(limit)))
 
 
 async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> list[datetime]:
     """The slots that are known around a moment: the last before it and the first after it, fired and not fired."""
     fired, entries = _first_attempts(job_id), select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
-    slot, first, last = _FIRED.c.scheduled_for, _TABLE.c.first_slot, _TABLE.c.last_slot
+    run, slot, first, last = _FIRED.c.id, _FIRED.c.scheduled_for, _TABLE.c.first_slot, _TABLE.c.last_slot
+    latest = first_id_at(moment + _MILLISECOND)
     queries = (
-        (fired.with_only_columns(slot).where(slot <= moment).order_by(slot.desc())),
-        (fired.with_only_columns(slot).where(slot > moment).order_by(slot)),
+        (fired.with_only_columns(slot).where(run <= latest, slot <= moment).order_by(run.desc())),
+        (fired.with_only_columns(slot).where(run >= first_id_at(moment), slot > moment).order_by(run)),
         (entries.with_only_columns(last).where(last <= moment).order_by(last.desc())),
         (entries.with_only_columns(first).where(first > moment).order_by(first)),
     )
@@ -64,7 +71,7 @@ async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> l
 
 async def at_slot(connection: AsyncConnection, job_id: UUID, slot: datetime) -> tuple[Row[Any] | None, Row[Any] | None]:
     """What is known of one slot: the execution that it fired as, or the entry that covers it."""
-    fired = await connection.execute(_first_attempts(job_id).where(_FIRED.c.scheduled_for == slot).limit(1))
+    fired = await connection.execute(_first_attempts(job_id).where(_FIRED.c.id == execution_id(job_id, slot, 0)))
     covering = select(_TABLE).where(
         _TABLE.c.scheduled_job_id == job_id, _TABLE.c.first_slot <= slot, _TABLE.c.last_slot >= slot
     )

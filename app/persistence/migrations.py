@@ -4,15 +4,23 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
+from app.persistence import partitions
+from app.persistence.database import Database, database_now
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
+WAIT_SECONDS = 2.0
+
+log = structlog.get_logger(__name__)
 
 
 def alembic_config() -> Config:
@@ -26,6 +34,34 @@ def alembic_config() -> Config:
 async def migrate(database_url: str) -> None:
     """Apply what is missing; safe to run from several places at once."""
     await run_alembic(database_url, _upgrade)
+    await _make_weeks(database_url)
+
+
+async def until_migrated(database_url: str) -> None:
+    """Wait until the schema is what this release needs, or newer; a database that is away is waited for too."""
+    wanted = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
+    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
+    while True:
+        found = await _revision(database_url)
+        # One that this release does not know was made by a later one.
+        if found == head or (found and found not in wanted):
+            return
+        log.info("waiting_for_migrations", found=found or "none", wanted=head)
+        await asyncio.sleep(WAIT_SECONDS)
+
+
+async def _revision(database_url: str) -> str | None:
+    engine = create_async_engine(database_url)
+    try:
+        async with engine.connect() as connection:
+            revision: str | None = (
+                await connection.execute(text("SELECT version_num FROM alembic_version"))
+            ).scalar_one_or_none()
+            return revision
+    except (SQLAlchemyError, OSError):
+        return None
+    finally:
+        await engine.dispose()
 
 
 async def run_alembic(database_url: str, action: Callable[[Connection], None]) -> None:
@@ -36,6 +72,18 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
             await connection.run_sync(action)
     finally:
         await engine.dispose()
+
+
+async def _make_weeks(database_url: str) -> None:
+    """The weeks at hand, so that nothing goes to the rest."""
+    database = Database(database_url, pool_size=1)
+    try:
+        async with database.transaction() as connection:
+            missing = await partitions.missing(connection, await database_now(connection))
+        for week in missing:
+            await partitions.make(database, week)
+    finally:
+        await database.close()
 
 
 def _upgrade(connection: Connection) -> None:

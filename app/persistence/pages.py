@@ -1,16 +1,17 @@
 """Parts of long lists: by offset, or from a cursor on, which costs the same wherever it stands."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, Select, func, select, text, tuple_
+from sqlalchemy import FromClause, Row, Select, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import FieldError, InvalidError
 from app.domain.parts import Part
+from app.persistence.batches import fetch
 
 # Beyond this nobody counts: the planner's guess is shown instead, and called that.
 COUNTED = 10_000
@@ -29,17 +30,55 @@ class Page(msgspec.Struct, frozen=True):
 
 async def read_page(connection: AsyncConnection, query: Select[Any], keys: Sequence[Any], part: Part) -> Page:
     """The rows of a query in the descending order of its keys, which together are unique."""
-    total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]))
+    counted = select(func.count()).select_from(query.with_only_columns(keys[-1]).limit(COUNTED + 1).subquery())
     wanted = query if part.cursor is None else query.where(tuple_(*keys) < tuple_(*_position(keys, part.cursor)))
     ordered = wanted.order_by(*(key.desc() for key in keys)).limit(part.limit).offset(part.offset)
-    rows = list(await connection.execute(ordered))
+    # The number comes with the rows; only where there are none has it to be asked for by itself.
+    rows = list(await connection.execute(ordered.add_columns(counted.scalar_subquery().label("counted"))))
+    number = rows[0].counted if rows else (await connection.execute(counted)).scalar_one()
+    total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]), number)
     more = _cursor(keys, rows[-1]) if len(rows) == part.limit else None
     return Page(rows, total, is_estimate, more)
 
 
-async def _total(connection: AsyncConnection, query: Select[Any]) -> tuple[int, bool]:
-    bounded = query.limit(COUNTED + 1).subquery()
-    counted: int = (await connection.execute(select(func.count()).select_from(bounded))).scalar_one()
+async def read_keys(
+    connection: AsyncConnection, table: FromClause, wanted: Mapping[str, Any], keys: Sequence[Any], part: Part
+) -> Page:
+    """The same by the driver, for the rows of a table with the wanted values: of each its keys and its version."""
+    filters, values = _conditions(wanted)
+    names = [key.name for key in keys]
+    place = "TRUE"
+    if part.cursor is not None:
+        values += _position(keys, part.cursor)
+        numbers = range(len(values) - len(keys) + 1, len(values) + 1)
+        place = f"({', '.join(names)}) < ({', '.join(f'${number}' for number in numbers)})"
+    rows = await fetch(
+        connection,
+        f"SELECT {', '.join(names)}, xmin, (SELECT count(*) FROM (SELECT FROM {table} WHERE {filters} "  # noqa: S608
+        f"LIMIT {COUNTED + 1}) AS counted) AS counted FROM {table} WHERE {filters} AND {place} "
+        f"ORDER BY {', '.join(f'{name} DESC' for name in names)} LIMIT {part.limit:d} OFFSET {part.offset:d}",
+        *values,
+    )
+    every = select(keys[-1]).where(*(table.c[name] == value for name, value in wanted.items()))
+    total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
+    more = _encoded([rows[-1][name] for name in names]) if len(rows) == part.limit else None
+    return Page(rows, total, is_estimate, more)
+
+
+async def _number(connection: AsyncConnection, query: Select[Any], rows: Sequence[Any]) -> int:
+    if rows:
+        number: int = rows[0]["counted"]
+        return number
+    counted = select(func.count()).select_from(query.limit(COUNTED + 1).subquery())
+    return int((await connection.execute(counted)).scalar_one())
+
+
+def _conditions(wanted: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    conditions = [f"{name} = ${number}" for number, name in enumerate(wanted, 1)]
+    return " AND ".join(conditions) or "TRUE", list(wanted.values())
+
+
+async def _total(connection: AsyncConnection, query: Select[Any], counted: int) -> tuple[int, bool]:
     if counted <= COUNTED:
         return counted, False
     compiled = query.compile(dialect=_DIALECT, compile_kwargs={"literal_binds": True})
@@ -51,7 +90,10 @@ async def _total(connection: AsyncConnection, query: Select[Any]) -> tuple[int, 
 
 
 def _cursor(keys: Sequence[Any], row: Row[Any]) -> str:
-    values = [getattr(row, key.name) for key in keys]
+    return _encoded([getattr(row, key.name) for key in keys])
+
+
+def _encoded(values: Sequence[Any]) -> str:
     return urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
 
 

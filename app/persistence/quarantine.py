@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.identities import execution_id
 from app.domain.revisions import CARILLON, REMEMBERED
 from app.persistence.tables import IS_ACTIVE_EXECUTION
 
@@ -32,8 +33,7 @@ _ACCOUNT = text(
     "INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason) "
     "SELECT s.id, s.slot, s.slot, 1, 'missed', 'poisoned' "
     "FROM (SELECT CAST(:id AS uuid) AS id, CAST(:slot AS timestamptz) AS slot) AS s WHERE s.slot <= clock_timestamp() "
-    "AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.scheduled_job_id = s.id "
-    "AND e.scheduled_for = s.slot AND e.trigger <> 'manual') "
+    "AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.id = :first_attempt) "
     "AND NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.scheduled_job_id = s.id "
     "AND s.slot BETWEEN l.first_slot AND l.last_slot)"
 )
@@ -67,17 +67,18 @@ async def poison_schedule(connection: AsyncConnection, job_id: UUID, error: str)
     if row is None:
         return False
     if row.next_slot is not None and not row.next_attempt:
-        await connection.execute(_ACCOUNT, {"id": job_id, "slot": row.next_slot})
+        first_attempt = execution_id(job_id, row.next_slot, 0)
+        await connection.execute(_ACCOUNT, {"id": job_id, "slot": row.next_slot, "first_attempt": first_attempt})
     values = {"id": job_id, "author": CARILLON.name, "error": words, "remembered": list(REMEMBERED)}
     await connection.execute(_REVISE, values)
     return True
 
 
-async def end_execution(connection: AsyncConnection, execution_id: UUID, error: str) -> UUID | None:
+async def end_execution(connection: AsyncConnection, run_id: UUID, error: str) -> UUID | None:
     """End an execution that cannot be handled, and pause its schedule; that schedule's id, if it has one."""
     words = f"It could not be handled {MOST_MISHAPS} times: {error}"[:ERROR_CHARACTERS]
-    row = (await connection.execute(_END, {"id": execution_id, "error": words})).one_or_none()
-    await connection.execute(_FORGET, {"id": execution_id})
+    row = (await connection.execute(_END, {"id": run_id, "error": words})).one_or_none()
+    await connection.execute(_FORGET, {"id": run_id})
     if row is None or row.scheduled_job_id is None:
         return None
     await poison_schedule(connection, row.scheduled_job_id, error)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
@@ -16,10 +17,12 @@ from app.domain.errors import ConflictError
 from app.domain.parts import Part
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.batches import fetch, insert_many, run_many, update_many
-from app.persistence.pages import Page, read_page
-from app.persistence.tables import ScheduledJobRow
+from app.persistence.execution_rows import HELD_COLUMNS, Held, to_held
+from app.persistence.pages import Page, read_keys
+from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
+_DUE = DueTickRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
 # What it takes to ring for a tick; a row that cannot be read whole can still be rung for.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
@@ -39,7 +42,7 @@ _MOVING = (
     *("current_repeat", "current_retry", "run_count", "error_count", "last_error", "last_run_at", "last_fired_at"),
     *("last_success_at", "last_success_execution_id", "dead_at"),
 )
-_MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
+MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
 
 
 @contextmanager
@@ -72,13 +75,23 @@ async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> Non
 
 async def move(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write how far schedules have come whose rows this transaction has locked: what ticks and runs change of them."""
-    await run_many(connection, _MOVE, jobs)
+    await run_many(connection, MOVE, jobs)
 
 
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     """One schedule, as it is now."""
     row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()
     return to_job(row) if row else None
+
+
+async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
+    """The ids, the versions and the owners of those of these schedules that there are."""
+    return await fetch(connection, _VERSIONS, ids)
+
+
+async def many(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[int, ScheduledJob]]:
+    """Those of these schedules that there are, each with the version of its row."""
+    return [(record[0], from_record(record[1:])) for record in await fetch(connection, _MANY, ids)]
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | None = None) -> list[ScheduledJob]:
@@ -99,10 +112,35 @@ async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UU
     return await _locked(connection, _LOCK_FREE, ids)
 
 
+async def lock_free_ungated(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, ScheduledJob]:
+    """The same, only those whose workflow has no gate that would have to be locked first."""
+    return {record["id"]: from_record(record) for record in await fetch(connection, _LOCK_UNGATED, ids)}
+
+
+async def lock_free_with_runs(
+    connection: AsyncConnection, run_ids: Sequence[UUID]
+) -> tuple[dict[UUID, ScheduledJob], dict[UUID, Held]]:
+    """Lock executions that nobody holds, with their schedules; but for those whose workflow has a breaker to tell."""
+    jobs: dict[UUID, ScheduledJob] = {}
+    runs: dict[UUID, Held] = {}
+    for record in await fetch(connection, _LOCK_WITH_RUNS, run_ids):
+        run = to_held(record[len(_COLUMNS) :])
+        runs[run.id] = run
+        if run.scheduled_job_id not in jobs:
+            job = from_record(record)
+            jobs[job.id] = job
+    return jobs, runs
+
+
 async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
     """Those of these schedules that there are."""
     rows = await connection.execute(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))))
     return set(rows.scalars())
+
+
+async def touch(connection: AsyncConnection, job_id: UUID) -> None:
+    """Give a locked schedule's row a new version: whoever has read it before must look again."""
+    await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(name=_TABLE.c.name))
 
 
 async def started_run(connection: AsyncConnection, job_id: UUID, now: datetime) -> None:
@@ -116,17 +154,21 @@ async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]
     return [to_job(row) for row in await connection.execute(query)]
 
 
-async def page(
-    connection: AsyncConnection, actor: Actor, part: Part, *, status: str | None, workflow_id: int | None
-) -> Page:
-    """The schedules that the actor may see, newest first."""
-    query = _visible(select(_TABLE), actor)
-    if status is not None:
-        query = query.where(_TABLE.c.status == status)
-    if workflow_id is not None:
-        query = query.where(_TABLE.c.workflow_id == workflow_id)
-    found = await read_page(connection, query, (_TABLE.c.created_at, _TABLE.c.id), part)
-    return replace(found, items=[to_job(row) for row in found.items])
+class Listing(msgspec.Struct, frozen=True):
+    """Which schedules somebody wants to see; None is any."""
+
+    user_profile_id: int | None
+    status: str | None
+    workflow_id: int | None
+    part: Part
+
+
+async def page(connection: AsyncConnection, listing: Listing) -> Page:
+    """The ids and versions of these schedules, newest first."""
+    names = ("user_profile_id", "status", "workflow_id")
+    wanted = {name: value for name in names if (value := getattr(listing, name)) is not None}
+    found = await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part)
+    return replace(found, items=[(row["id"], row["xmin"]) for row in found.items])
 
 
 async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
@@ -157,17 +199,18 @@ async def overdue(
     connection: AsyncConnection, before: datetime, limit: int, after: PlannedTick | None = None
 ) -> list[PlannedTick]:
     """A page of the ticks that were due before a moment, the longest overdue first."""
-    query = select(*_TICK).where(_TABLE.c.next_run_at <= before)
+    query = select(*_TICK).join(_DUE, _DUE.c.id == _TABLE.c.id).where(_DUE.c.next_run_at <= before)
     if after is not None:
-        query = query.where(tuple_(_TABLE.c.next_run_at, _TABLE.c.id) > (after.next_run_at, after.id))
-    query = query.order_by(_TABLE.c.next_run_at, _TABLE.c.id).limit(limit)
+        query = query.where(tuple_(_DUE.c.next_run_at, _DUE.c.id) > (after.next_run_at, after.id))
+    query = query.order_by(_DUE.c.next_run_at, _DUE.c.id).limit(limit)
     return [PlannedTick(*row) for row in await connection.execute(query)]
 
 
 async def overdue_in_turn(connection: AsyncConnection, before: datetime, limit: int) -> list[PlannedTick]:
     """Ticks that were due before a moment: the oldest of each owner, then the second of each, and so on."""
-    turn = func.row_number().over(partition_by=_TABLE.c.user_profile_id, order_by=(_TABLE.c.next_run_at, _TABLE.c.id))
-    due = select(*_TICK, turn.label("turn")).where(_TABLE.c.next_run_at <= before).subquery()
+    turn = func.row_number().over(partition_by=_TABLE.c.user_profile_id, order_by=(_DUE.c.next_run_at, _DUE.c.id))
+    ticks = select(*_TICK, turn.label("turn")).join(_DUE, _DUE.c.id == _TABLE.c.id)
+    due = ticks.where(_DUE.c.next_run_at <= before).subquery()
     query = select(due).order_by(due.c.turn, due.c.next_run_at, due.c.id).limit(limit)
     return [PlannedTick(*row[:-1]) for row in await connection.execute(query)]
 
@@ -185,15 +228,43 @@ def _visible(query: Select[Any], actor: Actor) -> Select[Any]:
     return query if owner is None else query.where(_TABLE.c.user_profile_id == owner)
 
 
-_LOCK = "SELECT * FROM scheduled_jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE"
+COLUMNS = ", ".join(f"j.{name}" for name in _COLUMNS)
+_LOCK = (
+    f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) JOIN scheduled_jobs AS j ON j.id = wanted.id "  # noqa: S608
+    "ORDER BY j.id FOR NO KEY UPDATE OF j"
+)
 _LOCK_FREE = f"{_LOCK} SKIP LOCKED"
+_VERSIONS = (
+    "SELECT j.id, j.xmin, j.user_profile_id FROM unnest($1::uuid[]) AS wanted(id) "
+    "JOIN scheduled_jobs AS j ON j.id = wanted.id"
+)
+_MANY = (
+    f"SELECT j.xmin, {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) "  # noqa: S608
+    "JOIN scheduled_jobs AS j ON j.id = wanted.id"
+)
+_LOCK_UNGATED = (
+    f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) JOIN scheduled_jobs AS j ON j.id = wanted.id "  # noqa: S608
+    f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} FOR NO KEY UPDATE OF j SKIP LOCKED"
+)
+_LOCK_WITH_RUNS = (
+    f"SELECT {COLUMNS}, {', '.join(f'e.{name}' for name in HELD_COLUMNS)} "  # noqa: S608
+    "FROM unnest($1::uuid[]) AS wanted(id) JOIN workflow_executions AS e ON e.id = wanted.id "
+    "JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE NOT EXISTS "
+    "(SELECT FROM workflows AS w WHERE w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL) "
+    "FOR NO KEY UPDATE OF j, e SKIP LOCKED"
+)
 
 
 async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     wanted = list(ids)
     if not wanted:
         return {}
-    return {record["id"]: _from_columns(dict(record)) for record in await fetch(connection, sql, wanted)}
+    return {record["id"]: from_record(record) for record in await fetch(connection, sql, wanted)}
+
+
+def from_record(record: Sequence[Any]) -> ScheduledJob:
+    """A row as the driver answers it; what stands behind the columns is left to others."""
+    return _from_columns(dict(zip(_COLUMNS, record, strict=False)))
 
 
 def _from_columns(values: dict[str, Any]) -> ScheduledJob:

@@ -19,9 +19,10 @@ from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
-from app.persistence import entity_runs, executions, gates, history, ledger, notices, schedules, turns
+from app.persistence import entity_runs, executions, gates, history, ledger, notices, plain, schedules, steps, turns
 from app.persistence.database import Database
 from app.persistence.execution_rows import Held
+from app.persistence.plain import Ending, Memory
 
 
 class Superseded(msgspec.Struct, frozen=True):
@@ -58,17 +59,36 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
         return await settle_within(connection, outcomes)
 
 
-async def settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
+async def settle_free(database: Database, endings: Sequence[Ending], memory: Memory) -> list[FreeResult]:
     """The same without waiting for rows that someone holds: one of them delays no other."""
+    written = await plain.settle(database, endings, memory)
+    rest = [ending.outcome for ending in endings if ending.outcome.execution_id not in written]
+    carefully = iter(await _settle_free(database, rest) if rest else [])
+    return [
+        Settled(run_id, written[run_id].known.job, written[run_id].after) if run_id in written else next(carefully)
+        for run_id in (ending.outcome.execution_id for ending in endings)
+    ]
+
+
+async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
     async with database.transaction() as connection:
         ids = await _with_entities_locked(connection, outcomes)
-        before, held_up = await gates.lock_free_of_executions(connection, ids)
-        wanted = {outcome.scheduled_job_id for outcome in outcomes if outcome.scheduled_job_id is not None}
-        jobs = await schedules.lock_free(connection, wanted)
-        busy = await schedules.existing(connection, wanted - jobs.keys()) if len(jobs) < len(wanted) else set()
-        held_up |= {outcome.execution_id for outcome in outcomes if outcome.scheduled_job_id in busy}
-        free = [outcome for outcome in outcomes if outcome.execution_id not in held_up]
-        settled = iter(await _settled(connection, free, jobs, before))
+        jobs, held = await schedules.lock_free_with_runs(connection, ids)
+        before: dict[int, Gate] = {}
+        held_up: set[UUID] = set()
+        rest = [outcome for outcome in outcomes if outcome.execution_id not in held]
+        if rest:
+            # Those that someone holds, those with a breaker to tell, the runs of entities, and those that are gone.
+            before, held_up = await gates.lock_free_of_executions(connection, [one.execution_id for one in rest])
+            wanted = {one.scheduled_job_id for one in rest if one.scheduled_job_id is not None} - jobs.keys()
+            more = await schedules.lock_free(connection, wanted)
+            busy = await schedules.existing(connection, wanted - more.keys()) if len(more) < len(wanted) else set()
+            held_up |= {one.execution_id for one in rest if one.scheduled_job_id in busy}
+            free = [one.execution_id for one in rest if one.execution_id not in held_up]
+            held |= await executions.lock(connection, free)
+            jobs |= more
+        free_ones = [outcome for outcome in outcomes if outcome.execution_id not in held_up]
+        settled = iter(await _settled(connection, free_ones, jobs, held, before))
         return [Delayed() if outcome.execution_id in held_up else next(settled) for outcome in outcomes]
 
 
@@ -78,7 +98,8 @@ async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]
     # Lock, in the order of workflows, schedules, executions; then read.
     before = await gates.lock_of_executions(connection, ids)
     jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
-    return await _settled(connection, outcomes, jobs, before)
+    held = await executions.lock(connection, ids)
+    return await _settled(connection, outcomes, jobs, held, before)
 
 
 async def _with_entities_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[UUID]:
@@ -90,10 +111,13 @@ async def _with_entities_locked(connection: AsyncConnection, outcomes: Sequence[
 
 
 async def _settled(
-    connection: AsyncConnection, outcomes: Sequence[Outcome], jobs: dict[UUID, ScheduledJob], before: dict[int, Gate]
+    connection: AsyncConnection,
+    outcomes: Sequence[Outcome],
+    jobs: dict[UUID, ScheduledJob],
+    held: dict[UUID, Held],
+    before: dict[int, Gate],
 ) -> list[SettleResult]:
-    """Decide and write, with workflows and schedules locked."""
-    held = await executions.lock(connection, [outcome.execution_id for outcome in outcomes])
+    """Decide and write, with workflows, schedules and executions locked."""
     active, now = await executions.active_and_now(connection, jobs)
     batch = _Batch(jobs, held, active, before, now)
     results = [batch.handle(outcome) for outcome in outcomes]
@@ -179,9 +203,8 @@ class _Batch:
 
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
         """All of it; the queued executions whose turn has come, by schedule."""
-        await executions.end(connection, self.accepted, self.now)
+        await steps.end(connection, self.accepted, list(self.changed.values()), self.now)
         await executions.add_retries(connection, self.retries)
-        await schedules.move(connection, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
         await gates.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,12 +12,18 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
+from app.persistence.batches import fetch
 from app.persistence.tables import ApiToken, UserProfile
 
 _USERS = UserProfile.__table__
 _TOKENS = ApiToken.__table__
 
 BUILT_IN_ADMIN = "admin"
+_BY_PREFIX = (
+    "SELECT t.prefix, t.token_hash, u.id, u.username, u.role, u.kind FROM unnest($1::text[]) AS wanted(prefix) "
+    "JOIN api_tokens AS t ON t.prefix = wanted.prefix JOIN user_profiles AS u ON u.id = t.user_profile_id"
+)
+_BY_NAME = "SELECT id, username, role, kind FROM user_profiles WHERE username = $1"
 SECRET_BYTES = 32
 PREFIX_BYTES = 8
 TOKEN_MARK = "carillon"  # noqa: S105 - the first part of every token, so that scanners recognise one
@@ -42,16 +49,35 @@ def hash_token(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-async def find_by_token(connection: AsyncConnection, token: str) -> Actor | None:
-    """Whose token this is; compared in constant time."""
+async def find_by_tokens(connection: AsyncConnection, tokens: Sequence[str]) -> list[Actor | None]:
+    """Whose tokens these are; compared in constant time."""
+    prefixes = [_prefix(token) for token in tokens]
+    rows = await fetch(connection, _BY_PREFIX, prefixes)
+    found = {row["prefix"]: row for row in rows}
+    return [_owner_of(token, found.get(prefix)) for token, prefix in zip(tokens, prefixes, strict=True)]
+
+
+async def built_in_admin(connection: AsyncConnection) -> Actor | None:
+    """Who acts with the token of the settings."""
+    rows = await fetch(connection, _BY_NAME, BUILT_IN_ADMIN)
+    return _actor(rows[0]) if rows else None
+
+
+def _prefix(token: str) -> str:
+    """What a token is looked up by; nothing is found by a blank."""
     parts = token.split("_", 2)
-    if len(parts) != 3 or parts[0] != TOKEN_MARK or len(parts[1]) != PREFIX_BYTES * 2:  # noqa: PLR2004
+    is_ours = len(parts) == 3 and parts[0] == TOKEN_MARK and len(parts[1]) == PREFIX_BYTES * 2  # noqa: PLR2004
+    return parts[1] if is_ours and parts[1].isascii() and "\x00" not in parts[1] else ""
+
+
+def _owner_of(token: str, row: Any) -> Actor | None:
+    if row is None or not hmac.compare_digest(row["token_hash"], hash_token(token)):
         return None
-    query = select(_TOKENS.c.token_hash, _USERS).join(_USERS, _USERS.c.id == _TOKENS.c.user_profile_id)
-    row = (await connection.execute(query.where(_TOKENS.c.prefix == parts[1]))).one_or_none()
-    if row is None or not hmac.compare_digest(row.token_hash, hash_token(token)):
-        return None
-    return to_actor(row)
+    return _actor(row)
+
+
+def _actor(row: Any) -> Actor:
+    return Actor(row["id"], row["username"], Role(row["role"]), OwnerKind(row["kind"]))
 
 
 def to_actor(row: Row[Any]) -> Actor:
@@ -62,12 +88,6 @@ def to_actor(row: Row[Any]) -> Actor:
 async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:
     """One user."""
     return (await connection.execute(select(_USERS).where(_USERS.c.id == user_id))).one_or_none()
-
-
-async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Actor]:
-    """Those of these users that there are, as who acts."""
-    rows = await connection.execute(select(_USERS).where(_USERS.c.id.in_(sorted(ids))))
-    return {row.id: to_actor(row) for row in rows}
 
 
 async def find_by_name(connection: AsyncConnection, username: str) -> Row[Any] | None:

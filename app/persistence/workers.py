@@ -14,11 +14,13 @@ _RENEW = text(
     "UPDATE workers SET lease_expires_at = clock_timestamp() + make_interval(secs => :seconds) "
     "WHERE id = :id AND lease_expires_at > clock_timestamp()"
 )
-_HOLDS = text("SELECT EXISTS (SELECT FROM workers WHERE id = :id AND lease_expires_at > clock_timestamp())")
+# As an expression, to be read along with other things.
+LEASE_HOLDS = "EXISTS (SELECT FROM workers WHERE id = {worker} AND lease_expires_at > clock_timestamp())"
+_HOLDS = text(f"SELECT {LEASE_HOLDS.format(worker=':id')}")
 _RELEASE = text("DELETE FROM workers WHERE id = :id")
 _FORGET = text(
     "DELETE FROM workers AS w WHERE w.lease_expires_at < clock_timestamp() - interval '1 hour' "
-    "AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.worker_id = w.id AND e.status = 'running')"
+    "AND NOT EXISTS (SELECT FROM active_executions AS e WHERE e.worker_id = w.id)"
 )
 
 

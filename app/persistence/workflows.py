@@ -2,28 +2,14 @@
 
 from typing import Any
 
-import msgspec
 from sqlalchemy import Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.workflows import Edge, Node, Workflow
 from app.persistence.pages import Page
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
-
-
-def to_workflow(row: Row[Any]) -> Workflow:
-    """A row as what the engine runs."""
-    return Workflow(
-        id=row.id,
-        user_profile_id=row.user_profile_id,
-        name=row.name,
-        active=row.active,
-        nodes=msgspec.convert(row.nodes, tuple[Node, ...]),
-        edges=msgspec.convert(row.edges, tuple[Edge, ...]),
-    )
 
 
 async def add(connection: AsyncConnection, owner: Actor, values: dict[str, Any]) -> Row[Any]:
@@ -45,12 +31,6 @@ async def lock_to_change(connection: AsyncConnection, workflow_id: int) -> Row[A
 async def lock_to_delete(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
     """One workflow, locked against everything: whoever wants to use it waits here, before any schedule is locked."""
     return await _read(connection, _one(workflow_id).with_for_update())
-
-
-async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Workflow]:
-    """Those of these workflows that there are, as what the engine runs."""
-    rows = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(sorted(ids))))
-    return {row.id: to_workflow(row) for row in rows}
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int) -> dict[int, Row[Any]]:

@@ -18,6 +18,11 @@ class RateLimits:
         self._per_minute = per_minute
         self._limit = redis.register_script(LIMIT)
 
+    @property
+    def are_on(self) -> bool:
+        """Whether anything is counted."""
+        return bool(self._per_minute)
+
     async def retry_after(self, parties: list[str]) -> int | None:
         """The seconds to wait if one of the parties is over the limit. Without Redis nobody is limited."""
         if not self._per_minute:

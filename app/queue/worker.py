@@ -79,6 +79,7 @@ class QueueWorker:
         self._ends = MicroBatcher("finish", self._finish_batch, shared=(BellAwayError,))
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._room = asyncio.Event()
         self._stopping = asyncio.Event()
         self._away = False
 
@@ -102,13 +103,16 @@ class QueueWorker:
         """Wait until all that was delivered has been handled."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await self._ends.quiet()
 
     async def _deliver_once(self) -> None:
         self._wake.clear()
         room = self._concurrency - len(self._tasks)
         if room <= 0:
+            self._room.clear()
             # With a limit, so that the end is noticed although nothing ends.
-            await asyncio.wait(self._tasks, timeout=IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._room.wait(), IDLE_SECONDS)
             return
         delivery = await self._claim_due(min(room, CLAIM_BATCH))
         if delivery is None:
@@ -117,9 +121,13 @@ class QueueWorker:
         for message in delivery.messages:
             task = asyncio.create_task(self._handle(message))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._handled)
         if not delivery.full:
             await self._sleep(delivery.wait_seconds)
+
+    def _handled(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.set()
 
     async def _claim_due(self, limit: int) -> Delivery | None:
         """Claim what is due; None while Redis is away, which is said once."""
@@ -135,10 +143,10 @@ class QueueWorker:
             log.info("redis_back")
             self._away = False
         wait_seconds = None if wait_ms < 0 else wait_ms / 1000
-        messages = [await self._read(*pair) for pair in zip(claimed[::2], claimed[1::2], strict=True)]
+        messages = [self._read(*pair) for pair in zip(claimed[::2], claimed[1::2], strict=True)]
         return Delivery(tuple(filter(None, messages)), wait_seconds, full=len(messages) >= limit)
 
-    async def _read(self, job_id: bytes, body: bytes) -> Message | None:
+    def _read(self, job_id: bytes, body: bytes) -> Message | None:
         """A message, or None for garbage, which is removed so that it is met once only."""
         name = job_id.decode(errors="replace")
         try:
@@ -148,7 +156,7 @@ class QueueWorker:
             log.warning("unknown_function_in_queue", id=name, function=message.function)
         except GarbageError:
             log.warning("garbage_in_queue", id=name)
-        await self._end(job_id)
+        self._ends.tell(job_id)
         return None
 
     async def _handle(self, message: Message) -> None:
@@ -160,13 +168,9 @@ class QueueWorker:
         except Exception:
             # The reconciler rings again for what Postgres still expects.
             log.exception("wake_failed", id=message.id)
-            await self._end(message.id.encode())
+            self._ends.tell(message.id.encode())
         else:
-            await self._end(message.id.encode())
-
-    async def _end(self, job_id: bytes) -> None:
-        with suppress(BellAwayError):
-            await self._ends.ask(job_id)
+            self._ends.tell(message.id.encode())
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
         async with bell_errors():

@@ -79,9 +79,8 @@ async def test_secrets_are_sent_and_never_kept(
     assert "failed" == execution["status"]
     assert "hush-hush-1" not in repr(execution)
     async with database.transaction() as connection:
-        kept = (await connection.execute(text("SELECT * FROM node_results"))).all()
         runs = (await connection.execute(text("SELECT * FROM workflow_executions"))).all()
-    assert "hush-hush-1" not in repr((kept, runs))
+    assert "hush-hush-1" not in repr(runs)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,10 @@ async def test_old_history_is_purged_and_nothing_old_is_skipped(
     async with database.transaction() as connection:
         await connection.execute(
             text(
-                "UPDATE workflow_executions SET scheduled_for = scheduled_for - interval '40 days', "
+                "UPDATE workflow_executions SET id = CAST(lpad(to_hex(CAST(1000 * extract(epoch FROM "
+                "scheduled_for - interval '40 days') AS bigint)), 12, '0') "
+                "|| right(replace(CAST(id AS text), '-', ''), 20) AS uuid), "
+                "scheduled_for = scheduled_for - interval '40 days', "
                 "started_at = started_at - interval '40 days', finished_at = finished_at - interval '40 days'"
             )
         )

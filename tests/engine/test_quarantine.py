@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from app.config import Settings
+from app.domain.identities import execution_id
 from app.domain.ticks import Tick
 from app.persistence import quarantine
 from app.persistence.database import Database
@@ -16,16 +17,19 @@ from tests.carillon import Carillon, Json, make_due, until, working
 TAKEN_SLOT = (
     "INSERT INTO workflow_executions (id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, exclusive, "
     "repeat_number, retry_attempt, scheduled_for, payload, timeout_seconds, token, error, finished_at, started_at) "
-    "SELECT gen_random_uuid(), user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, next_slot, '{}', "
-    "1, 1, '', now(), now() FROM scheduled_jobs WHERE id = :id"
+    "SELECT CAST(:first_attempt AS uuid), user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, "
+    "next_slot, '{}', 1, 1, '', now(), now() FROM scheduled_jobs WHERE id = :id"
 )
 NO_SUCH_REASON = "UPDATE scheduled_jobs SET status_reason = 'from_the_future' WHERE id = :id"
 
 
 async def spoil(database: Database, schedule: Json, statement: str) -> None:
     """Do something to its rows that no code of ours would do."""
+    job_id = UUID(schedule["id"])
     async with database.transaction() as connection:
-        await connection.execute(text(statement), {"id": UUID(schedule["id"])})
+        slot = await connection.execute(text("SELECT next_slot FROM scheduled_jobs WHERE id = :id"), {"id": job_id})
+        values = {"id": job_id, "first_attempt": execution_id(job_id, slot.scalar_one(), 0)}
+        await connection.execute(text(statement), values if ":first_attempt" in statement else {"id": job_id})
 
 
 @pytest.mark.parametrize("statement", [TAKEN_SLOT, NO_SUCH_REASON], ids=["taken-slot", "unreadable"])

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from app.config import Settings
+from app.domain.identities import execution_id
 from app.domain.ticks import Tick
 from app.persistence import schedules
 from app.persistence.claim import Busy, claim
@@ -192,6 +193,16 @@ async def test_a_held_row_delays_its_own_tick_and_no_other(
     assert results[1].execution is not None  # type: ignore[union-attr]
 
 
+async def test_two_messages_of_one_tick_fire_it_once(
+    carillon: Carillon, database: Database, settings: Settings
+) -> None:
+    """Also when they come at the same time."""
+    schedule = await carillon.schedule()
+    tick = Tick(UUID(schedule["id"]), (await make_due(database, schedule))["generation"])
+    async with engine_of(settings) as engine:
+        assert 1 == len(await engine.claim_directly([tick, tick]))
+
+
 async def test_one_bad_tick_in_a_batch_fails_alone(carillon: Carillon, database: Database, settings: Settings) -> None:
     """A row that spoils the transaction is found by trying each alone."""
     good, bad = await carillon.schedule(), await carillon.schedule()
@@ -200,16 +211,16 @@ async def test_one_bad_tick_in_a_batch_fails_alone(carillon: Carillon, database:
         due = await make_due(database, schedule)
         ticks.append(Tick(UUID(schedule["id"]), due["generation"]))
     async with database.transaction() as connection:
-        # Its slot has an entry in the ledger already, so that accounting for it a second time is refused.
+        # Its slot has an execution already, so that another one is refused.
         await connection.execute(
             text(
                 "INSERT INTO workflow_executions (id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, "
                 "exclusive, repeat_number, retry_attempt, scheduled_for, payload, timeout_seconds, token, error, "
                 "finished_at, started_at) "
-                "SELECT gen_random_uuid(), user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, "
+                "SELECT :taken, user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, "
                 "next_slot, '{}', 1, 1, '', now(), now() FROM scheduled_jobs WHERE id = :id"
             ),
-            {"id": ticks[1].job_id},
+            {"id": ticks[1].job_id, "taken": execution_id(ticks[1].job_id, due["slot"], 0)},
         )
     async with engine_of(settings) as engine:
         claimed = await engine.claim_directly(ticks)

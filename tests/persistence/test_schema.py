@@ -34,9 +34,10 @@ async def test_the_migrations_and_the_tables_agree(database_url: str) -> None:
 
 DEFINITIONS = """
 SELECT c.conrelid::regclass || ' ' || c.conname || ' ' || pg_get_constraintdef(c.oid) FROM pg_constraint AS c
-JOIN pg_namespace AS n ON n.oid = c.connamespace WHERE n.nspname = 'public' AND c.contype <> 'n'
-AND c.conrelid <> 'alembic_version'::regclass
-UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+JOIN pg_namespace AS n ON n.oid = c.connamespace JOIN pg_class AS t ON t.oid = c.conrelid
+WHERE n.nspname = 'public' AND c.contype <> 'n' AND t.relname <> 'alembic_version' AND NOT t.relispartition
+UNION ALL SELECT i.indexdef FROM pg_indexes AS i JOIN pg_class AS t ON t.oid = i.tablename::regclass
+WHERE i.schemaname = 'public' AND i.tablename <> 'alembic_version' AND NOT t.relispartition
 ORDER BY 1
 """
 
@@ -113,17 +114,16 @@ async def refused(database: Database, *rows: NewExecution) -> str:
 
 
 async def test_one_execution_for_each_schedule_slot_and_retry(database: Database, job: ScheduledJob) -> None:
-    """A second one is refused by the database itself."""
+    """A second one is refused by the database itself: the id is computed from these."""
     first = await execution(database, job, exclusive=False)
-    again = replace(first, id=uuid4())
-    assert "uq_workflow_executions_fire" in await refused(database, first, again)
+    assert "_pkey" in await refused(database, first, first)
 
 
 async def test_under_skip_one_active_execution_for_each_schedule(database: Database, job: ScheduledJob) -> None:
     """Even for another slot."""
     first = await execution(database, job)
     other = replace(first, id=uuid4(), scheduled_for=first.scheduled_for - timedelta(seconds=1))
-    assert "uq_workflow_executions_no_overlap" in await refused(database, first, other)
+    assert "uq_active_executions_no_overlap" in await refused(database, first, other)
 
 
 async def test_an_execution_never_starts_before_its_slot(database: Database, job: ScheduledJob) -> None:
@@ -163,16 +163,16 @@ async def test_a_slot_has_one_entry_in_the_ledger(database: Database, job: Sched
     slot = job.next_slot
     assert slot is not None
     entry = LedgerEntry(first_slot=slot, last_slot=slot, slot_count=1, outcome=LedgerOutcome.MISSED, reason="r")
-    with pytest.raises(IntegrityError, match="uq_ledger_entries"):
+    with pytest.raises(IntegrityError, match=r"ledger_entries_.*_pkey"):
         async with database.transaction() as connection:
             await ledger.add(connection, [(job.id, entry), (job.id, entry)])
 
 
-async def test_finding_what_is_due_uses_the_partial_index(database: Database, job: ScheduledJob) -> None:
+async def test_finding_what_is_due_uses_its_index(database: Database, job: ScheduledJob) -> None:
     """Whatever the number of schedules that are not due."""
     async with database.transaction() as connection:
         await connection.execute(text("SET LOCAL enable_seqscan = off"))
         plan = await connection.execute(
-            text("EXPLAIN SELECT * FROM scheduled_jobs WHERE next_run_at <= now() ORDER BY next_run_at LIMIT 10")
+            text("EXPLAIN SELECT * FROM due_ticks WHERE next_run_at <= now() ORDER BY next_run_at LIMIT 10")
         )
-        assert "ix_scheduled_jobs_due" in "\n".join(plan.scalars())
+        assert "ix_due_ticks_next_run_at" in "\n".join(plan.scalars())

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 from sqlalchemy import Executable, Select, TextClause
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import InDoubtError, UnavailableError
 from app.persistence.database import Database
@@ -32,14 +32,14 @@ BEGIN
   LOOP
     EXECUTE format('ALTER TABLE %I ALTER COLUMN %I SET DEFAULT sim.clock_timestamp()', one.relname, one.attname);
   END LOOP;
-  FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
-    EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = false)', one.tablename);
+  FOR one IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace LOOP
+    EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = false)', one.relname);
   END LOOP;
 END $$;
 """
 _SET = "SELECT setval('sim.microseconds', $1)"
-# A claim begins by asking for this; the answer locks nothing.
-_BEGINS_A_CLAIM = "SELECT j.id, j.workflow_id"
+# A plain claim, and a careful one, begin by asking for these.
+_BEGINS_A_CLAIM = ("SELECT clock_timestamp(), j.id, j.xmin", "SELECT j.id, j.user_profile_id")
 _LOCKS = ("FOR UPDATE", "FOR NO KEY UPDATE")
 
 
@@ -69,8 +69,9 @@ class Clock:
 class SimulatedDatabase(Database):
     """The product's database as one process sees it."""
 
-    def __init__(self, engine: AsyncEngine, stage: Stage, clock: Clock, process: Process) -> None:
-        self.engine = engine
+    def __init__(self, database: Database, stage: Stage, clock: Clock, process: Process) -> None:
+        self.engine = database.engine
+        self.lanes = database.lanes
         self.stage = stage
         self.clock = clock
         self._process = process
@@ -78,6 +79,30 @@ class SimulatedDatabase(Database):
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """One unit of work, named after who asked for it."""
         return self._transaction(sys._getframe(1).f_code.co_name.strip("_"))
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Questions without a transaction."""
+        return self._reading(sys._getframe(1).f_code.co_name.strip("_"))
+
+    def at_once(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Statements that are each a transaction of their own."""
+        return self._at_once(sys._getframe(1).f_code.co_name.strip("_"))
+
+    @asynccontextmanager
+    async def _reading(self, name: str) -> AsyncIterator[Any]:
+        await self.reach(f"{name}: reads")
+        with self.stage.loop.question():
+            async with AsyncExitStack() as held, self.lanes.lane("") as connection:
+                yield _Connection(connection, self, name, held)
+
+    @asynccontextmanager
+    async def _at_once(self, name: str) -> AsyncIterator[Any]:
+        await self.reach(f"{name}: begin", InDoubtError)
+        with self.stage.loop.question():
+            await self.clock.go_on()
+            async with AsyncExitStack() as held, self.lanes.lane("") as connection:
+                yield _Connection(connection, self, f"{name} at once", held)
+        await self.reach(f"{name}: committed", InDoubtError)
 
     @asynccontextmanager
     async def _transaction(self, name: str) -> AsyncIterator[Any]:
@@ -124,20 +149,45 @@ class _Connection:
                 await self._database.reach(f"{self._name}: has read")
             await self._database.clock.go_on()
         self._has_locked = self._has_locked or _locks(statement)
-        if isinstance(statement, TextClause) and statement.text.startswith(_BEGINS_A_CLAIM):
-            await self._stumble()
         self._has_read = True
         return await self._connection.execute(statement, *args)
 
-    async def get_raw_connection(self) -> Any:
-        """Past SQLAlchemy, where only writes go."""
-        self._has_locked = True
-        return await self._connection.get_raw_connection()
+    @property
+    def info(self) -> dict[str, Any]:
+        """Past SQLAlchemy, to the driver, which is watched all the same."""
+        return {"driver": _Driver(self._connection.info["driver"], self)}
+
+    async def before(self, statement: str) -> None:
+        """The driver is about to be asked; until the first lock is taken, what has been read may grow old."""
+        if self._has_read and not self._has_locked:
+            with self._database.stage.loop.no_question():
+                await self._database.reach(f"{self._name}: has read", InDoubtError)
+            await self._database.clock.go_on()
+        self._has_locked = self._has_locked or not statement.startswith("SELECT") or any(w in statement for w in _LOCKS)
+        if statement.startswith(_BEGINS_A_CLAIM):
+            await self._stumble()
+        self._has_read = True
 
     async def _stumble(self) -> None:
         if self._database.pass_by(f"{self._name}: asks") is Fault.HELD:
             self._has_locked = True
             await self._held.enter_async_context(self._database.clock.holding_every_schedule())
+
+
+class _Driver:
+    """The driver's connection."""
+
+    def __init__(self, driver: Any, connection: _Connection) -> None:
+        self._driver = driver
+        self._connection = connection
+
+    async def fetch(self, statement: str, *values: Any) -> Any:
+        """Ask."""
+        await self._connection.before(statement)
+        return await self._driver.fetch(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
 
 
 def _locks(statement: Executable) -> bool:

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.embedded import EmbeddedPostgres
 from app.persistence.database import Database
@@ -83,7 +82,7 @@ class Simulation:
         self._complaints = _Complaints()
         self._name = f"simulation_{uuid4().hex}"
         self._world: World
-        self._engine: AsyncEngine
+        self._database: Database
         self._connection: asyncpg.Connection
         self._workflow_id: int
 
@@ -121,7 +120,7 @@ class Simulation:
         """A history; its trace, or ``BrokenPromiseError``."""
         self._loop.begin_anew()
         self._complaints.heard.clear()
-        self._world = World(self._loop, self._engine, self._connection, random, faults)
+        self._world = World(self._loop, self._database, self._connection, random, faults)
         self._take_over(self._world)
         broken = self._run(self._history(play))
         trace = self._world.stage.trace
@@ -194,13 +193,11 @@ class Simulation:
             await self._connection.execute(CLOCK)
             graph = (str(NODES).replace("'", '"'), str(EDGES).replace("'", '"'))
             self._workflow_id = await self._connection.fetchval(WORKFLOW, *graph)
-            self._engine = Database(self._postgres.url.replace("/carillon?", f"/{self._name}?")).engine
-            # A quarter of all questions, and this server goes nowhere.
-            self._engine.pool._pre_ping = False
+            self._database = Database(self._postgres.url.replace("/carillon?", f"/{self._name}?"))
 
     async def _close(self) -> None:
         with self._loop.question():
-            await self._engine.dispose()
+            await self._database.close()
             await self._connection.close()
             folder = str(self._postgres.socket_folder)
             server = await asyncpg.connect(host=folder, user="carillon", database="postgres")

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 import app.worker
 from app.actions.catalog import Action, ActionFailedError, Blocked, Catalog, Skipped
@@ -26,6 +25,7 @@ from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
+from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
 from app.services.manual_runs import ManualRunService
@@ -90,11 +90,19 @@ class _NoPost:
         return False
 
 
+class _NoHouse:
+    """There is nothing to be kept in order."""
+
+    async def step(self) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+
 class World:
     """One history."""
 
     def __init__(
-        self, loop: VirtualLoop, engine: AsyncEngine, connection: asyncpg.Connection, random: Random, faults: Faults
+        self, loop: VirtualLoop, database: Database, connection: asyncpg.Connection, random: Random, faults: Faults
     ) -> None:
         self.random = random
         self.stage = Stage(loop, random, faults)
@@ -109,7 +117,7 @@ class World:
         # How many scheduled runs the workflow lets through at once.
         self.max_runs: int | None = None
         self.admin = Actor(1, "admin", Role.ADMIN)
-        self._engine = engine
+        self._database = database
         self._connection = connection
         self._stopping: dict[Process, asyncio.Event] = {}
         self._born = 0
@@ -120,7 +128,7 @@ class World:
 
     def database_of(self, process: Process) -> SimulatedDatabase:
         """The database as a process sees it."""
-        return SimulatedDatabase(self._engine, self.stage, self.clock, process)
+        return SimulatedDatabase(self._database, self.stage, self.clock, process)
 
     def uuid4(self) -> UUID:
         """In place of the one that is random."""
@@ -148,6 +156,7 @@ class World:
             engine,
             _NoPost(),
             poller,
+            _NoHouse(),
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )

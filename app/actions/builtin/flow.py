@@ -60,6 +60,6 @@ async def say(config: LogConfig, context: ActionContext) -> Any:
 
 
 DELAY = Action(name="core.delay", config=DelayConfig, handler=delay)
-NOOP = Action(name="core.noop", config=NoopConfig, handler=noop)
-FAIL = Action(name="core.fail", config=FailConfig, handler=fail)
-LOG = Action(name="core.log", config=LogConfig, handler=say)
+NOOP = Action(name="core.noop", config=NoopConfig, handler=noop, instant=True)
+FAIL = Action(name="core.fail", config=FailConfig, handler=fail, instant=True)
+LOG = Action(name="core.log", config=LogConfig, handler=say, instant=True)

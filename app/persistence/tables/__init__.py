@@ -1,8 +1,8 @@
 """The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
 
-from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, Base, one_of
+from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.entities import WebhookRow
-from app.persistence.tables.executions import CallbackRow, NodeResultRow, WorkerRow, WorkflowExecutionRow
+from app.persistence.tables.executions import ActiveExecutionRow, CallbackRow, WorkerRow, WorkflowExecutionRow
 from app.persistence.tables.notices import DeliveryRow, NotificationRow
 from app.persistence.tables.people import ApiToken, UserProfile
 from app.persistence.tables.safeguards import (
@@ -12,20 +12,28 @@ from app.persistence.tables.safeguards import (
     MishapRow,
     SwitchRow,
 )
-from app.persistence.tables.schedules import LedgerEntryRow, ScheduledJobRow, ScheduleRevisionRow, WorkflowRow
+from app.persistence.tables.schedules import (
+    DueTickRow,
+    LedgerEntryRow,
+    ScheduledJobRow,
+    ScheduleRevisionRow,
+    WorkflowRow,
+)
 
 __all__ = [
     "IS_ACTIVE_EXECUTION",
+    "IS_LIMITED",
+    "ActiveExecutionRow",
     "ApiToken",
     "Base",
     "CallbackRow",
     "CircuitBreakerRow",
     "CircuitBreakerTransitionRow",
     "DeliveryRow",
+    "DueTickRow",
     "LedgerEntryRow",
     "LockRow",
     "MishapRow",
-    "NodeResultRow",
     "NotificationRow",
     "ScheduleRevisionRow",
     "ScheduledJobRow",

@@ -34,7 +34,10 @@ class WorkerRow(Base):
 
 
 class WorkflowExecutionRow(Base):
-    """One run, of a workflow or of an entity's work. Its id is computed from what fires it: it exists once."""
+    """One run, of a workflow or of an entity's work. Its id is computed from what fires it: it exists once.
+
+    The ids begin with the time, and the partitions are weeks.
+    """
 
     __tablename__ = "workflow_executions"
     __table_args__ = (
@@ -52,57 +55,22 @@ class WorkflowExecutionRow(Base):
         CheckConstraint("(scheduled_job_id IS NULL) = (workflow_id IS NULL)", name="schedules_run_workflows"),
         CheckConstraint("num_nulls(entity_type, entity_id, work) IN (0, 3)", name="entity_whole"),
         CheckConstraint("(trigger = 'entity') = (entity_type IS NOT NULL)", name="entities_trigger_their_own"),
-        Index(
-            "uq_workflow_executions_entity_fire",
-            *("entity_type", "entity_id", "scheduled_for", "retry_attempt"),
-            unique=True,
-            postgresql_where=text("entity_type IS NOT NULL"),
-        ),
-        # One run of an entity at a time.
-        Index(
-            "uq_workflow_executions_entity_running",
-            *("entity_type", "entity_id"),
-            unique=True,
-            postgresql_where=text("entity_type IS NOT NULL AND status = 'running'"),
-        ),
-        Index(
-            "ix_workflow_executions_active_of_entity",
-            *("entity_type", "entity_id"),
-            postgresql_where=text(f"entity_type IS NOT NULL AND {IS_ACTIVE_EXECUTION}"),
-        ),
-        # No two executions share (schedule, slot, retry).
-        Index(
-            "uq_workflow_executions_fire",
-            "scheduled_job_id",
-            "scheduled_for",
-            "retry_attempt",
-            unique=True,
-            postgresql_where=text("trigger <> 'manual'"),
-        ),
         CheckConstraint("NOT queued OR status = 'pending'", name="queued_has_not_run"),
         CheckConstraint(one_of("unrun_outcome", LedgerOutcome), name="unrun_outcome_known"),
         CheckConstraint(
             "(unrun_outcome IS NOT NULL) = (finished_at IS NOT NULL AND started_at IS NULL)",
             name="unrun_is_accounted_for",
         ),
-        # Unless they may run side by side, executions of one schedule never overlap.
+        # Ids sort by time. No column of an index ever changes, so that the end of a run touches none of them.
+        Index("ix_workflow_executions_newest_of_job", "scheduled_job_id", "id"),
+        Index("ix_workflow_executions_newest_of_workflow", "workflow_id", "id"),
+        Index("ix_workflow_executions_newest_of_owner", "user_profile_id", "id"),
         Index(
-            "uq_workflow_executions_no_overlap",
-            "scheduled_job_id",
-            unique=True,
-            postgresql_where=text(f"exclusive AND NOT queued AND {IS_ACTIVE_EXECUTION}"),
+            "ix_workflow_executions_newest_of_entity",
+            *("entity_type", "entity_id", "id"),
+            postgresql_where=text("entity_type IS NOT NULL"),
         ),
-        Index("ix_workflow_executions_active", "scheduled_job_id", postgresql_where=text(IS_ACTIVE_EXECUTION)),
-        Index("ix_workflow_executions_running", "worker_id", postgresql_where=text("status = 'running'")),
-        # What may start, once its time has come.
-        Index("ix_workflow_executions_pending", "due_at", postgresql_where=text("status = 'pending' AND NOT queued")),
-        Index("ix_workflow_executions_awaiting", "deadline_at", postgresql_where=text("awaiting")),
-        # What the guard of a workflow counts.
-        Index("ix_workflow_executions_running_of_workflow", "workflow_id", postgresql_where=text("status = 'running'")),
-        Index("ix_workflow_executions_newest_of_job", "scheduled_job_id", "scheduled_for"),
-        Index("ix_workflow_executions_newest_of_workflow", "workflow_id", "scheduled_for"),
-        Index("ix_workflow_executions_newest", "scheduled_for"),
-        Index("ix_workflow_executions_newest_of_owner", "user_profile_id", "scheduled_for"),
+        {"postgresql_partition_by": "RANGE (id)"},
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -135,6 +103,8 @@ class WorkflowExecutionRow(Base):
     token: Mapped[int]
     worker_id: Mapped[UUID | None]
     error: Mapped[str]
+    # What each node did.
+    results: Mapped[list[Any]] = mapped_column(server_default="[]")
     # What its slot is accounted as, if it ended without having begun.
     unrun_outcome: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
@@ -142,22 +112,60 @@ class WorkflowExecutionRow(Base):
     finished_at: Mapped[datetime | None]
 
 
-class NodeResultRow(Base):
-    """What a node of the workflow did in an execution."""
+class ActiveExecutionRow(Base):
+    """What is pending or running, and nothing else: kept by triggers on ``workflow_executions``, never written to.
 
-    __tablename__ = "node_results"
-    __table_args__ = (CheckConstraint(one_of("status", ExecutionStatus), name="status_known"),)
+    It stays small however long the history is, and is the one place to look for what is under way.
+    """
 
-    execution_id: Mapped[UUID] = mapped_column(
-        ForeignKey("workflow_executions.id", ondelete="CASCADE"), primary_key=True
+    __tablename__ = "active_executions"
+    __table_args__ = (
+        # Unless they may run side by side, executions of one schedule never overlap.
+        Index(
+            "uq_active_executions_no_overlap",
+            *("scheduled_job_id", "alone"),
+            unique=True,
+            postgresql_where=text("scheduled_job_id IS NOT NULL"),
+        ),
+        # One run of an entity at a time.
+        Index(
+            "uq_active_executions_entity_running",
+            *("entity_type", "entity_id"),
+            unique=True,
+            postgresql_where=text("entity_type IS NOT NULL AND status = 'running'"),
+        ),
+        Index(
+            "ix_active_executions_of_entity",
+            *("entity_type", "entity_id"),
+            postgresql_where=text("entity_type IS NOT NULL"),
+        ),
+        Index("ix_active_executions_of_worker", "worker_id", postgresql_where=text("worker_id IS NOT NULL")),
+        # What the guard of a workflow counts.
+        Index("ix_active_executions_running_of_workflow", "workflow_id", postgresql_where=text("status = 'running'")),
+        # What may start, once its time has come.
+        Index("ix_active_executions_pending", "due_at", postgresql_where=text("status = 'pending' AND NOT queued")),
+        Index("ix_active_executions_awaiting", "deadline_at", postgresql_where=text("awaiting")),
     )
-    node_id: Mapped[str] = mapped_column(primary_key=True)
-    type: Mapped[str]
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    scheduled_job_id: Mapped[UUID | None]
+    workflow_id: Mapped[int | None]
+    entity_type: Mapped[str | None]
+    entity_id: Mapped[str | None]
+    trigger: Mapped[str]
     status: Mapped[str]
-    output: Mapped[Any] = mapped_column(JSONB, nullable=True)
-    error: Mapped[str]
-    started_at: Mapped[datetime]
-    finished_at: Mapped[datetime]
+    exclusive: Mapped[bool]
+    queued: Mapped[bool]
+    # True for what is exclusive and not queued; else NULL, which is equal to nothing.
+    alone: Mapped[bool | None]
+    awaiting: Mapped[bool]
+    retry_attempt: Mapped[int]
+    timeout_seconds: Mapped[int]
+    token: Mapped[int]
+    worker_id: Mapped[UUID | None]
+    due_at: Mapped[datetime]
+    deadline_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
 
 
 class CallbackRow(Base):
@@ -171,7 +179,8 @@ class CallbackRow(Base):
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    execution_id: Mapped[UUID] = mapped_column(ForeignKey("workflow_executions.id", ondelete="CASCADE"), index=True)
+    # No foreign key: a partition of executions is dropped as a whole.
+    execution_id: Mapped[UUID] = mapped_column(index=True)
     node_id: Mapped[str]
     token_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
     state: Mapped[str]

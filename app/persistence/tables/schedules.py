@@ -11,7 +11,6 @@ from sqlalchemy import (
     Identity,
     Index,
     String,
-    UniqueConstraint,
     func,
     text,
 )
@@ -89,8 +88,7 @@ class ScheduledJobRow(Base):
         ),
         # Those that wait for their spec to be valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
-        # What is due, and nothing else.
-        Index("ix_scheduled_jobs_due", "next_run_at", postgresql_where=text("next_run_at IS NOT NULL")),
+        # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at"),
         Index("ix_scheduled_jobs_newest", "created_at"),
         Index("ix_scheduled_jobs_workflow", "workflow_id"),
@@ -147,6 +145,15 @@ class ScheduledJobRow(Base):
     updated_at: Mapped[datetime]
 
 
+class DueTickRow(Base):
+    """When each pending tick is due, and nothing else: kept by triggers on ``scheduled_jobs``, never written to."""
+
+    __tablename__ = "due_ticks"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    next_run_at: Mapped[datetime] = mapped_column(index=True)
+
+
 class ScheduleRevisionRow(Base):
     """A change of a schedule: who made it, when, and how the schedule was from then on."""
 
@@ -169,20 +176,21 @@ class ScheduleRevisionRow(Base):
 
 
 class LedgerEntryRow(Base):
-    """A slot, or a range of neighbouring slots, that did not fire, and why."""
+    """A slot, or a range of neighbouring slots, that did not fire, and why. The partitions are weeks."""
 
     __tablename__ = "ledger_entries"
     __table_args__ = (
         CheckConstraint(one_of("outcome", LedgerOutcome), name="outcome_known"),
         CheckConstraint("first_slot <= last_slot AND slot_count >= 1", name="range_sane"),
         CheckConstraint("(slot_count = 1) = (first_slot = last_slot)", name="count_fits"),
-        UniqueConstraint("scheduled_job_id", "first_slot"),
-        UniqueConstraint("scheduled_job_id", "last_slot"),
+        Index("ix_ledger_entries_newest_of_job", "scheduled_job_id", "last_slot"),
+        {"postgresql_partition_by": "RANGE (first_slot)"},
     )
 
-    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
-    first_slot: Mapped[datetime]
+    scheduled_job_id: Mapped[UUID] = mapped_column(
+        ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), primary_key=True
+    )
+    first_slot: Mapped[datetime] = mapped_column(primary_key=True)
     last_slot: Mapped[datetime]
     slot_count: Mapped[int] = mapped_column(BigInteger)
     outcome: Mapped[str]

@@ -1,0 +1,150 @@
+"""Connections that stay open and are lent to one unit of work after another.
+
+SQLAlchemy speaks on them, and so does the driver itself, which is several times cheaper; neither begins a transaction
+of its own accord, so both are always inside the same one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+import msgspec
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app import clock
+
+WAIT_SECONDS = 10.0
+CLOSE_SECONDS = 2.0
+# Plans are made once and kept; a plan that was made while a table was all but empty is not kept for long.
+REPLAN_SECONDS = 5.0
+
+_BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class NoLaneError(Exception):
+    """All connections were in use for too long."""
+
+    code = "no_connection"
+
+
+def driver_of(connection: AsyncConnection) -> Any:
+    """The driver's own connection beneath SQLAlchemy's."""
+    return connection.info["driver"]
+
+
+class _Lane(msgspec.Struct):
+    """A connection as SQLAlchemy and as the driver see it; the first may be lost while the second is not."""
+
+    connection: AsyncConnection
+    driver: Any
+    planned_at: float
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be asked on it any more."""
+        return self.connection.invalidated or self.driver.is_closed()
+
+
+class Lanes:
+    """At most so many connections, the one used last lent out first."""
+
+    def __init__(self, engine: AsyncEngine, most: int) -> None:
+        """Open nothing yet."""
+        self._engine = engine
+        self._most = most
+        self._room = asyncio.Semaphore(most)
+        self._idle: list[_Lane] = []
+        self._lent = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many are in use, and how many wait for work."""
+        return {"in_use": self._lent, "idle": len(self._idle)}
+
+    @asynccontextmanager
+    async def lane(self, opening: str) -> AsyncIterator[AsyncConnection]:
+        """A connection on which the opening statement was said; whatever is left open at the end is rolled back."""
+        await self._take_room()
+        self._lent += 1
+        try:
+            lane = await self._opened(opening)
+            try:
+                yield lane.connection
+            except Exception:
+                await self._return(lane)
+                raise
+            except BaseException:
+                # Stopped from outside in the midst of something: nobody knows in which state it is.
+                await _drop(lane)
+                raise
+            await self._return(lane)
+        finally:
+            self._lent -= 1
+            self._room.release()
+
+    async def close(self) -> None:
+        """Close those that nobody uses."""
+        idle, self._idle = self._idle, []
+        for lane in idle:
+            await _drop(lane)
+
+    async def _take_room(self) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._room.acquire()
+        except TimeoutError:
+            raise NoLaneError(f"all {self._most} connections were in use for {WAIT_SECONDS:.0f} s") from None
+
+    async def _opened(self, opening: str) -> _Lane:
+        """One that works: those that a restart of Postgres has cut meanwhile are found here and dropped."""
+        while self._idle:
+            lane = self._idle.pop()
+            if await _begins(lane, opening):
+                return lane
+            await _drop(lane)
+        connection = await self._engine.connect()
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        connection.info["driver"] = driver
+        if opening:
+            await driver.execute(opening)
+        return _Lane(connection, driver, clock.monotonic())
+
+    async def _return(self, lane: _Lane) -> None:
+        try:
+            if not lane.is_lost and lane.driver.is_in_transaction():
+                await lane.driver.execute("ROLLBACK")
+        except _BROKEN:
+            await _drop(lane)
+            return
+        if lane.is_lost:
+            await _drop(lane)
+        else:
+            self._idle.append(lane)
+
+
+async def _begins(lane: _Lane, opening: str) -> bool:
+    if lane.is_lost:
+        return False
+    now = clock.monotonic()
+    if now - lane.planned_at > REPLAN_SECONDS:
+        opening = f"DISCARD PLANS; {opening}"
+        lane.planned_at = now
+    if opening:
+        try:
+            await lane.driver.execute(opening)
+        except _BROKEN:
+            return False
+    return True
+
+
+async def _drop(lane: _Lane) -> None:
+    lane.driver.terminate()
+    with suppress(*_BROKEN, SQLAlchemyError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await lane.connection.close()

@@ -1,0 +1,128 @@
+"""The short way of plain ticks and plain ends: it writes what the careful way would, or leaves it to that."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from app.config import Settings
+from app.domain.executions import ExecutionStatus, Outcome, Trigger
+from app.domain.schedules import IfRunning
+from app.domain.settling import EndedRun
+from app.domain.settling import settle as settle_schedule
+from app.domain.ticks import BY_A_WORKER, Decided, Fire, Tick, decide
+from app.persistence import plain, schedules
+from app.persistence.claim import Claimed, claim
+from app.persistence.database import Database
+from app.persistence.gates import OPEN_GATE
+from app.persistence.plain import ENDED, FIRED, Memory
+from tests.carillon import Carillon, Json, engine_of, make_due
+from tests.domain.builders import after, schedule
+
+
+def changed(before: Any, now: Any) -> set[str]:
+    """The fields in which two schedules differ."""
+    return {name for name in before.__struct_fields__ if getattr(before, name) != getattr(now, name)}
+
+
+@given(st.integers(0, 5), st.integers(0, 4000), st.sampled_from(["skip", "queue", "cancel", "allow"]))
+def test_nothing_else_of_a_schedule_changes(repeats: int, seconds: int, policy: str) -> None:
+    """The columns that the short way writes are all that a plain tick and a plain end change."""
+    job = schedule(total_repeats=repeats, if_running=IfRunning(policy))
+    decided = decide(job, Tick(job.id, job.generation), (), OPEN_GATE, after(seconds), BY_A_WORKER)
+    if not isinstance(decided, Decided) or not plain._is_plain(job, decided):
+        return
+    assert changed(job, decided.job) <= set(FIRED)
+    (fire,) = decided.fires
+    ended = _ended(fire)
+    settled = settle_schedule(decided.job, ended, 0, after(seconds + 1)).job
+    if settled.status is decided.job.status and settled.generation == decided.job.generation:
+        assert changed(decided.job, settled) <= set(ENDED)
+
+
+def _ended(fire: Fire) -> EndedRun:
+    return EndedRun(
+        execution_id=fire.execution_id,
+        trigger=Trigger.SCHEDULE,
+        slot=fire.slot,
+        attempt=0,
+        status=ExecutionStatus.SUCCESS,
+    )
+
+
+async def due_tick(carillon: Carillon, database: Database) -> tuple[Json, Tick]:
+    """A schedule, and its tick that is due."""
+    made = await carillon.schedule()
+    due = await make_due(database, made)
+    return made, Tick(UUID(made["id"]), due["generation"])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE workflows SET max_concurrent_runs = 1",
+        "INSERT INTO switches (name, is_on) VALUES ('schedules_enabled', false)",
+    ],
+    ids=["guarded", "switched off"],
+)
+async def test_what_is_not_plain_is_left_to_the_careful_way(
+    carillon: Carillon, settings: Settings, database: Database, statement: str
+) -> None:
+    """A schedule with a guard, and all of them when they are off."""
+    _, tick = await due_tick(carillon, database)
+    async with database.transaction() as connection:
+        await connection.execute(text(statement))
+    async with engine_of(settings) as engine:
+        assert {} == await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, Memory())
+        (result,) = await claim(database, [tick], engine._lease.worker_id)
+    assert isinstance(result, Claimed)
+
+
+async def test_what_was_written_since_is_read_again(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """What is remembered of an older version of the row is not used."""
+    made, tick = await due_tick(carillon, database)
+    memory = Memory()
+    async with database.transaction() as connection:
+        job = await schedules.get(connection, tick.job_id)
+    assert job is not None
+    memory.keep(msgspec.structs.replace(job, generation=99), 3)
+    async with engine_of(settings) as engine:
+        found = await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, memory)
+    assert [plain.Fired] == [type(answer) for answer in found.values()]
+    assert ["running"] == [run["status"] for run in await carillon.runs(made)]
+
+
+async def test_a_manual_run_in_the_meantime_is_seen(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """It gives the row a new version, so that an end that does not know of it is not written the short way."""
+    made, tick = await due_tick(carillon, database)
+    async with engine_of(settings) as engine:
+        (claimed,) = await claim(database, [tick], engine._lease.worker_id)
+        assert isinstance(claimed, Claimed)
+        assert claimed.known is not None
+        await carillon.call("POST", f"/schedules/{made['id']}/run/", 202, json={"if_running": "queue"})
+        outcome = Outcome(
+            execution_id=claimed.execution.id if claimed.execution else UUID(int=0),
+            scheduled_job_id=tick.job_id,
+            token=1,
+            status=ExecutionStatus.SUCCESS,
+        )
+        at = claimed.known.at + timedelta(seconds=1)
+        ending = plain.Ending(outcome, claimed.execution, claimed.known, at)
+        assert {} == await plain.settle(database, [ending], Memory())
+        await engine._settle(ending)
+    assert {"pending", "success"} == {run["status"] for run in await carillon.runs(made)}
+
+
+def test_the_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is remembered counts in its own version only."""
+    monkeypatch.setattr(plain, "MOST_REMEMBERED", 2)
+    memory, jobs = Memory(), [msgspec.structs.replace(schedule(), id=UUID(int=number)) for number in range(3)]
+    for job in jobs:
+        memory.keep(job, 7)
+    assert [None, jobs[1], jobs[2]] == [memory.recall(job.id, 7) for job in jobs]
+    assert memory.recall(jobs[2].id, 8) is None
