@@ -1,4 +1,4 @@
-# One image for `carillon api`, `carillon worker` and `carillon migrate`; Postgres and Redis are outside.
+# One image for `carillon api`, `worker`, `migrate` and every other command; Postgres and Redis are outside.
 #
 #   docker build --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) --tag carillon:0.1.0 .
 #
@@ -59,6 +59,6 @@ COPY --from=builder /carillon /carillon
 # Numeric, so that Kubernetes can verify runAsNonRoot. Health is Kubernetes' business: /health/live and /health/ready.
 USER 65532:65532
 WORKDIR /tmp
-EXPOSE 8000
+EXPOSE 8000 9100
 ENTRYPOINT ["carillon"]
 CMD ["api"]

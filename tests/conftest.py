@@ -18,6 +18,7 @@ from app.queue.pool import RedisPool, open_pool
 from tests.carillon import ADMIN_TOKEN, Carillon
 from tests.serving import serving
 from tests.sink import Sink
+from tests.untested import say_what_was_left
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -113,7 +114,15 @@ async def sink() -> AsyncIterator[Sink]:
 
 
 # These take long: begun last, one of them would keep the others waiting.
-LONG = ("tests/chaos/", "tests/system/", "tests/simulation/", "tests/engine/test_hostile")
+LONG = (
+    *("tests/chaos/", "tests/system/", "tests/simulation/", "tests/engine/test_hostile"),
+    "tests/test_dockerfile.py::test_the_image_runs",
+)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What this machine could not test."""
+    say_what_was_left(terminalreporter)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

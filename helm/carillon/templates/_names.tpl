@@ -1,0 +1,76 @@
+{{- define "carillon.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Cut short, so that every suffix of the chart still fits into the 63 characters of a label. */}}
+{{- define "carillon.fullname" -}}
+{{- $name := include "carillon.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 46 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* What all pods of the release have in common, and no others have. */}}
+{{- define "carillon.releaseLabels" -}}
+app.kubernetes.io/name: {{ include "carillon.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* What identifies a component's pods: (list $ "api"). Immutable once installed: never add to it. */}}
+{{- define "carillon.selectorLabels" -}}
+{{ include "carillon.releaseLabels" (first .) }}
+app.kubernetes.io/component: {{ last . }}
+{{- end -}}
+
+{{- define "carillon.labels" -}}
+{{- $root := first . -}}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "carillon.selectorLabels" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/part-of: carillon
+{{- end -}}
+
+{{/* Name, namespace and labels of an object: (list $ "component" "-suffix of its name"). */}}
+{{- define "carillon.metadata" -}}
+{{- $root := first . -}}
+name: {{ include "carillon.fullname" $root }}{{ last . }}
+namespace: {{ $root.Release.Namespace }}
+labels:
+  {{- include "carillon.labels" (list $root (index . 1)) | nindent 2 }}
+{{- end -}}
+
+{{/* A hook of these events and this weight: (list "pre-install,pre-upgrade" -10). What fails stays, to be looked at. */}}
+{{- define "carillon.hook" -}}
+helm.sh/hook: {{ first . }}
+helm.sh/hook-weight: {{ last . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{- define "carillon.serviceAccountName" -}}
+{{- $own := ternary (include "carillon.fullname" .) "default" .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default $own -}}
+{{- end -}}
+
+{{/* A hook runs before the release's own account exists, so it brings one of its own. */}}
+{{- define "carillon.migrateServiceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ include "carillon.fullname" . }}-migrate
+{{- else -}}
+{{ include "carillon.serviceAccountName" . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "carillon.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the API is found inside the cluster. */}}
+{{- define "carillon.url" -}}
+http://{{ include "carillon.fullname" . }}.{{ .Release.Namespace }}.svc:{{ int .Values.service.port }}
+{{- end -}}

@@ -1,0 +1,78 @@
+{{/* The head of a policy for a component's pods: (list $ "component"). */}}
+{{- define "carillon.policySpec" -}}
+podSelector:
+  matchLabels:
+    {{- include "carillon.selectorLabels" . | nindent 4 }}
+policyTypes: [Ingress, Egress]
+{{- end -}}
+
+{{/* One rule for what leaves: (list ports peers); no peers is anywhere. */}}
+{{- define "carillon.egressTo" -}}
+- ports:
+    {{- range first . }}
+    - protocol: TCP
+      port: {{ int . }}
+    {{- end }}
+  {{- with last . }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "carillon.egressToDns" -}}
+{{- with .Values.networkPolicy.dns -}}
+- ports:
+    {{- range .ports }}
+    - protocol: UDP
+      port: {{ int . }}
+    - protocol: TCP
+      port: {{ int . }}
+    {{- end }}
+  {{- with .to }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "carillon.egressToPostgres" -}}
+{{- with .Values.networkPolicy.postgres -}}
+{{- include "carillon.egressTo" (list (list .port) .to) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "carillon.egressToRedis" -}}
+{{- with .Values.networkPolicy.redis -}}
+{{- include "carillon.egressTo" (list (list .port) .to) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Any port of the targets, or the ports that are named; nothing without targets. */}}
+{{- define "carillon.egressToWebhooks" -}}
+{{- with .Values.networkPolicy.webhooks -}}
+{{- if .to }}
+- to:
+    {{- toYaml .to | nindent 4 }}
+  {{- with .ports }}
+  ports:
+    {{- range . }}
+    - protocol: TCP
+      port: {{ int . }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* What both the API and the workers reach: names, the stores, the collector of traces. */}}
+{{- define "carillon.egressOfProcesses" -}}
+{{ include "carillon.egressToDns" . }}
+{{ include "carillon.egressToPostgres" . }}
+{{ include "carillon.egressToRedis" . }}
+{{- with .Values.settings.otelEndpoint }}
+{{ include "carillon.egressTo" (list (list (regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "4318")) list) }}
+{{- end }}
+{{- with .Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,168 @@
+{{/* Above the drain time: the pause before the signal, the drain itself, and some seconds to close. */}}
+{{- define "carillon.gracePeriodSeconds" -}}
+{{- .Values.settings.drainSeconds | ceil | int | add .Values.api.preStopSeconds 10 -}}
+{{- end -}}
+
+{{/* Labels and annotations of a pod: (list $ "component" .Values.part). */}}
+{{- define "carillon.podMetadata" -}}
+{{- $root := first . -}}
+{{- $part := last . -}}
+labels:
+  {{- with $part.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- include "carillon.selectorLabels" (list $root (index . 1)) | nindent 2 }}
+annotations:
+  {{- include "carillon.checksums" $root | nindent 2 }}
+  {{- with $part.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/*
+What every pod has in common, up to the restricted Pod Security Standard: (list $ .Values.part "volumes of its own").
+Service links are off: a Service named "carillon" would set CARILLON_PORT to tcp://...
+*/}}
+{{- define "carillon.pod" -}}
+{{- $root := first . -}}
+{{- $part := index . 1 -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  {{- with $root.Values.runAs.user }}
+  runAsUser: {{ int64 . }}
+  {{- end }}
+  {{- with $root.Values.runAs.group }}
+  runAsGroup: {{ int64 . }}
+  {{- end }}
+  seccompProfile:
+    type: RuntimeDefault
+{{- with $part.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $part.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumes:
+  - name: tmp
+    emptyDir:
+      sizeLimit: 64Mi
+  {{- with last . }}
+  {{- nindent 2 . }}
+  {{- end }}
+  {{- with $root.Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* What every container has in common: (list $ "mounts of its own"). */}}
+{{- define "carillon.container" -}}
+{{- $root := first . -}}
+image: {{ include "carillon.image" $root | quote }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop:
+      - ALL
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  {{- with last . }}
+  {{- nindent 2 . }}
+  {{- end }}
+  {{- with $root.Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* With the migration's Job switched off, a pod waits until somebody has migrated. */}}
+{{- define "carillon.waiting" -}}
+{{- if not .Values.migrations.enabled -}}
+initContainers:
+  - name: wait-for-migrations
+    {{- include "carillon.container" (list . "") | nindent 4 }}
+    args:
+      - migrate
+      - --wait
+    {{- include "carillon.environment" (list . "databaseUrl") | nindent 4 }}
+    resources:
+      {{- toYaml .Values.jobs.resources | nindent 6 }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Each constraint as it is given: (list $ "component" constraints). Those without a selector count the component's own pods
+of the same revision.
+*/}}
+{{- define "carillon.spread" -}}
+{{- $own := dict "matchLabels" (include "carillon.selectorLabels" (list (first .) (index . 1)) | fromYaml) -}}
+{{- $constraints := list -}}
+{{- range last . -}}
+{{- $counted := hasKey . "labelSelector" | ternary dict (dict "labelSelector" $own "matchLabelKeys" (list "pod-template-hash")) -}}
+{{- $constraints = append $constraints (merge dict . $counted) -}}
+{{- end -}}
+{{- with $constraints -}}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* The three probes of a part: (list .Values.part "port name"). Liveness asks about the process alone. */}}
+{{- define "carillon.probes" -}}
+{{- $port := last . -}}
+{{- with (first .).probes -}}
+{{- range $probe := list (list "startup" "live" .startup) (list "readiness" "ready" .readiness) (list "liveness" "live" .liveness) }}
+{{ first $probe }}Probe:
+  httpGet:
+    path: /health/{{ index $probe 1 }}
+    port: {{ $port }}
+  {{- toYaml (last $probe) | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A Deployment's replicas; unless an autoscaler is at work, who would have to win them back at every upgrade. */}}
+{{- define "carillon.replicas" -}}
+{{- if not (or .autoscaling.enabled (kindIs "invalid" .replicas)) -}}
+replicas: {{ int .replicas }}
+{{- end -}}
+{{- end -}}
+
+{{/* The fewest pods that a part ever has. */}}
+{{- define "carillon.fewestPods" -}}
+{{- .autoscaling.enabled | ternary .autoscaling.minReplicas .replicas | int -}}
+{{- end -}}
+
+{{- define "carillon.budget" -}}
+{{- $root := first . -}}
+{{- $part := index $root.Values (last .) -}}
+{{- if and $part.podDisruptionBudget.enabled (gt (include "carillon.fewestPods" $part | int) 1) -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "carillon.metadata" (list $root (last .) (printf "-%s" (last .))) | nindent 2 }}
+spec:
+  maxUnavailable: {{ include "carillon.text" $part.podDisruptionBudget.maxUnavailable }}
+  # A pod that is not ready serves nobody, and keeps no node from being drained.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "carillon.selectorLabels" . | nindent 6 }}
+{{- end -}}
+{{- end -}}

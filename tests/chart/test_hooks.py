@@ -1,0 +1,135 @@
+"""What runs before, after and beside the release: the migration, the declared schedules, `helm test`."""
+
+import ast
+
+import pytest
+import yaml
+
+from tests.chart.manifests import (
+    WEIGHT,
+    annotations,
+    as_text,
+    container,
+    containers,
+    environment,
+    hooks,
+    only,
+    pods,
+    settings_of,
+)
+from tests.chart.rendering import CHART, Renderer, Values
+from tests.chart.values import CREATED, DEFAULTS, DOCUMENT, EVERYTHING, LEAST, MINIMAL, every_values
+
+
+@pytest.mark.parametrize("values", [MINIMAL, CREATED, EVERYTHING])
+@pytest.mark.parametrize("event", ["pre-install", "pre-upgrade"])
+def test_the_migration_comes_after_what_it_needs(render: Renderer, values: Values, event: str) -> None:
+    """Account, Secret and network policy first, each lighter than the Job, which is the last."""
+    found = hooks(render(values), event)
+    assert "Job" == found[-1]["kind"]
+    assert [True] * (len(found) - 1) == [
+        int(annotations(item)[WEIGHT]) < int(annotations(found[-1])[WEIGHT]) for item in found[:-1]
+    ]
+
+
+@pytest.mark.parametrize("values", [MINIMAL, CREATED, EVERYTHING])
+def test_the_migration_needs_nothing_that_comes_later(render: Renderer, values: Values) -> None:
+    """The hook runs before the release's objects exist: it refers to hooks and to what was there before."""
+    manifests = render(values)
+    pod = only(manifests, "Job", "-migrate")["spec"]["template"]["spec"]
+    made = {(item["kind"], item["metadata"]["name"]) for item in hooks(manifests, "pre-install")}
+    assert ("ServiceAccount", pod["serviceAccountName"]) in made
+    assert "configMap" not in as_text([pod])
+    later = {item["metadata"]["name"] for item in manifests if item["kind"] == "Secret"} - {name for _, name in made}
+    used = {entry.get("valueFrom", {}).get("secretKeyRef", {}).get("name") for entry in pod["containers"][0]["env"]}
+    assert set() == later & used
+
+
+def test_the_migration_has_the_same_settings(render: Renderer) -> None:
+    """What the hook is given in place equals the ConfigMap that does not exist yet."""
+    manifests = render(EVERYTHING)
+    variables = environment(container(manifests, "migrate"))
+    settings = settings_of(manifests)
+    assert settings == {name: variables[name]["value"] for name in settings}
+
+
+def test_the_migration_can_be_switched_off(render: Renderer) -> None:
+    """Then nothing runs before the release, and every process waits until somebody has migrated."""
+    manifests = render(LEAST)
+    assert [] == hooks(manifests, "pre-install") + hooks(manifests, "pre-upgrade")
+    waiting = [pod["spec"].get("initContainers") for pod in pods(manifests) if pod.get("kind") != "Pod"]
+    assert [["migrate", "--wait"]] * 3 == [item[0]["args"] for item in waiting]
+    assert {"CARILLON_DATABASE_URL"} == set(environment(waiting[0][0]))
+
+
+def test_nobody_waits_for_a_migration_that_has_run(render: Renderer) -> None:
+    """With the hook there is no container to wait in."""
+    assert [] == [pod for pod in pods(render(EVERYTHING)) if "initContainers" in pod["spec"]]
+
+
+@every_values
+def test_jobs_are_hooks_that_can_run_again(render: Renderer, values: Values) -> None:
+    """A Job cannot be changed: each is made anew, and one that failed stays to be looked at."""
+    for job in (item for item in render(values) if item["kind"] == "Job"):
+        assert "before-hook-creation,hook-succeeded" == annotations(job)["helm.sh/hook-delete-policy"]
+        assert "Never" == job["spec"]["template"]["spec"]["restartPolicy"]
+
+
+def test_jobs_end(render: Renderer) -> None:
+    """Tries and time are bounded, below helm's own five minutes unless said otherwise."""
+    spec = only(render(DEFAULTS), "Job")["spec"]
+    assert (3, 280) == (spec["backoffLimit"], spec["activeDeadlineSeconds"])
+    assert {(0, 3600)} == {
+        (item["spec"]["backoffLimit"], item["spec"]["activeDeadlineSeconds"])
+        for item in render(EVERYTHING)
+        if item["kind"] == "Job"
+    }
+
+
+def test_schedules_arrive_as_they_were_written(render: Renderer) -> None:
+    """A file for each document: large numbers, windows and templates come through unharmed."""
+    data = only(render(EVERYTHING), "ConfigMap", "-schedules")["data"]
+    assert {"billing.yaml", "reports.yaml"} == set(data)
+    assert DOCUMENT == yaml.safe_load(data["billing.yaml"])
+
+
+def test_schedules_are_applied_after_the_release(render: Renderer) -> None:
+    """After every install and upgrade, from the ConfigMap, with a worker's environment."""
+    manifests = render(EVERYTHING)
+    for event in ("post-install", "post-upgrade"):
+        assert ["Job"] == [item["kind"] for item in hooks(manifests, event)]
+    item, worker = container(manifests, "apply"), container(manifests, "worker")
+    assert {"name": "schedules", "mountPath": "/schedules", "readOnly": True} in item["volumeMounts"]
+    volumes = only(manifests, "Job", "-schedules")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "schedules", "configMap": {"name": "bells-schedules"}} in volumes
+    assert worker["envFrom"] == item["envFrom"]
+    assert [entry for entry in worker["env"] if entry["name"] != "CARILLON_METRICS_PORT"] == item["env"]
+
+
+def test_no_schedules_no_job(render: Renderer) -> None:
+    """Without documents there is nothing to apply."""
+    assert [] == hooks(render(DEFAULTS), "post-install")
+
+
+def test_later_values_add_documents(render: Renderer) -> None:
+    """Documents have names, so that one file of values adds to another's instead of replacing it."""
+    more = ("--set", "schedules.more.namespace=more")
+    data = only(render({"schedules": {"billing": DOCUMENT}}, *more), "ConfigMap", "-schedules")["data"]
+    assert {"billing.yaml", "more.yaml"} == set(data)
+
+
+def test_helm_test_asks_the_api(render: Renderer) -> None:
+    """A pod that calls the Service, with the admin's token where there is one."""
+    manifests = render(EVERYTHING)
+    (pod,) = hooks(manifests, "test")
+    command = pod["spec"]["containers"][0]["command"]
+    assert ["python", "-c"] == command[:2]
+    assert ast.dump(ast.parse((CHART / "files" / "test.py").read_text())) == ast.dump(ast.parse(command[2]))
+    variables = environment(container(manifests, "test"))
+    assert "http://bells.bells.svc:8080" == variables["CARILLON_PUBLIC_URL"]["value"]
+    assert {"CARILLON_PUBLIC_URL"} == set(environment(container(render(LEAST), "test")))
+
+
+def test_every_container_is_known(render: Renderer) -> None:
+    """What runs: two processes, two Jobs and a test."""
+    assert {"api", "worker", "migrate", "apply", "test"} == {item["name"] for item in containers(render(EVERYTHING))}

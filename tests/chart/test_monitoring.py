@@ -1,0 +1,161 @@
+"""What is scraped, what is drawn, what is alarmed about."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from tests.chart.manifests import container, only, pods
+from tests.chart.rendering import CHART, Renderer
+from tests.chart.values import DEFAULTS, EVERYTHING, MINIMAL, MONITORING
+
+WATCHED = {**MINIMAL, "monitoring": MONITORING}
+ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+# Every metric of Carillon with the labels that it has beside those of its pod.
+METRICS = {
+    "carillon_http_requests_total": {"method", "route", "status"},
+    "carillon_http_request_seconds_bucket": {"method", "route", "le"},
+    "carillon_executions_ended_total": {"status"},
+    "carillon_slots_missed_total": {"outcome"},
+    "carillon_lateness_seconds_bucket": {"le"},
+    "carillon_lateness_seconds_count": set[str](),
+    "carillon_run_seconds_bucket": {"status", "le"},
+    "carillon_runs_in_flight": set[str](),
+    "carillon_due_ticks": set[str](),
+    "carillon_oldest_overdue_seconds": set[str](),
+    "carillon_schedules": {"status"},
+    "carillon_workers": set[str](),
+    "carillon_breakers": {"state"},
+    "carillon_reconciled_total": {"kind"},
+    "carillon_polled_total": {"outcome"},
+    "carillon_quarantined_total": set[str](),
+    "carillon_mode": set[str](),
+    "carillon_bell_errors_total": set[str](),
+    "carillon_database_connections": {"state"},
+    "carillon_build_info": {"version"},
+}
+# Read from Postgres by every API pod, so that a sum would count them again and again.
+SHARED = {f"carillon_{name}" for name in ("due_ticks", "oldest_overdue_seconds", "schedules", "workers", "breakers")}
+OF_THE_POD = {"namespace", "pod"}
+
+
+def selectors(expression: Any) -> Iterator[Any]:
+    """Every selector of series in a parsed expression."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression
+    for name in ("expr", "lhs", "rhs", "vector_selector", "args"):
+        inner = getattr(expression, name, None)
+        for part in inner if isinstance(inner, list) else [inner]:
+            if part is not None and not isinstance(part, str):
+                yield from selectors(part)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expressions_ask_for_what_there_is(expression: str) -> None:
+    """Prometheus can read each, and the metrics and labels exist."""
+    found = list(selectors(promql_parser.parse(expression)))
+    assert found
+    for selector in found:
+        labels = {matcher.name for matcher in selector.matchers.matchers}
+        assert set() == labels - METRICS[selector.name] - OF_THE_POD
+    grouped = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in re.split(r",\s*", group)}
+    assert set() == grouped - OF_THE_POD - set().union(*(METRICS[selector.name] for selector in found))
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_what_every_pod_reports_is_not_added_up(expression: str) -> None:
+    """What is read from Postgres is the same in every pod: the greatest is taken."""
+    for name in SHARED & set(re.findall(r"carillon_\w+", expression)):
+        assert re.search(rf"max( by \([^)]*\))? \(?(deriv\()?{name}|max\({name}", expression), expression
+        assert not re.search(rf"sum[^a-z]*{name}", expression)
+
+
+def test_every_metric_is_drawn() -> None:
+    """Nothing is exported that the dashboard does not show."""
+    drawn = set(re.findall(r"carillon_\w+", json.dumps(PANELS)))
+    assert set() == set(METRICS) - drawn - {"carillon_lateness_seconds_count"}
+
+
+def test_panels_do_not_overlap() -> None:
+    """Each panel has an id and a place of its own, within the width."""
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [(at["x"] + x, at["y"] + y) for at in places for x in range(at["w"]) for y in range(at["h"])]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len(places) == len({panel["id"] for panel in DASHBOARD["panels"]})
+
+
+def test_panels_follow_the_choices() -> None:
+    """Every query goes to the chosen source and namespace."""
+    targets = [target for panel in PANELS for target in panel["targets"]]
+    assert {"${datasource}"} == {target["datasource"]["uid"] for target in targets}
+    assert [] == [target["expr"] for target in targets if 'namespace=~"$namespace"' not in target["expr"]]
+    assert ["datasource", "namespace"] == [item["name"] for item in DASHBOARD["templating"]["list"]]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_alerts_say_what_to_do(rule: dict[str, Any]) -> None:
+    """Each has a severity, words, and a heading of the runbook that is its own name."""
+    kebab = re.sub(r"(?<!^)([A-Z])", r"-\1", rule["alert"].removeprefix("Carillon")).lower()
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
+    assert f"docs/operating.md#alert-{kebab}" == rule["annotations"]["runbook_url"]
+    assert "by (namespace" in rule["expr"] or "absent(" in rule["expr"]
+
+
+def test_the_rule_holds_the_alerts(render: Renderer) -> None:
+    """What is installed is the file, its templates untouched, with links where the runbook is."""
+    assert ALERTS == only(render(WATCHED), "PrometheusRule")["spec"]
+    base = {"monitoring": {"prometheusRule": {"enabled": True, "runbookBase": "https://wiki.example.org/bells"}}}
+    elsewhere = only(render(base), "PrometheusRule")["spec"]["groups"][0]["rules"]
+    links = [rule["annotations"]["runbook_url"] for rule in elsewhere]
+    assert "https://wiki.example.org/bells#alert-no-worker" in links
+    assert [] == [link for link in links if "docs/operating.md" in link]
+
+
+def test_the_dashboard_is_the_file(render: Renderer) -> None:
+    """Grafana's sidecar finds a ConfigMap with the whole dashboard."""
+    item = only(render(WATCHED), "ConfigMap", "-dashboard")
+    assert [DASHBOARD] == [json.loads(text) for text in item["data"].values()]
+    assert "1" == item["metadata"]["labels"]["grafana_dashboard"]
+    assert {"grafana_folder": "Bells"} == item["metadata"]["annotations"]
+
+
+def test_the_api_is_scraped_by_its_service(render: Renderer) -> None:
+    """The ServiceMonitor selects the Service and names its port."""
+    manifests = render(WATCHED)
+    monitor, service = only(manifests, "ServiceMonitor"), only(manifests, "Service")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [{"port": "http", "path": "/metrics", "interval": "30s"}] == monitor["spec"]["endpoints"]
+    assert ["http"] == [port["name"] for port in service["spec"]["ports"]]
+
+
+def test_workers_are_scraped_one_by_one(render: Renderer) -> None:
+    """The PodMonitor selects the workers' pods alone, and names their port."""
+    manifests = render(EVERYTHING)
+    monitor = only(manifests, "PodMonitor")["spec"]
+    chosen = monitor["selector"]["matchLabels"].items()
+    selected = [pod for pod in pods(manifests) if chosen <= pod["metadata"]["labels"].items()]
+    assert [["worker"]] == [[item["name"] for item in pod["spec"]["containers"]] for pod in selected]
+    assert [{"port": "metrics", "path": "/metrics", "interval": "10s"}] == monitor["podMetricsEndpoints"]
+    assert ["metrics"] == [port["name"] for port in container(manifests, "worker")["ports"]]
+
+
+def test_operators_find_what_is_theirs(render: Renderer) -> None:
+    """Given labels are added to those of the chart."""
+    manifests = render(WATCHED)
+    for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
+        assert "prometheus" == only(manifests, kind)["metadata"]["labels"]["release"]
+
+
+def test_nothing_is_watched_unasked(render: Renderer) -> None:
+    """Without the operators' kinds in the cluster the defaults still install."""
+    assert {"v1", "apps/v1", "batch/v1", "policy/v1"} == {item["apiVersion"] for item in render(DEFAULTS)}
