@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
+from app.domain.errors import NotFoundError
 from app.persistence.tables import ApiToken, UserProfile
 
 _USERS = UserProfile.__table__
@@ -73,6 +74,14 @@ async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Actor]:
 async def find_by_name(connection: AsyncConnection, username: str) -> Row[Any] | None:
     """One user, by name."""
     return (await connection.execute(select(_USERS).where(_USERS.c.username == username))).one_or_none()
+
+
+async def owner(connection: AsyncConnection, username: str) -> Actor:
+    """A user, not a plugin, by name, as someone who owns things."""
+    row = await find_by_name(connection, username)
+    if row is None or row.kind != OwnerKind.USER:
+        raise NotFoundError(f"There is no user '{username}'.")
+    return to_actor(row)
 
 
 async def every(connection: AsyncConnection) -> list[Row[Any]]:

@@ -1,5 +1,6 @@
 """Workflows: written and read."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -51,6 +52,12 @@ async def many(connection: AsyncConnection, ids: set[int]) -> dict[int, Workflow
     """Those of these workflows that there are, as what the engine runs."""
     rows = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(sorted(ids))))
     return {row.id: to_workflow(row) for row in rows}
+
+
+async def rows(connection: AsyncConnection, ids: Iterable[int]) -> dict[int, Row[Any]]:
+    """The same, with all that is written down of them."""
+    found = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(sorted(ids))))
+    return {row.id: row for row in found}
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int) -> dict[int, Row[Any]]:

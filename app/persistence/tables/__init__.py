@@ -1,5 +1,6 @@
 """The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
 
+from app.persistence.tables.declarations import ManagedScheduleRow, ManagedWorkflowRow
 from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, Base, one_of
 from app.persistence.tables.entities import WebhookRow
 from app.persistence.tables.executions import CallbackRow, NodeResultRow, WorkerRow, WorkflowExecutionRow
@@ -24,6 +25,8 @@ __all__ = [
     "DeliveryRow",
     "LedgerEntryRow",
     "LockRow",
+    "ManagedScheduleRow",
+    "ManagedWorkflowRow",
     "MishapRow",
     "NodeResultRow",
     "NotificationRow",
