@@ -1,0 +1,74 @@
+"""``carillon apply`` and ``carillon export`` as an operator types them."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from app.cli.apply import read_sources
+from app.cli.refusals import bad_input
+from app.config import Settings
+from tests.cli.declaring import NIGHTLY
+
+PROGRAM = Path(sys.executable).with_name("carillon")
+
+
+async def command(settings: Settings, *words: str | Path) -> tuple[int, str, str]:
+    """The exit code and what ``carillon`` says."""
+    stores = {"CARILLON_DATABASE_URL": settings.database_url, "CARILLON_REDIS_URL": "redis://127.0.0.1:1"}
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM,
+        *words,
+        env={**os.environ, **stores, "COLUMNS": "40"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await process.communicate()
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+async def test_a_folder_is_applied_and_exported(settings: Settings, tmp_path: Path) -> None:
+    """With no Redis at all; other files and hidden ones are nobody's business."""
+    folder = tmp_path / "declared"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(NIGHTLY)
+    (folder / "b.yml").write_text("namespace: shop\nschedules: [{name: s, workflow: nobody, every: 1m}]")
+    (folder / "notes.txt").write_text("not: [yaml")
+    (folder / ".hidden.yaml").write_text("not: [yaml")
+    code, out, error = await command(settings, "apply", "-f", folder)
+    lines = [f"{folder}/a.yaml:", "+ workflow report", "+ schedule nightly"]
+    assert [*lines, "2 created, 0 changed, 0 unchanged, 0 deleted."] == out.splitlines()
+    problem = f"{folder}/b.yml:2: schedule 's': workflow: The namespace has no workflow 'nobody'.\n"
+    assert (2, problem) == (code, error)
+    code, _, error = await command(settings, "export", "-o", tmp_path / "out.yaml")
+    assert (0, "") == (code, error)
+    code, out, error = await command(settings, "apply", "-f", tmp_path / "out.yaml", "--prune", "--dry-run")
+    assert (0, "") == (code, error)
+    assert "Dry run, nothing is written: 0 created, 0 changed, 2 unchanged, 0 deleted.\n" == out
+
+
+async def test_a_database_that_is_away_is_no_bad_input(settings: Settings, tmp_path: Path) -> None:
+    """1: trying again may help."""
+    (tmp_path / "a.yaml").write_text("namespace: shop")
+    away = replace(settings, database_url="postgresql://127.0.0.1:1/gone")
+    gone = await command(away, "apply", "-f", tmp_path / "a.yaml")
+    assert (1, "", "carillon: The database cannot be reached right now.\n") == gone
+
+
+def test_what_is_refused_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """2: trying again does not help."""
+    for path, words in ((tmp_path / "nothing.yaml", "No such file or directory"), (tmp_path, "there is no .yaml file")):
+        with pytest.raises(SystemExit) as caught, bad_input():
+            read_sources([path])
+        assert (2, True) == (caught.value.code, f"carillon: {path}: {words}" in capsys.readouterr().err)
+
+
+def test_a_file_that_is_given_twice_is_one(tmp_path: Path) -> None:
+    """By itself, and by its folder."""
+    paths = [tmp_path / "b.yaml", tmp_path / "a.yml"]
+    for path in paths:
+        path.write_text(path.name)
+    assert [str(paths[0]), str(paths[1])] == [source.name for source in read_sources([paths[0], tmp_path])]
