@@ -45,8 +45,7 @@ def _line(step: Step, *, several: bool) -> Text:
 def _remark(step: Step) -> str:
     if step.act is Act.LEAVE:
         return "(no longer declared; --prune deletes it)"
-    stays = step.act in {Act.CHANGE, Act.KEEP} and step.status not in {None, Status.ACTIVE}
-    return f"(stays {step.status})" if stays else ""
+    return "" if step.act is Act.DELETE or step.status in {None, Status.ACTIVE} else f"({step.status})"
 
 
 def _difference(one: Difference) -> str:

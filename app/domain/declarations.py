@@ -60,7 +60,7 @@ class Step(msgspec.Struct, frozen=True):
     act: Act
     key: Key
     differences: tuple[Difference, ...] = ()
-    # Of a schedule that is there already.
+    # Of a schedule: before the step, or once it is done, after it.
     status: Status | None = None
 
 

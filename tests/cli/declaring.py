@@ -5,13 +5,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from sqlalchemy import text
 
 from app.cli.diffs import diff_lines
 from app.cli.operators import OPERATOR
 from app.config import Settings
+from app.persistence.database import Database
 from app.services.declarations.applying import DeclarationService, Report, Wish
 from app.services.declarations.files import Source
 from app.wiring import wire_declarations
+from tests.carillon import Json
 
 NIGHTLY = """\
 namespace: shop
@@ -26,6 +29,19 @@ schedules:
     workflow: report
     every: 1m
 """
+
+
+async def state(database: Database) -> dict[str, list[Json]]:
+    """All that there is of workflows, schedules, their history and their names."""
+    tables = ("workflows", "scheduled_jobs", "schedule_revisions", "managed_workflows", "managed_schedules")
+    async with database.transaction() as connection:
+        found = {table: await connection.execute(text(f"SELECT * FROM {table} ORDER BY 1, 2")) for table in tables}
+    return {table: [dict(row._mapping) for row in rows] for table, rows in found.items()}
+
+
+async def names(database: Database, table: str = "scheduled_jobs") -> list[str]:
+    """What there is, by name."""
+    return sorted(row["name"] for row in (await state(database))[table])
 
 
 class Told(msgspec.Struct):

@@ -2,20 +2,23 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
-from app.domain.declarations import Kind, Step, plan, undeclared
+from app.domain.declarations import Key, Kind, Step, plan, undeclared
 from app.engine.ringing import Ringer
+from app.engine.scheduling import Changed
 from app.persistence import declarations, users
 from app.persistence.database import Database, Unit
 from app.services.declarations.files import BadFileError, DeclaredFile, Place, Problem, Source, read_files, workflow_of
 from app.services.declarations.inventory import Inventory, take_inventory
 from app.services.declarations.pruning import prune
-from app.services.declarations.writing import Rings, drafts, work, write_schedules, write_workflows
+from app.services.declarations.writing import drafts, work, write_schedules, write_workflows
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,13 @@ class Report(msgspec.Struct, frozen=True):
     file: str
     steps: tuple[Step, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+
+class Rings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ring for once it is committed, and what to call off."""
+
+    changed: tuple[Changed, ...] = ()
+    called_off: tuple[UUID, ...] = ()
 
 
 # Called with each report as soon as it stands.
@@ -78,8 +88,8 @@ class DeclarationService:
     async def _ring(self, rings: Rings, wish: Wish) -> None:
         if self._ringer is None or wish.dry_run:
             return
-        await self._ringer.ticks(rings.jobs)
-        await self._ringer.executions(rings.pending)
+        await self._ringer.ticks(one.job for one in rings.changed)
+        await self._ringer.executions(run for one in rings.changed for run in one.pending)
         await self._ringer.call_off(rings.called_off)
 
 
@@ -101,10 +111,11 @@ class _Applying:
             return Rings(), Report(file.name, problems=file.problems)
         try:
             async with self._unit() as connection:
-                steps, rings = await self._written(connection, file)
+                steps, written = await self._written(connection, file)
         except BadFileError as error:
             return Rings(), Report(file.name, problems=error.problems)
-        return rings, Report(file.name, tuple(steps))
+        told = (replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps)
+        return Rings(changed=tuple(written.values())), Report(file.name, tuple(told))
 
     async def rest(self) -> tuple[Rings, Report]:
         """What the files do not declare any more."""
@@ -116,9 +127,9 @@ class _Applying:
                 called_off = await prune(connection, self._actor, steps, there, self._places) if self._prune else []
         except BadFileError as error:
             return Rings(), Report("", problems=error.problems)
-        return Rings(called_off=called_off), Report("", tuple(steps))
+        return Rings(called_off=tuple(called_off)), Report("", tuple(steps))
 
-    async def _written(self, connection: AsyncConnection, file: DeclaredFile) -> tuple[list[Step], Rings]:
+    async def _written(self, connection: AsyncConnection, file: DeclaredFile) -> tuple[list[Step], dict[Key, Changed]]:
         await declarations.lock(connection, file.namespaces)
         there = await take_inventory(connection, file.namespaces)
         await self._require_owner(connection, file, there)

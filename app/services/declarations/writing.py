@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor
 from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, InvalidError, UnavailableError
-from app.domain.executions import PendingRun
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
 from app.engine import scheduling
@@ -25,19 +24,6 @@ PAUSED_NOTE = "declared as paused"
 GONE = "It was deleted in the meantime."
 # Only to have a draft checked; the workflow gets its number when it is written.
 NO_WORKFLOW_YET = 1
-
-
-class Rings(msgspec.Struct):
-    """What to ring for once it is committed, and what to call off."""
-
-    jobs: list[ScheduledJob] = []
-    pending: list[PendingRun] = []
-    called_off: list[UUID] = []
-
-    def add(self, changed: Changed) -> None:
-        """A schedule that was written."""
-        self.jobs.append(changed.job)
-        self.pending += changed.pending
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -86,25 +72,23 @@ async def write_schedules(
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
     there: Inventory,
-) -> Rings:
-    """Make schedules as they are declared."""
+) -> dict[Key, Changed]:
+    """Make schedules as they are declared; how they are now."""
     await _require_workflows(connection, (*wanted.new, *wanted.changed), workflow_ids)
     await schedules.lock(connection, [there.schedule_ids[item.key] for item in wanted.changed])
-    rings = Rings()
+    written: dict[Key, Changed] = {}
     problems: list[Problem] = []
     for item in wanted.changed:
         values = _values(item, workflow_ids[workflow_of(item.declared)])
         try:
-            rings.add(await _change(connection, item, there.schedule_ids[item.key], values))
+            written[item.key] = await _change(connection, item, there.schedule_ids[item.key], values)
         except UnavailableError:
             raise
         except CarillonError as error:
             problems += item.place.problems(error)
     if problems:
         raise BadFileError(*problems)
-    for changed in await _create(connection, wanted.new, new, workflow_ids):
-        rings.add(changed)
-    return rings
+    return {**written, **await _create(connection, wanted.new, new, workflow_ids)}
 
 
 async def _require_workflows(
@@ -123,17 +107,18 @@ async def _create(
     items: Iterable[Item],
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
-) -> list[Changed]:
+) -> dict[Key, Changed]:
     """All of a namespace at once; those that are declared as paused are paused after that."""
     by_namespace: dict[str, list[Item]] = defaultdict(list)
     for item in items:
         by_namespace[item.key.namespace].append(item)
-    created = []
+    created = {}
     for namespace, its in by_namespace.items():
         jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in its]
         started = await scheduling.start_scheduled_jobs(connection, jobs, _author(namespace))
         await declarations.add_schedules(connection, {item.key: job.id for item, job in zip(its, jobs, strict=True)})
-        created += [await _paused(connection, item, Changed(job)) for item, job in zip(its, started, strict=True)]
+        for item, job in zip(its, started, strict=True):
+            created[item.key] = await _paused(connection, item, Changed(job))
     return created
 
 
