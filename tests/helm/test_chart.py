@@ -71,7 +71,12 @@ LEAST: Values = {
     "serviceAccount": {"create": False},
     "migrations": {"enabled": False},
 }
-VALUES = {"minimal": MINIMAL, "everything": EVERYTHING, "digest": BY_DIGEST, "least": LEAST}
+SHOP = "namespace: shop\nschedules: []\n"
+DECLARED: Values = {
+    "existingSecret": "stores",
+    "declarations": {"files": {"shop.yaml": SHOP}, "owner": "mia", "prune": True, **PLACEMENT},
+}
+VALUES = {"minimal": MINIMAL, "everything": EVERYTHING, "digest": BY_DIGEST, "least": LEAST, "declared": DECLARED}
 every_values = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
 
 
@@ -144,7 +149,14 @@ def environment(container: Manifest) -> dict[str, Manifest]:
 def chart_names(manifests: list[Manifest]) -> set[str]:
     """Every environment variable that the chart sets anywhere."""
     names = {name for container in containers(manifests) for name in environment(container)}
-    return names | set(only(manifests, "ConfigMap")["data"])
+    return names | set(settings_of(manifests))
+
+
+def settings_of(manifests: list[Manifest]) -> dict[str, str]:
+    """The plain settings of all processes."""
+    maps = [item["data"] for item in manifests if item["kind"] == "ConfigMap"]
+    (found,) = (data for data in maps if "CARILLON_PORT" in data)
+    return dict(found)
 
 
 def is_hook(manifest: Manifest) -> bool:
@@ -197,7 +209,7 @@ def test_pods_meet_the_restricted_standard(chart: Chart, values: Values) -> None
         assert {"type": "RuntimeDefault"} == spec["securityContext"]["seccompProfile"]
         assert False is spec["automountServiceAccountToken"]
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert ["emptyDir"] == [kind for volume in spec["volumes"] for kind in volume if kind != "name"]
+        assert {"emptyDir", "configMap"} >= {kind for volume in spec["volumes"] for kind in volume if kind != "name"}
 
 
 @every_values
@@ -210,7 +222,9 @@ def test_containers_meet_the_restricted_standard(chart: Chart, values: Values) -
     }
     for container in containers(chart(values)):
         assert expected == container["securityContext"]
-        assert [{"name": "tmp", "mountPath": "/tmp"}] == container["volumeMounts"]
+        assert [{"name": "tmp", "mountPath": "/tmp"}] == [
+            one for one in container["volumeMounts"] if "readOnly" not in one
+        ]
 
 
 @pytest.mark.parametrize(("values", "expected"), [(MINIMAL, 65532), (EVERYTHING, 1000650000), (LEAST, None)])
@@ -264,7 +278,7 @@ def test_secrets_come_from_the_secret_alone(chart: Chart, values: Values) -> Non
     manifests = chart(values)
     keys = {**default_values()["secretKeys"], **values.get("secretKeys", {})}
     assert [] == [item for item in manifests if item["kind"] == "Secret"]
-    assert set() == set(SECRETS) & set(only(manifests, "ConfigMap")["data"])
+    assert set() == set(SECRETS) & set(settings_of(manifests))
     for variables in map(environment, containers(manifests)):
         for name in set(SECRETS) & set(variables):
             reference = {"secretKeyRef": {"name": "stores", "key": keys[SECRETS[name]]}}
@@ -319,7 +333,7 @@ def test_names_exist_in_the_settings(chart: Chart) -> None:
 
 def test_default_settings_are_those_of_the_code(chart: Chart) -> None:
     """The code can read the chart's settings, and they change nothing but what a cluster needs."""
-    settings = load_settings(only(chart(MINIMAL), "ConfigMap")["data"])
+    settings = load_settings(settings_of(chart(MINIMAL)))
     changed = {name: getattr(settings, name) for name in Settings.__struct_fields__}
     defaults = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
     assert CLUSTER_DEFAULTS == {name: value for name, value in changed.items() if value != defaults[name]}
@@ -328,7 +342,7 @@ def test_default_settings_are_those_of_the_code(chart: Chart) -> None:
 def test_given_settings_arrive_as_they_were_meant(chart: Chart) -> None:
     """Lists, fractions and large numbers are written out whole, not as 1e+07."""
     given = {"httpAllow": ["10.0.0.0/8", "a.b"], "reconcileSeconds": 0.5, "rateLimitPerMinute": 10_000_000}
-    settings = only(chart({**MINIMAL, "settings": given}), "ConfigMap")["data"]
+    settings = settings_of(chart({**MINIMAL, "settings": given}))
     assert "10.0.0.0/8,a.b" == settings["CARILLON_HTTP_ALLOW"]
     assert "0.5" == settings["CARILLON_RECONCILE_SECONDS"]
     assert "10000000" == settings["CARILLON_RATE_LIMIT_PER_MINUTE"]
@@ -338,7 +352,7 @@ def test_the_migration_has_the_same_settings(chart: Chart) -> None:
     """What the hook is given in place equals the ConfigMap that does not exist yet."""
     manifests = chart(EVERYTHING)
     variables = environment(only(manifests, "Job")["spec"]["template"]["spec"]["containers"][0])
-    settings = only(manifests, "ConfigMap")["data"]
+    settings = settings_of(manifests)
     assert settings == {name: variables[name]["value"] for name in settings}
 
 
@@ -389,7 +403,7 @@ def test_the_api_is_probed(chart: Chart) -> None:
     assert {"startupProbe": live, "readinessProbe": ready, "livenessProbe": live} == probes
     assert {"http": 8000} == {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ["http"] == [port["targetPort"] for port in only(manifests, "Service")["spec"]["ports"]]
-    assert "8000" == only(manifests, "ConfigMap")["data"]["CARILLON_PORT"]
+    assert "8000" == settings_of(manifests)["CARILLON_PORT"]
 
 
 def test_each_process_has_its_command(chart: Chart) -> None:
@@ -464,3 +478,27 @@ def test_long_names_still_fit(chart: Chart) -> None:
 def test_the_chart_installs_this_version() -> None:
     """The chart's appVersion is the project's version."""
     assert PROJECT["version"] == yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+
+
+def test_declared_files_are_applied_once_the_release_stands(chart: Chart) -> None:
+    """By a Job on the ConfigMap that holds them, with the settings of all processes and no secret but the stores."""
+    manifests = chart(DECLARED)
+    job = only(manifests, "Job", "-apply")
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "post-install,post-upgrade,post-rollback" == job["metadata"]["annotations"]["helm.sh/hook"]
+    assert ["apply", "--file=/declarations", "--owner=mia", "--prune"] == container["args"]
+    files = only(manifests, "ConfigMap", "-declarations")
+    assert {"shop.yaml": SHOP} == files["data"]
+    (volume,) = (one for one in pod["volumes"] if "configMap" in one)
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == volume["name"])
+    assert (files["metadata"]["name"], "/declarations") == (volume["configMap"]["name"], mount["mountPath"])
+    assert {"CARILLON_DATABASE_URL", "CARILLON_REDIS_URL"} == set(environment(container))
+    assert [{"configMapRef": {"name": "carillon"}}] == container["envFrom"]
+    assert PLACEMENT == {name: pod[name] for name in PLACEMENT}
+
+
+@pytest.mark.parametrize("name", ["shop.txt", "../shop.yaml", ".hidden.yaml"])
+def test_only_files_that_would_be_applied_may_be_declared(refusal: Callable[[Values], str], name: str) -> None:
+    """A file that `carillon apply` passes over is a mistake."""
+    assert name in refusal({**MINIMAL, "declarations": {"files": {name: SHOP}}})
