@@ -69,16 +69,20 @@ async def test_only_what_differs_is_changed_and_shown(apply: Applying, database:
     assert [] == (await apply(changed)).lines
 
 
-async def test_what_was_changed_by_other_means_is_as_declared_again(carillon: Carillon, apply: Applying) -> None:
-    """A new name, another workflow; and what was deleted is made again."""
-    await apply(NIGHTLY)
-    schedule, other = await only(carillon), await carillon.workflow()
-    change = {"name": "renamed", "workflow_id": other["id"]}
-    await carillon.call("PATCH", f"/schedules/{schedule['id']}/", json=change)
-    told = await apply(NIGHTLY)
-    assert [f'~ schedule nightly  name: "renamed" -> "nightly", workflow: "id {other["id"]}" -> "report"'] == told.lines
-    await carillon.call("DELETE", f"/schedules/{schedule['id']}/", 204)
-    assert ["+ schedule nightly"] == (await apply(NIGHTLY)).lines
+async def test_what_was_changed_by_other_means_is_as_declared_again(
+    carillon: Carillon, apply: Applying, database: Database
+) -> None:
+    """A new name, a workflow of the same name from another namespace; and what was deleted is made again."""
+    both = f"{NIGHTLY}---\n{NIGHTLY.replace('shop', 'shed')}"
+    await apply(both)
+    managed = await state(database)
+    (job_id,) = (one["scheduled_job_id"] for one in managed["managed_schedules"] if one["namespace"] == "shop")
+    (other,) = (one["workflow_id"] for one in managed["managed_workflows"] if one["namespace"] == "shed")
+    await carillon.call("PATCH", f"/schedules/{job_id}/", json={"name": "renamed", "workflow_id": other})
+    told = await apply(both)
+    assert [f'~ schedule nightly  name: "renamed" -> "nightly", workflow: "id {other}" -> "report"'] == told.lines
+    await carillon.call("DELETE", f"/schedules/{job_id}/", 204)
+    assert ["+ schedule nightly"] == (await apply(both)).lines
 
 
 async def test_what_somebody_else_made_under_the_same_name_is_left_alone(
@@ -228,6 +232,8 @@ async def test_files_find_the_workflows_of_each_other(apply: Applying) -> None:
     assert [] == (await apply(uses)).problems
     told = await apply(uses.replace("report", "nobody"))
     assert ["a.yaml:2: schedule 's': workflow: The namespace has no workflow 'nobody'."] == told.problems
+    told = await apply(uses, "namespace: [", prune=True)
+    assert ["b.yaml"] == [problem.partition(":")[0] for problem in told.problems]
     told = await apply(uses, prune=True)
     assert ["a.yaml:2: schedule 's': workflow: The namespace has no workflow 'report'."] == told.problems
     nodes = "nodes: [{id: s, type: trigger_schedule}, {id: w, type: core.noop}]"

@@ -50,5 +50,6 @@ def _schedule(key: Key, job: ScheduledJob, names: Mapping[int, Key]) -> Managed:
 
 def _name(workflow: Key | None, schedule: Key, workflow_id: int) -> str:
     """What files of the namespace call a workflow. Somebody may have given a schedule one that they do not know."""
-    known = workflow is not None and workflow.namespace == schedule.namespace
-    return workflow.name if workflow is not None and known else f"id {workflow_id}"
+    if workflow is None or workflow.namespace != schedule.namespace:
+        return f"id {workflow_id}"
+    return workflow.name
