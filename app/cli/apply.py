@@ -24,7 +24,7 @@ from app.wiring import wire_declarations
 STDIN = Path("-")
 SUFFIXES = {".yaml", ".yml"}
 
-Files = Annotated[list[Path], Parameter(name=("--file", "-f"), negative=())]
+Files = Annotated[list[Path], Parameter(name=("--file", "-f"), negative=(), allow_leading_hyphen=True)]
 Flag = Annotated[bool, Parameter(negative="")]
 
 
