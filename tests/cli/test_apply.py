@@ -130,19 +130,6 @@ async def test_a_workflow_that_others_use_is_not_pruned(
     assert [] == (await apply(EMPTY, prune=True)).problems
 
 
-async def test_pruning_calls_off_what_runs(apply: Applying, database: Database, redis: RedisPool) -> None:
-    """As a deletion does."""
-    await apply(NIGHTLY)
-    (job,) = (await state(database))["scheduled_jobs"]
-    run = await ManualRunService(database, Ringer(Bell(redis))).run(OPERATOR, job["id"], RunInput())
-    async with redis.pubsub(ignore_subscribe_messages=True) as heard:
-        await heard.subscribe(CANCEL_CHANNEL)
-        await apply(EMPTY, prune=True)
-        message = await until(heard.get_message)
-    assert str(run.id).encode() == message["data"]
-    assert [] == await names(database)
-
-
 async def test_a_dry_run_writes_nothing_and_says_the_same(apply: Applying, database: Database) -> None:
     """Each file sees what the ones before would have written, and so does the pruning."""
     await apply(NIGHTLY)
@@ -246,23 +233,21 @@ async def test_files_find_the_workflows_of_each_other(apply: Applying) -> None:
     assert [f"a.yaml:{words}", f"b.yaml:{words}"] == told.problems
 
 
-async def test_two_at_once_wait_for_each_other(settings: Settings, database: Database) -> None:
-    """One of them does it, the others find it done."""
+async def test_two_at_once_wait_for_each_other(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them does it, the others find it done. Nobody waits for ever, a dry run neither."""
     async with applying(settings) as one, applying(settings) as other:
         told = await asyncio.gather(*(apply(NIGHTLY) for apply in (one, one, other, other)))
-    assert [[], [], [], ["+ workflow report", "+ schedule nightly"]] == sorted(one.lines for one in told)
-    assert [] == [problem for one in told for problem in one.problems]
-    assert ["nightly"] == await names(database)
-
-
-async def test_nobody_waits_for_ever(apply: Applying, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not end is said; a dry run waits too."""
-    monkeypatch.setattr(declarations, "LOCK_WAIT_SECONDS", 0.05)
-    async with database.transaction() as connection:
-        await declarations.lock(connection, ["shop"])
-        for dry_run in (True, False):
-            with pytest.raises(UnavailableError, match="else is applying the namespace 'shop'"):
-                await apply(NIGHTLY, dry_run=dry_run)
+        assert [[], [], [], ["+ workflow report", "+ schedule nightly"]] == sorted(one.lines for one in told)
+        assert [] == [problem for one in told for problem in one.problems]
+        assert ["nightly"] == await names(database)
+        monkeypatch.setattr(declarations, "LOCK_WAIT_SECONDS", 0.05)
+        async with database.transaction() as connection:
+            await declarations.lock(connection, ["shop"])
+            for dry_run in (True, False):
+                with pytest.raises(UnavailableError, match="else is applying the namespace 'shop'"):
+                    await one(NIGHTLY, dry_run=dry_run)
 
 
 async def test_a_namespace_belongs_to_one_owner(apply: Applying, database: Database) -> None:
@@ -279,16 +264,23 @@ async def test_a_namespace_belongs_to_one_owner(apply: Applying, database: Datab
             await apply(NIGHTLY, owner=nobody)
 
 
-async def test_new_ticks_are_rung_for_and_without_redis_it_works_too(
+async def test_it_rings_and_without_redis_it_works_too(
     apply: Applying, settings: Settings, database: Database, redis: RedisPool, tmp_path: Path
 ) -> None:
-    """The workers find by themselves what was not rung for."""
+    """For new ticks, and to call off what runs when it is pruned. What was not rung for, the workers find."""
+    away = replace(settings, redis_url=f"unix://{tmp_path}/nobody.sock")
+    for namespace, without in (("away", away), ("none", replace(settings, redis_url=""))):
+        async with applying(without) as alone:
+            assert [] == (await alone(NIGHTLY.replace("shop", namespace))).problems
+    assert (["nightly", "nightly"], 0) == (await names(database), await redis.zcard(QUEUE))
     await apply(NIGHTLY)
     assert 1 == await redis.zcard(QUEUE)
-    away = replace(settings, redis_url=f"unix://{tmp_path}/nobody.sock")
-    for number, without in enumerate((away, replace(settings, redis_url=""))):
-        async with applying(without) as alone:
-            told = await alone(NIGHTLY.replace("nightly", f"n{number}"))
-        assert ([f"+ schedule n{number}"], []) == (told.lines[:1], told.problems)
-    assert ["n0", "n1", "nightly"] == await names(database)
-    assert 1 == await redis.zcard(QUEUE)
+    (job_id,) = (
+        one["scheduled_job_id"] for one in (await state(database))["managed_schedules"] if one["namespace"] == "shop"
+    )
+    run = await ManualRunService(database, Ringer(Bell(redis))).run(OPERATOR, job_id, RunInput())
+    async with redis.pubsub(ignore_subscribe_messages=True) as heard:
+        await heard.subscribe(CANCEL_CHANNEL)
+        await apply(EMPTY, prune=True)
+        message = await until(heard.get_message)
+    assert str(run.id).encode() == message["data"]

@@ -77,7 +77,7 @@ async def exported(database: Database, **selection: Any) -> str:
 
 
 async def test_an_export_is_what_was_applied(apply: Applying, database: Database) -> None:
-    """In one order and without what goes without saying; to apply it changes nothing."""
+    """In one order and without what goes without saying, a document for a namespace; to apply it changes nothing."""
     await apply(FULL)
     text = await exported(database)
     assert FULL.replace("1e3", "1000.0") == text.partition("---\n")[2]
@@ -86,16 +86,12 @@ async def test_an_export_is_what_was_applied(apply: Applying, database: Database
     assert ([], []) == (told.lines, told.problems)
     with pytest.raises(NotFoundError, match="nothing to export"):
         await exported(database, namespace="shed")
-    with pytest.raises(NotFoundError, match="no user 'nobody'"):
-        await exported(database, owner="nobody")
-
-
-async def test_each_namespace_is_a_document(apply: Applying, database: Database) -> None:
-    """Whatever somebody did to its things by other means."""
-    await apply(NIGHTLY, NIGHTLY.replace("shop", "shed"))
+    await apply(NIGHTLY.replace("shop", "shed"))
     text = await exported(database)
     assert ["shed", "shop"] == [line.split()[1] for line in text.splitlines() if line.startswith("namespace")]
     assert [] == (await apply(text)).lines
+    with pytest.raises(NotFoundError, match="no user 'nobody'"):
+        await exported(database, owner="nobody")
 
 
 async def test_what_no_file_manages_is_written_for_a_namespace(
