@@ -38,6 +38,7 @@ from app.services.actions import ActionService
 from app.services.breakers import BreakerService
 from app.services.callbacks import CallbackService
 from app.services.cron import CronService
+from app.services.declarations.applying import DeclarationService
 from app.services.executions import ExecutionService
 from app.services.health import HealthService
 from app.services.history import HistoryService
@@ -161,6 +162,21 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         )
         await stack.enter_async_context(_started(plugins))
         yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life, plugins=plugins)
+
+
+@asynccontextmanager
+async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationService]:
+    """Applying files, for as long as the context lasts. Without Redis, the workers find by themselves what is new."""
+    async with AsyncExitStack() as stack:
+        database = Database(settings.database_url, pool_size=1)
+        stack.push_async_callback(database.close)
+        ringer = None
+        if settings.redis_url:
+            redis = open_pool(settings.redis_url)
+            stack.push_async_callback(redis.aclose)
+            ringer = Ringer(Bell(redis))
+        loaded, _ = _loaded()
+        yield DeclarationService(database, Catalog(loaded.actions), ringer)
 
 
 def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:

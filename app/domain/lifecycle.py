@@ -3,9 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
+from app.domain.differences import same
 from app.domain.errors import FieldError, InvalidError, WrongStateError
 from app.domain.planning import (
     anchored,
@@ -63,7 +63,7 @@ def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
 
 def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """The schedule with new values. Values that are the same change nothing; edits never fire retroactively."""
-    real = {name: value for name, value in changes.items() if not _same(getattr(job, name), value)}
+    real = {name: value for name, value in changes.items() if not same(getattr(job, name), value)}
     if not real:
         return job
     changed = _reanchored(replace(job, **real), real, now)
@@ -123,13 +123,6 @@ def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime) ->
         errors += [FieldError(job.kind, job.spec.problem)] if job.spec.problem else _never(job, now)
     if errors:
         raise InvalidError(*errors)
-
-
-def _same(before: Any, after: Any) -> bool:
-    """By value; within JSON, 1 and true are two."""
-    if isinstance(before, dict):
-        return msgspec.json.encode(before) == msgspec.json.encode(after)
-    return bool(before == after)
 
 
 def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:

@@ -1,7 +1,7 @@
 """The connection pool and the unit of work: the only place that commits."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 
 import asyncpg
@@ -34,11 +34,20 @@ _AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40")
 
 _DATABASE_ERRORS = (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, NoLaneError)
 
+# Opens a unit of work.
+Unit = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+
 _encode_json = msgspec.json.Encoder().encode
 
 
 def _to_json(value: object) -> str:
     return _encode_json(value).decode()
+
+
+class _TakenBackError(Exception):
+    """A rehearsal is over."""
+
+    code = "taken_back"
 
 
 class Database:
@@ -83,6 +92,20 @@ class Database:
         except UnavailableError as error:
             raise InDoubtError from error
 
+    @asynccontextmanager
+    async def rehearsal(self) -> AsyncIterator[Unit]:
+        """Units of work that see each other, and that are all taken back in the end."""
+        with suppress(_TakenBackError):
+            async with self.transaction() as connection:
+
+                @asynccontextmanager
+                async def unit() -> AsyncIterator[AsyncConnection]:
+                    async with connection.begin_nested():
+                        yield connection
+
+                yield unit
+                raise _TakenBackError
+
     async def ping(self) -> None:
         """Raise ``UnavailableError`` unless the database answers."""
         async with self.reading() as connection:
@@ -117,6 +140,11 @@ async def database_now(connection: AsyncConnection) -> datetime:
     """The database's clock, which decides what is due; it goes on within a transaction."""
     moment: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
     return moment
+
+
+async def read_one_moment(connection: AsyncConnection) -> None:
+    """Let all that this transaction reads be of one moment; nothing may have been asked yet."""
+    await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
 
 
 def session_within(connection: AsyncConnection) -> AsyncSession:

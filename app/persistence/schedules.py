@@ -189,6 +189,12 @@ async def count_of_workflow(connection: AsyncConnection, workflow_id: int) -> in
     return number
 
 
+async def of_workflows(connection: AsyncConnection, workflow_ids: Iterable[int]) -> list[ScheduledJob]:
+    """The schedules that run one of these workflows, by name."""
+    query = select(_TABLE).where(_TABLE.c.workflow_id.in_(list(workflow_ids))).order_by(_TABLE.c.name, _TABLE.c.id)
+    return [to_job(row) for row in await connection.execute(query)]
+
+
 async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list[UUID]:
     """The schedules of a workflow, locked in order, for its deletion."""
     query = select(_TABLE.c.id).where(_TABLE.c.workflow_id == workflow_id).order_by(_TABLE.c.id).with_for_update()

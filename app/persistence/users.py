@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
+from app.domain.errors import NotFoundError
 from app.persistence.batches import fetch
 from app.persistence.tables import ApiToken, UserProfile
 
@@ -90,9 +91,23 @@ async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:
     return (await connection.execute(select(_USERS).where(_USERS.c.id == user_id))).one_or_none()
 
 
+async def names(connection: AsyncConnection, ids: set[int]) -> dict[int, str]:
+    """What those of these users that there are are called."""
+    rows = await connection.execute(select(_USERS.c.id, _USERS.c.username).where(_USERS.c.id.in_(sorted(ids))))
+    return {row.id: row.username for row in rows}
+
+
 async def find_by_name(connection: AsyncConnection, username: str) -> Row[Any] | None:
     """One user, by name."""
     return (await connection.execute(select(_USERS).where(_USERS.c.username == username))).one_or_none()
+
+
+async def owner(connection: AsyncConnection, username: str) -> Actor:
+    """A user, not a plugin, by name, as someone who owns things."""
+    row = await find_by_name(connection, username)
+    if row is None or row.kind != OwnerKind.USER:
+        raise NotFoundError(f"There is no user '{username}'.")
+    return to_actor(row)
 
 
 async def every(connection: AsyncConnection) -> list[Row[Any]]:

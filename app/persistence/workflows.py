@@ -1,5 +1,6 @@
 """Workflows: written and read."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Row, Select, delete, func, insert, select, update
@@ -31,6 +32,12 @@ async def lock_to_change(connection: AsyncConnection, workflow_id: int) -> Row[A
 async def lock_to_delete(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
     """One workflow, locked against everything: whoever wants to use it waits here, before any schedule is locked."""
     return await _read(connection, _one(workflow_id).with_for_update())
+
+
+async def rows(connection: AsyncConnection, ids: Iterable[int]) -> dict[int, Row[Any]]:
+    """Those of these workflows that there are."""
+    found = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(sorted(ids))))
+    return {row.id: row for row in found}
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int) -> dict[int, Row[Any]]:

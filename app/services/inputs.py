@@ -60,11 +60,10 @@ class SpecInput(Input):
     end_at: Instant | None = None
 
 
-class ScheduleInput(SpecInput, kw_only=True):
-    """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
+class ScheduleFields(SpecInput, kw_only=True):
+    """All that is said of a schedule, but what it runs."""
 
     name: Name
-    workflow_id: Positive
     description: Description = ""
     trigger_node_id: NodeId | None = None
     total_repeats: NotNegative = 0
@@ -76,6 +75,19 @@ class ScheduleInput(SpecInput, kw_only=True):
     if_running: IfRunning = IfRunning.SKIP
     max_queued: NotNegative = 1
     trigger_payload: Payload = msgspec.field(default_factory=dict)
+
+
+class ScheduleInput(ScheduleFields, kw_only=True):
+    """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
+
+    workflow_id: Positive
+
+
+class DeclaredScheduleInput(ScheduleFields, kw_only=True):
+    """A schedule in a file: it names its workflow, and may say that it is paused."""
+
+    workflow: Name
+    paused: bool = False
 
 
 class ScheduleChanges(Input):
@@ -181,6 +193,18 @@ class WorkflowInput(Input):
     max_concurrent_runs: Positive | None = None
     breaker_threshold: Positive | None = None
     breaker_reset_seconds: Positive | None = None
+
+
+# A label; in a history its changes are said to be by "apply:" and this.
+Namespace = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)")]
+
+
+class DeclarationInput(Input):
+    """A document of a file, before its items are looked at one by one."""
+
+    namespace: Namespace
+    workflows: list[Any] | None = None
+    schedules: list[Any] | None = None
 
 
 class WorkflowChanges(Input):

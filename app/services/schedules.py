@@ -220,7 +220,11 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
 
 def sound_draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
     """A new schedule of the actor's; ``InvalidError`` names what is wrong with it."""
-    new = draft(spec_values(wanted), actor)
+    return sound(draft(spec_values(wanted), actor))
+
+
+def sound(new: ScheduledJob) -> ScheduledJob:
+    """The same schedule, if it can begin now; ``InvalidError`` names what is wrong with it."""
     errors = _problems(new)
     if errors:
         raise InvalidError(*errors)

@@ -68,11 +68,16 @@ class WorkflowService:
 
     def check(self, values: dict[str, Any]) -> None:
         """Refuse nodes and edges that cannot be run."""
-        nodes = msgspec.convert(values["nodes"], list[Node])
-        edges = msgspec.convert(values["edges"], list[Edge])
-        errors = [*graph_errors(nodes, edges, self._catalog.names), *self._catalog.config_errors(nodes)]
-        if errors:
-            raise InvalidError(*errors)
+        check_workflow(values, self._catalog)
+
+
+def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:
+    """Refuse nodes and edges that cannot be run with the actions of a catalog."""
+    nodes = msgspec.convert(values["nodes"], list[Node])
+    edges = msgspec.convert(values["edges"], list[Edge])
+    errors = [*graph_errors(nodes, edges, catalog.names), *catalog.config_errors(nodes)]
+    if errors:
+        raise InvalidError(*errors)
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> Row[Any]:

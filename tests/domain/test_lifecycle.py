@@ -240,3 +240,9 @@ def test_one_and_true_are_two_in_a_payload() -> None:
     job = schedule(trigger_payload={"a": 1})
     assert {"a": True} == edited(job, {"trigger_payload": {"a": True}}, 0, after(10)).trigger_payload
     assert job is edited(job, {"trigger_payload": {"a": 1}}, 0, after(10))
+
+
+def test_the_order_of_keys_in_a_payload_is_nothing() -> None:
+    """Postgres keeps another order than the one that was sent."""
+    job = schedule(trigger_payload={"a": {"b": 1}, "cc": [1, 2]})
+    assert job is edited(job, {"trigger_payload": {"cc": [1, 2], "a": {"b": 1}}}, 0, after(10))

@@ -1,5 +1,6 @@
 """The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
 
+from app.persistence.tables.declarations import ManagedScheduleRow, ManagedWorkflowRow
 from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.entities import WebhookRow
 from app.persistence.tables.executions import ActiveExecutionRow, CallbackRow, WorkerRow, WorkflowExecutionRow
@@ -33,6 +34,8 @@ __all__ = [
     "DueTickRow",
     "LedgerEntryRow",
     "LockRow",
+    "ManagedScheduleRow",
+    "ManagedWorkflowRow",
     "MishapRow",
     "NotificationRow",
     "ScheduleRevisionRow",

@@ -1,0 +1,101 @@
+"""What files declare: which row a name of a namespace stands for."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row, Select, exists, insert, select, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import OwnerKind
+from app.domain.declarations import Key, Kind
+from app.domain.errors import UnavailableError
+from app.domain.schedules import ScheduledJob
+from app.persistence.schedules import to_job
+from app.persistence.tables import ManagedScheduleRow, ManagedWorkflowRow, ScheduledJobRow, WorkflowRow
+
+# As long as a statement may take: whoever holds the lock may have much to write.
+LOCK_WAIT_SECONDS = 25
+
+_WORKFLOWS = WorkflowRow.__table__
+_JOBS = ScheduledJobRow.__table__
+_MANAGED_WORKFLOWS = ManagedWorkflowRow.__table__
+_MANAGED_SCHEDULES = ManagedScheduleRow.__table__
+_LOCK_NOT_AVAILABLE = "55P03"
+_WAIT = text("SELECT set_config('lock_timeout', :wait, true)")
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:namespace, 2))")
+
+
+async def lock(connection: AsyncConnection, namespaces: Iterable[str]) -> None:
+    """Let nobody else apply these namespaces until the transaction ends; whoever does so now is waited for."""
+    usual = (await connection.execute(text("SHOW lock_timeout"))).scalar_one()
+    await connection.execute(_WAIT, {"wait": f"{LOCK_WAIT_SECONDS}s"})
+    for namespace in sorted(namespaces):
+        try:
+            await connection.execute(_LOCK, {"namespace": namespace})
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", "") == _LOCK_NOT_AVAILABLE:
+                raise UnavailableError(f"Somebody else is applying the namespace '{namespace}'.") from error
+            raise
+    await connection.execute(_WAIT, {"wait": usual})
+
+
+async def managed_workflows(
+    connection: AsyncConnection, namespaces: Collection[str] | None = None
+) -> dict[Key, Row[Any]]:
+    """The workflows of these namespaces, or of all."""
+    marks = list(await connection.execute(_of(select(_MANAGED_WORKFLOWS), namespaces)))
+    ids = _of(select(_MANAGED_WORKFLOWS.c.workflow_id), namespaces)
+    rows = {row.id: row for row in await connection.execute(select(_WORKFLOWS).where(_WORKFLOWS.c.id.in_(ids)))}
+    found = {Key(mark.namespace, Kind.WORKFLOW, mark.name): rows.get(mark.workflow_id) for mark in marks}
+    return {key: row for key, row in found.items() if row is not None}
+
+
+async def managed_schedules(
+    connection: AsyncConnection, namespaces: Collection[str] | None = None
+) -> dict[Key, ScheduledJob]:
+    """The schedules of these namespaces, or of all."""
+    marks = list(await connection.execute(_of(select(_MANAGED_SCHEDULES), namespaces)))
+    ids = _of(select(_MANAGED_SCHEDULES.c.scheduled_job_id), namespaces)
+    jobs = {row.id: to_job(row) for row in await connection.execute(select(_JOBS).where(_JOBS.c.id.in_(ids)))}
+    found = {Key(mark.namespace, Kind.SCHEDULE, mark.name): jobs.get(mark.scheduled_job_id) for mark in marks}
+    return {key: job for key, job in found.items() if job is not None}
+
+
+async def add_workflows(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:
+    """Remember what these names stand for."""
+    rows = [{"namespace": key.namespace, "name": key.name, "workflow_id": number} for key, number in ids.items()]
+    if rows:
+        await connection.execute(insert(ManagedWorkflowRow), rows)
+
+
+async def add_schedules(connection: AsyncConnection, ids: Mapping[Key, UUID]) -> None:
+    """Remember what these names stand for."""
+    rows = [{"namespace": key.namespace, "name": key.name, "scheduled_job_id": job} for key, job in ids.items()]
+    if rows:
+        await connection.execute(insert(ManagedScheduleRow), rows)
+
+
+async def unmanaged_workflows(connection: AsyncConnection, owner_id: int | None) -> list[Row[Any]]:
+    """The workflows that users, or this one, made by other means, the oldest first."""
+    managed = exists().where(_MANAGED_WORKFLOWS.c.workflow_id == _WORKFLOWS.c.id)
+    query = select(_WORKFLOWS).where(~managed, _WORKFLOWS.c.owner_kind == OwnerKind.USER)
+    return list(await connection.execute(_owned(query, _WORKFLOWS, owner_id).order_by(_WORKFLOWS.c.id)))
+
+
+async def unmanaged_schedules(connection: AsyncConnection, owner_id: int | None) -> list[ScheduledJob]:
+    """The schedules that users, or this one, made by other means, the oldest first."""
+    managed = exists().where(_MANAGED_SCHEDULES.c.scheduled_job_id == _JOBS.c.id)
+    query = select(_JOBS).where(~managed, _JOBS.c.owner_kind == OwnerKind.USER)
+    oldest_first = _owned(query, _JOBS, owner_id).order_by(_JOBS.c.created_at, _JOBS.c.id)
+    return [to_job(row) for row in await connection.execute(oldest_first)]
+
+
+def _of(query: Select[Any], namespaces: Collection[str] | None) -> Select[Any]:
+    (table,) = query.get_final_froms()
+    return query if namespaces is None else query.where(table.c.namespace.in_(sorted(namespaces)))
+
+
+def _owned(query: Select[Any], table: Any, owner_id: int | None) -> Select[Any]:
+    return query if owner_id is None else query.where(table.c.user_profile_id == owner_id)

@@ -1,0 +1,1 @@
+"""Workflows and schedules as files declare them: read, applied, and written again."""

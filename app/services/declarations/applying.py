@@ -1,0 +1,165 @@
+"""``carillon apply``: files become workflows and schedules, all of a file or nothing."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.actions.catalog import Catalog
+from app.domain.access import Actor, require_admin
+from app.domain.declarations import Key, Kind, Step, plan, undeclared
+from app.engine.ringing import Ringer
+from app.engine.scheduling import Changed
+from app.persistence import declarations, users
+from app.persistence.database import Database, Unit
+from app.services.declarations.files import BadFileError, DeclaredFile, Place, Problem, Source, read_files, workflow_of
+from app.services.declarations.inventory import Inventory, take_inventory
+from app.services.declarations.pruning import prune
+from app.services.declarations.writing import drafts, work, write_schedules, write_workflows
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose the things shall be, whether to delete what is no longer declared, and whether to write at all."""
+
+    owner: str = users.BUILT_IN_ADMIN
+    prune: bool = False
+    dry_run: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was done about a file, or what is wrong with it; without a name, about what no file declares."""
+
+    file: str
+    steps: tuple[Step, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class Rings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ring for once it is committed, and what to call off."""
+
+    changed: tuple[Changed, ...] = ()
+    called_off: tuple[UUID, ...] = ()
+
+
+# Called with each report as soon as it stands.
+Tell = Callable[[Report], None]
+
+
+class DeclarationService:
+    """Use cases about declared workflows and schedules."""
+
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer | None) -> None:
+        """Without a bell, the workers find by themselves what is new."""
+        self._database = database
+        self._catalog = catalog
+        self._ringer = ringer
+
+    async def apply(self, actor: Actor, sources: Iterable[Source], wish: Wish, tell: Tell) -> None:
+        """Make things as the files declare them, file by file; a bad one stops none but the pruning."""
+        require_admin(actor)
+        files = read_files(sources, self._catalog)
+        async with self._stage(wish) as unit:
+            async with unit() as connection:
+                owner = await users.owner(connection, wish.owner)
+            applying = _Applying(unit, actor, owner, files, prune=wish.prune)
+            whole = True
+            for file in files:
+                rings, report = await applying.one(file)
+                await self._ring(rings, wish)
+                tell(report)
+                whole = whole and not report.problems
+            if whole:
+                rings, report = await applying.rest()
+                await self._ring(rings, wish)
+                tell(report)
+
+    @asynccontextmanager
+    async def _stage(self, wish: Wish) -> AsyncIterator[Unit]:
+        """Where it is played: a dry run is a rehearsal."""
+        if not wish.dry_run:
+            yield self._database.transaction
+            return
+        async with self._database.rehearsal() as unit:
+            yield unit
+
+    async def _ring(self, rings: Rings, wish: Wish) -> None:
+        if self._ringer is None or wish.dry_run:
+            return
+        await self._ringer.ticks(one.job for one in rings.changed)
+        await self._ringer.executions(run for one in rings.changed for run in one.pending)
+        await self._ringer.call_off(rings.called_off)
+
+
+class _Applying:
+    """One call of ``apply``."""
+
+    def __init__(self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], *, prune: bool) -> None:
+        self._unit = unit
+        self._actor = actor
+        self._owner = owner
+        self._declared = {key for file in files for key in file.declared}
+        self._places = {namespace: place for file in files for namespace, place in file.namespaces.items()}
+        # What cannot be read may declare what is there.
+        self._prune = prune and not any(file.problems for file in files)
+
+    async def one(self, file: DeclaredFile) -> tuple[Rings, Report]:
+        """All of a file, or nothing."""
+        if file.problems:
+            return Rings(), Report(file.name, problems=file.problems)
+        try:
+            async with self._unit() as connection:
+                steps, written = await self._written(connection, file)
+        except BadFileError as error:
+            return Rings(), Report(file.name, problems=error.problems)
+        told = (replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps)
+        return Rings(changed=tuple(written.values())), Report(file.name, tuple(told))
+
+    async def rest(self) -> tuple[Rings, Report]:
+        """What the files do not declare any more."""
+        try:
+            async with self._unit() as connection:
+                await declarations.lock(connection, self._places)
+                there = await take_inventory(connection, self._places)
+                steps = undeclared(there.managed.values(), self._declared, prune=self._prune)
+                called_off = await prune(connection, self._actor, steps, there, self._places) if self._prune else []
+        except BadFileError as error:
+            return Rings(), Report("", problems=error.problems)
+        return Rings(called_off=tuple(called_off)), Report("", tuple(steps))
+
+    async def _written(self, connection: AsyncConnection, file: DeclaredFile) -> tuple[list[Step], dict[Key, Changed]]:
+        await declarations.lock(connection, file.namespaces)
+        there = await take_inventory(connection, file.namespaces)
+        await self._require_owner(connection, file, there)
+        self._require_workflows(file, there)
+        steps = plan((item.declared for item in file.items), there.managed)
+        flows, jobs = (work(file.items, steps, kind) for kind in (Kind.WORKFLOW, Kind.SCHEDULE))
+        new = drafts(jobs.new, self._owner)
+        workflow_ids = await write_workflows(connection, flows, self._owner, there)
+        return steps, await write_schedules(connection, jobs, new, workflow_ids, there)
+
+    async def _require_owner(self, connection: AsyncConnection, file: DeclaredFile, there: Inventory) -> None:
+        """A namespace is of one owner."""
+        owners = {one.key.namespace: one.user_profile_id for one in there.managed.values()}
+        strange = {name: owner for name, owner in owners.items() if owner != self._owner.user_id}
+        if strange:
+            names = await users.names(connection, set(strange.values()))
+            mine = self._owner
+            raise BadFileError(*(_not_theirs(file.namespaces[one], names[strange[one]], mine) for one in strange))
+
+    def _require_workflows(self, file: DeclaredFile, there: Inventory) -> None:
+        """Every schedule's workflow is there, and stays."""
+        known = {key for key in there.workflow_ids if not self._prune or key in self._declared} | set(file.declared)
+        missing = [
+            item.place.problem("workflow", f"The namespace has no workflow '{item.declared.values['workflow']}'.")
+            for item in file.items
+            if item.key.kind is Kind.SCHEDULE and workflow_of(item.declared) not in known
+        ]
+        if missing:
+            raise BadFileError(*missing)
+
+
+def _not_theirs(place: Place, owner: str, wanted: Actor) -> Problem:
+    return place.problem("namespace", f"It belongs to the user '{owner}', not to '{wanted.username}'.")

@@ -1,0 +1,148 @@
+"""Making things as a file declares them, within a transaction. Locks are taken as everywhere: workflows, schedules."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor
+from app.domain.declarations import Act, Key, Kind, Step
+from app.domain.errors import CarillonError, InvalidError, UnavailableError
+from app.domain.revisions import Author
+from app.domain.schedules import ScheduledJob, Status
+from app.engine import scheduling
+from app.engine.scheduling import Changed
+from app.persistence import declarations, schedules, workflows
+from app.services.declarations.files import BadFileError, Item, Problem, workflow_of
+from app.services.declarations.inventory import Inventory
+from app.services.schedules import draft, sound
+
+PAUSED_NOTE = "declared as paused"
+GONE = "It was deleted in the meantime."
+# Only to have a draft checked; the workflow gets its number when it is written.
+NO_WORKFLOW_YET = 1
+
+
+class Work(msgspec.Struct, frozen=True):
+    """The items of one kind that are to be written."""
+
+    new: list[Item]
+    changed: list[Item]
+
+
+def work(items: Sequence[Item], steps: Iterable[Step], kind: Kind) -> Work:
+    """Which items the steps are about."""
+    acts = {step.key: step.act for step in steps if step.key.kind is kind}
+    by_act = {act: [item for item in items if acts.get(item.key) is act] for act in (Act.CREATE, Act.CHANGE)}
+    return Work(by_act[Act.CREATE], by_act[Act.CHANGE])
+
+
+def drafts(items: Iterable[Item], owner: Actor) -> dict[Key, ScheduledJob]:
+    """New schedules, before any lock is held: a search for slots may take a while."""
+    found: dict[Key, ScheduledJob] = {}
+    problems: list[Problem] = []
+    for item in items:
+        try:
+            found[item.key] = sound(draft(_values(item, NO_WORKFLOW_YET), owner))
+        except InvalidError as error:
+            problems += item.place.problems(error)
+    if problems:
+        raise BadFileError(*problems)
+    return found
+
+
+async def write_workflows(connection: AsyncConnection, wanted: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
+    """Make workflows as they are declared; the numbers of all that there are now."""
+    for item in sorted(wanted.changed, key=lambda one: there.workflow_ids[one.key]):
+        number = there.workflow_ids[item.key]
+        if await workflows.lock_to_change(connection, number) is None:
+            raise BadFileError(item.place.problem("", GONE))
+        await workflows.save(connection, number, item.declared.values)
+    new = {item.key: (await workflows.add(connection, owner, item.declared.values)).id for item in wanted.new}
+    await declarations.add_workflows(connection, new)
+    return {**there.workflow_ids, **new}
+
+
+async def write_schedules(
+    connection: AsyncConnection,
+    wanted: Work,
+    new: Mapping[Key, ScheduledJob],
+    workflow_ids: Mapping[Key, int],
+    there: Inventory,
+) -> dict[Key, Changed]:
+    """Make schedules as they are declared; how they are now."""
+    await _require_workflows(connection, (*wanted.new, *wanted.changed), workflow_ids)
+    await schedules.lock(connection, [there.schedule_ids[item.key] for item in wanted.changed])
+    written: dict[Key, Changed] = {}
+    problems: list[Problem] = []
+    for item in wanted.changed:
+        values = _values(item, workflow_ids[workflow_of(item.declared)])
+        try:
+            written[item.key] = await _change(connection, item, there.schedule_ids[item.key], values)
+        except UnavailableError:
+            raise
+        except CarillonError as error:
+            problems += item.place.problems(error)
+    if problems:
+        raise BadFileError(*problems)
+    return {**written, **await _create(connection, wanted.new, new, workflow_ids)}
+
+
+async def _require_workflows(
+    connection: AsyncConnection, items: Iterable[Item], workflow_ids: Mapping[Key, int]
+) -> None:
+    """The workflows stay until the transaction ends."""
+    used = [(item, workflow_ids[workflow_of(item.declared)]) for item in items]
+    present = await workflows.owners(connection, {number for _, number in used})
+    problems = [item.place.problem("workflow", GONE) for item, number in used if number not in present]
+    if problems:
+        raise BadFileError(*problems)
+
+
+async def _create(
+    connection: AsyncConnection,
+    items: Iterable[Item],
+    new: Mapping[Key, ScheduledJob],
+    workflow_ids: Mapping[Key, int],
+) -> dict[Key, Changed]:
+    """All of a namespace at once; those that are declared as paused are paused after that."""
+    by_namespace: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        by_namespace[item.key.namespace].append(item)
+    created = {}
+    for namespace, its in by_namespace.items():
+        jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in its]
+        author = _author(namespace)
+        started = await scheduling.start_scheduled_jobs(connection, [(job, author) for job in jobs])
+        await declarations.add_schedules(connection, {item.key: job.id for item, job in zip(its, jobs, strict=True)})
+        for item, job in zip(its, started, strict=True):
+            created[item.key] = await _paused(connection, item, Changed(job))
+    return created
+
+
+async def _change(connection: AsyncConnection, item: Item, job_id: UUID, values: dict[str, object]) -> Changed:
+    """By the path of a PATCH."""
+    author = _author(item.key.namespace)
+    return await _paused(connection, item, await scheduling.edit_scheduled_job(connection, job_id, values, author))
+
+
+async def _paused(connection: AsyncConnection, item: Item, changed: Changed) -> Changed:
+    """The schedule, paused if that is declared and there is something to pause."""
+    if not item.declared.paused or changed.job.status is not Status.ACTIVE:
+        return changed
+    author = _author(item.key.namespace)
+    paused = await scheduling.pause_scheduled_job(connection, changed.job.id, author, PAUSED_NOTE)
+    return replace(paused, pending=(*changed.pending, *paused.pending))
+
+
+def _values(item: Item, workflow_id: int) -> dict[str, object]:
+    values = {name: value for name, value in item.declared.values.items() if name != "workflow"}
+    return {**values, "workflow_id": workflow_id}
+
+
+def _author(namespace: str) -> Author:
+    """No user's name can hold a colon, so that nobody is taken for a file."""
+    return Author(None, f"apply:{namespace}")

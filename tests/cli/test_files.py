@@ -1,0 +1,77 @@
+"""What files declare, and what is wrong with them."""
+
+import pytest
+
+from app.actions.catalog import Catalog
+from app.actions.plugins import load_actions
+from app.domain.revisions import EDITABLE
+from app.services.declarations.files import Source, read_files
+from app.services.inputs import DeclaredScheduleInput
+
+CATALOG = Catalog(load_actions().actions)
+NODES = "nodes: [{id: s, type: trigger_schedule}, {id: w, type: core.noop}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("", ["1: The file is empty."]),
+        ("# nothing\n---\n", ["1: The file is empty."]),
+        ("\n- a\n", ["2: Expected `object`, got `array`."]),
+        ("\nschedules: []\n", ["2: namespace: Object missing required field `namespace`."]),
+        ("namespace: a b\n", ["1: namespace: Expected `str` matching regex"]),
+        ("namespace: x\nschedule: []\n", ["2: schedule: Object contains unknown field `schedule`."]),
+        ("namespace: x\nworkflows: {}\n", ["2: workflows: Expected `array | null`, got `object`."]),
+        ("namespace: x\nschedules:\n- nightly\n", ["3: schedules[0]: Expected `object`, got `str`."]),
+        (
+            "namespace: x\nschedules:\n- name: a\n  workflow: w\n  every: soon\n- name: b\n  every: 1m\n",
+            ["5: schedule 'a': every: Expected a duration", "6: schedule 'b': workflow: Object missing required"],
+        ),
+        (
+            "namespace: x\nschedules:\n- name: a\n  workflow: w\n  workflow_id: 5\n",
+            ["5: schedule 'a': workflow_id: Object contains unknown field `workflow_id`."],
+        ),
+        (
+            "namespace: x\nschedules:\n- name: a\n  workflow: w\n  every: 1m\n  paused: yes\n",
+            ["6: schedule 'a': paused: Expected `bool`, got `str`."],
+        ),
+        (
+            "namespace: x\nschedules:\n- name: a\n  workflow: w\n  every: 1m\n  cron: '* * * * *'\n",
+            ["6: schedule 'a': cron: Exactly one of"],
+        ),
+        (
+            "namespace: x\nworkflows:\n- name: a\n  nodes: [{id: w, type: core.delay, config: {\n    seconds: x}}]",
+            ["5: workflow 'a': nodes[0].config.seconds: Node 'w': Expected"],
+        ),
+        (
+            "namespace: x\nworkflows:\n- name: a\n  nodes: [{id: w, type: nonsense}]\n",
+            ["4: workflow 'a': nodes[0].type: There is no action 'nonsense' (node 'w')."],
+        ),
+        (
+            f"namespace: x\nworkflows:\n- name: a\n  {NODES}\n---\nnamespace: x\nworkflows:\n- name: a\n  {NODES}\n",
+            ["8: workflow 'a': name: The namespace has one of this name already, at a.yaml:3."],
+        ),
+        ("namespace: x\nnamespace: y\n", ["2: 'namespace' is given twice, first on line 1."]),
+        ("namespace: x\nschedules:\n\t- name: a\n", ["3: This is not YAML"]),
+    ],
+)
+def test_problems_name_file_and_line(text: str, problems: list[str]) -> None:
+    """In the words of the API."""
+    (file,) = read_files([Source("a.yaml", text.encode())], CATALOG)
+    told = [str(problem) for problem in file.problems]
+    assert len(problems) == len(told), told
+    for expected, problem in zip(problems, told, strict=True):
+        assert problem.startswith(f"a.yaml:{expected}"), problem
+
+
+def test_what_is_not_text_is_named_by_its_line() -> None:
+    """A byte order mark is no mistake."""
+    files = read_files(
+        [Source("a.yaml", b"namespace: x\n# \xff"), Source("b.yaml", b"\xef\xbb\xbfnamespace: x")], CATALOG
+    )
+    assert [["a.yaml:2: This is not UTF-8."], []] == [[str(one) for one in file.problems] for file in files]
+
+
+def test_a_file_can_say_all_that_can_be_changed() -> None:
+    """A new field of a schedule is one of files too."""
+    assert set(EDITABLE) - {"workflow_id"} == set(DeclaredScheduleInput.__struct_fields__) - {"workflow", "paused"}
