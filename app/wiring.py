@@ -40,6 +40,7 @@ from app.services.callbacks import CallbackService
 from app.services.cron import CronService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import ExecutionService
+from app.services.figures import FigureService
 from app.services.health import HealthService
 from app.services.history import HistoryService
 from app.services.insight import InsightService
@@ -114,6 +115,7 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer),
         health=HealthService(database, bell),
+        figures=FigureService(database),
         rate_limits=RateLimits(redis, settings.rate_limit_per_minute),
     )
 

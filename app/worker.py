@@ -9,9 +9,10 @@ from uuid import UUID
 import structlog
 
 from app.config import Settings, load_settings
+from app.engine.life import WorkerLife
 from app.engine.ticks import TickEngine
 from app.observability.logs import set_up_logging
-from app.observability.metrics import serve
+from app.observability.serving import serving
 from app.queue.stock import stock_settings
 from app.queue.wire import EXECUTE, RUN
 from app.queue.worker import QueueWorker
@@ -56,23 +57,28 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
             lease_seconds=settings.lease_seconds,
             on_cancel=parts.life.call_off,
         )
-        if settings.metrics_port:
-            serve(settings.host, settings.metrics_port)
-        await parts.life.begin()
-        log.info("worker_started", concurrency=settings.worker_concurrency)
-        delivering = asyncio.create_task(worker.run())
-        told = asyncio.create_task(stopping.wait())
-        # A delivery that dies ends the worker too: whoever supervises it starts a whole one.
-        await asyncio.wait({delivering, told}, return_when=asyncio.FIRST_COMPLETED)
-        log.info("worker_draining", seconds=settings.drain_seconds)
-        worker.stop()
-        await asyncio.wait({delivering})
-        await parts.life.end(settings.drain_seconds)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(worker.finished(), FINISH_SECONDS)
-        log.info("worker_stopped")
-        told.cancel()
-        delivering.result()
+        async with AsyncExitStack() as beside:
+            if settings.metrics_port:
+                await beside.enter_async_context(serving(settings.host, settings.metrics_port, parts.life.missing))
+            await parts.life.begin()
+            log.info("worker_started", concurrency=settings.worker_concurrency)
+            await _work(worker, parts.life, settings.drain_seconds, stopping)
+
+
+async def _work(worker: QueueWorker, life: WorkerLife, drain_seconds: float, stopping: asyncio.Event) -> None:
+    delivering = asyncio.create_task(worker.run())
+    told = asyncio.create_task(stopping.wait())
+    # A delivery that dies ends the worker too: whoever supervises it starts a whole one.
+    await asyncio.wait({delivering, told}, return_when=asyncio.FIRST_COMPLETED)
+    log.info("worker_draining", seconds=drain_seconds)
+    worker.stop()
+    await asyncio.wait({delivering})
+    await life.end(drain_seconds)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(worker.finished(), FINISH_SECONDS)
+    log.info("worker_stopped")
+    told.cancel()
+    delivering.result()
 
 
 async def _begin(ctx: Context) -> None:

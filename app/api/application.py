@@ -33,6 +33,7 @@ from app.services.breakers import BreakerService
 from app.services.callbacks import CallbackService
 from app.services.cron import CronService
 from app.services.executions import ExecutionService
+from app.services.figures import FigureService
 from app.services.health import HealthService
 from app.services.insight import InsightService
 from app.services.manual_runs import ManualRunService
@@ -65,6 +66,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     executions: ExecutionService
     callbacks: CallbackService
     health: HealthService
+    figures: FigureService
     rate_limits: RateLimits
 
 
@@ -134,6 +136,7 @@ def _for_all(services: Services) -> dict[str, Any]:
         "cron_service": services.cron,
         "callback_service": services.callbacks,
         "health_service": services.health,
+        "figure_service": services.figures,
     }
 
 

@@ -7,6 +7,7 @@ from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
 from app.observability.metrics import CONTENT_TYPE, exposition
+from app.services.figures import FigureService
 from app.services.health import HealthService, Readiness
 
 
@@ -33,6 +34,7 @@ class HealthController(Controller):
         return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
 
     @get("/metrics", media_type=CONTENT_TYPE, opt={"open": True})
-    async def metrics(self) -> str:
+    async def metrics(self, figure_service: NamedDependency[FigureService]) -> str:
         """What there is to measure, in Prometheus's text format."""
+        await figure_service.refresh()
         return exposition().decode()

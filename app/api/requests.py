@@ -7,10 +7,11 @@ from litestar import Request
 from litestar.di import NamedDependency
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from app import clock
 from app.api.problems import TooManyRequestsError
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
-from app.observability.metrics import REQUESTS
+from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.queue.limits import RateLimits
 from app.services.users import UserService
 from app.services.validation import read
@@ -76,9 +77,14 @@ def counting_middleware(app: ASGIApp) -> ASGIApp:
     """Count every answer for the metrics."""
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        began = clock.monotonic()
+
         async def seen(message: Message) -> None:
             if message["type"] == "http.response.start":
-                REQUESTS.labels(str(scope.get("method", "")), str(message["status"])).inc()
+                # The template of the path, not the path: there are as many paths as schedules.
+                method, route = str(scope.get("method", "")), str(scope.get("path_template") or "none")
+                REQUESTS.labels(method, route, str(message["status"])).inc()
+                REQUEST_SECONDS.labels(method, route).observe(clock.monotonic() - began)
             await send(message)
 
         await app(scope, receive, seen)

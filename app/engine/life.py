@@ -85,6 +85,10 @@ class WorkerLife:
             with suppress(UnavailableError):
                 await release()
 
+    async def missing(self) -> str:
+        """What this worker cannot work without, in words; nothing while its lease holds. Redis it can do without."""
+        return "" if self._lease.holds() else "This worker has no lease: Postgres cannot be reached."
+
     def call_off(self, execution_id: str) -> None:
         """Word from the bell: an execution is no longer to be run."""
         with suppress(ValueError):

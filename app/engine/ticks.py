@@ -11,7 +11,7 @@ import structlog
 
 from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
-from app.domain.executions import Execution, ExecutionStatus, Outcome
+from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.schedules import IfRunning
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
@@ -21,6 +21,7 @@ from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.failpoints import reach
 from app.micro_batches import MicroBatcher
+from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.persistence import executions, schedules
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
 from app.persistence.database import Database
@@ -40,6 +41,8 @@ from app.queue.worker import PutBack
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
+# What is expected on time.
+_PUNCTUAL = frozenset({Trigger.SCHEDULE, Trigger.CRON})
 HEAD_START = timedelta(milliseconds=300)
 
 log = structlog.get_logger(__name__)
@@ -65,6 +68,7 @@ class TickEngine:
         self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
         # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
         self.owned: dict[UUID, int] = {}
+        IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
         self._counted = _Counted()
 
@@ -168,6 +172,8 @@ class TickEngine:
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
         began = clock.monotonic()
+        if not execution.retry_attempt and execution.trigger in _PUNCTUAL:
+            LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
         try:
             outcome = await self._runner.run(execution)
         except Exception as error:
@@ -175,6 +181,7 @@ class TickEngine:
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
         if outcome is None:
             return
+        RUN_SECONDS.labels(outcome.status).observe(clock.monotonic() - began)
         try:
             await self._settle(_ending(outcome, execution, claimed, clock.monotonic() - began))
         except Exception as error:
@@ -284,6 +291,7 @@ class TickEngine:
                 error=outcome.error or None,
                 state=result.job.status if isinstance(result, Settled) else None,
             )
+        ENDED.labels(outcome.status).inc()
         self.on_settled(outcome, result)
         if isinstance(result, Settled) and result.job.generation != result.before.generation:
             await self._ringer.ticks([result.job])

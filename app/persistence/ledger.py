@@ -1,6 +1,6 @@
 """The ledger's own rows: slots that did not fire."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.executions import Trigger
 from app.domain.identities import execution_id, first_id_at
 from app.domain.ledger import LedgerEntry
+from app.observability.metrics import MISSED
 from app.persistence.batches import insert_many, run_many
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
@@ -24,6 +25,13 @@ INSERT = insert_many(LedgerEntryRow, ("scheduled_job_id", *LedgerEntry.__struct_
 async def add(connection: AsyncConnection, entries: Sequence[tuple[UUID, LedgerEntry]]) -> None:
     """Write entries, each with the schedule that it belongs to."""
     await run_many(connection, INSERT, [row(job_id, entry) for job_id, entry in entries])
+    count(entry for _, entry in entries)
+
+
+def count(entries: Iterable[LedgerEntry]) -> None:
+    """Count slots for whoever watches."""
+    for entry in entries:
+        MISSED.labels(entry.outcome).inc(entry.slot_count)
 
 
 def row(job_id: UUID, entry: LedgerEntry | None = None) -> dict[str, Any]:

@@ -157,6 +157,7 @@ async def claim(
         for job_id, version in await _begin(connection, plain, worker_id):
             seen = plain[job_id]
             known = Known(seen.decided.job, version, seen.run.created_at)
+            ledger.count(seen.decided.ledger)
             answers[by_job[job_id]] = Fired(known, as_execution(seen.job, seen.run))
     return answers
 

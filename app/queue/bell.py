@@ -9,6 +9,7 @@ from uuid import UUID
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from app.observability.metrics import BELL_ERRORS
 from app.queue.scripts import RING
 from app.queue.wire import BODY_EXTRA_MS, CANCEL_CHANNEL, EPOCH_KEY, QUEUE, WAKE_CHANNEL, Wake
 
@@ -30,6 +31,7 @@ async def bell_errors() -> AsyncIterator[None]:
         async with asyncio.timeout(CALL_SECONDS):
             yield
     except (RedisError, OSError) as error:
+        BELL_ERRORS.inc()
         raise BellAwayError(f"{type(error).__name__}: {error}") from error
 
 

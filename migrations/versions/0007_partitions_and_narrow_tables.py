@@ -26,6 +26,9 @@ def upgrade() -> None:
     _partition_ledger()
     _keep_active_executions()
     _keep_due_ticks()
+    op.create_index(
+        "ix_scheduled_jobs_resting", "scheduled_jobs", ["status"], postgresql_where=sa.text("status <> 'active'")
+    )
     op.execute("ALTER TABLE scheduled_jobs SET (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05)")
 
 
@@ -37,6 +40,7 @@ def downgrade() -> None:
     op.execute("DROP FUNCTION keep_active_executions, forget_active_executions, keep_due_ticks, forget_due_ticks")
     op.drop_table("active_executions")
     op.drop_table("due_ticks")
+    op.drop_index("ix_scheduled_jobs_resting", "scheduled_jobs")
     op.execute("ALTER TABLE scheduled_jobs RESET (fillfactor, autovacuum_vacuum_scale_factor)")
     op.create_index(
         "ix_scheduled_jobs_due", "scheduled_jobs", ["next_run_at"], postgresql_where=sa.text("next_run_at IS NOT NULL")

@@ -8,7 +8,9 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from prometheus_client import Counter, Gauge, Histogram, Info
 
+from app.observability import metrics
 from tests.chart.manifests import container, only, pods
 from tests.chart.rendering import CHART, Renderer
 from tests.chart.values import DEFAULTS, EVERYTHING, MINIMAL, MONITORING
@@ -19,29 +21,25 @@ RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
-# Every metric of Carillon with the labels that it has beside those of its pod.
-METRICS = {
-    "carillon_http_requests_total": {"method", "route", "status"},
-    "carillon_http_request_seconds_bucket": {"method", "route", "le"},
-    "carillon_executions_ended_total": {"status"},
-    "carillon_slots_missed_total": {"outcome"},
-    "carillon_lateness_seconds_bucket": {"le"},
-    "carillon_lateness_seconds_count": set[str](),
-    "carillon_run_seconds_bucket": {"status", "le"},
-    "carillon_runs_in_flight": set[str](),
-    "carillon_due_ticks": set[str](),
-    "carillon_oldest_overdue_seconds": set[str](),
-    "carillon_schedules": {"status"},
-    "carillon_workers": set[str](),
-    "carillon_breakers": {"state"},
-    "carillon_reconciled_total": {"kind"},
-    "carillon_polled_total": {"outcome"},
-    "carillon_quarantined_total": set[str](),
-    "carillon_mode": set[str](),
-    "carillon_bell_errors_total": set[str](),
-    "carillon_database_connections": {"state"},
-    "carillon_build_info": {"version"},
-}
+
+
+def exported() -> dict[str, set[str]]:
+    """Every series of Carillon with the labels that it has beside those of its pod, from the code that exports them."""
+    found: dict[str, set[str]] = {}
+    for one in vars(metrics).values():
+        if isinstance(one, Counter):
+            found[f"{one._name}_total"] = set(one._labelnames)
+        elif isinstance(one, Histogram):
+            found[f"{one._name}_bucket"] = {*one._labelnames, "le"}
+            found[f"{one._name}_count"] = set(one._labelnames)
+        elif isinstance(one, Gauge):
+            found[one._name] = set(one._labelnames)
+        elif isinstance(one, Info):
+            found[f"{one._name}_info"] = set(one._value)
+    return found
+
+
+METRICS = exported()
 # Read from Postgres by every API pod, so that a sum would count them again and again.
 SHARED = {f"carillon_{name}" for name in ("due_ticks", "oldest_overdue_seconds", "schedules", "workers", "breakers")}
 OF_THE_POD = {"namespace", "pod"}
@@ -81,7 +79,22 @@ def test_what_every_pod_reports_is_not_added_up(expression: str) -> None:
 def test_every_metric_is_drawn() -> None:
     """Nothing is exported that the dashboard does not show."""
     drawn = set(re.findall(r"carillon_\w+", json.dumps(PANELS)))
-    assert set() == set(METRICS) - drawn - {"carillon_lateness_seconds_count"}
+    assert set() == {name for name in METRICS if not name.endswith("_count")} - drawn
+
+
+def test_every_metric_is_documented() -> None:
+    """With its labels, for whoever runs Carillon."""
+    text = (CHART.parents[1] / "docs" / "operating.md").read_text()
+    plain = {re.sub("_(bucket|count)$", "", name) for name in METRICS}
+    assert set() == plain - set(re.findall(r"carillon_\w+", text))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_every_alert_has_its_page(rule: dict[str, Any]) -> None:
+    """The runbook is a heading of the page that it names."""
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    headings = re.findall(r"^#+ (.+)$", (CHART.parents[1] / page).read_text(), re.MULTILINE)
+    assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_panels_do_not_overlap() -> None:

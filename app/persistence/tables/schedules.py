@@ -87,6 +87,8 @@ class ScheduledJobRow(Base):
             postgresql_where=text("owner_kind = 'plugin'"),
         ),
         # Those that wait for their spec to be valid again.
+        # Those that rest, and the number of them.
+        Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at"),

@@ -1,0 +1,62 @@
+"""What Prometheus is told, by the API and by a worker."""
+
+import asyncio
+import socket
+
+import httpx
+import msgspec
+
+from app.config import Settings
+from app.persistence.database import Database
+from app.worker import run_worker
+from tests.carillon import Carillon, make_due, until
+
+
+def samples(text: str) -> dict[str, float]:
+    """Each series with its value."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+async def test_the_api_tells_of_requests_and_of_what_stands_in_postgres(carillon: Carillon, database: Database) -> None:
+    """Requests by the template of their route; schedules by their state."""
+    schedule = await carillon.schedule()
+    await carillon.get(schedule)
+    await make_due(database, schedule)
+    other = await carillon.schedule()
+    await carillon.call("POST", f"/schedules/{other['id']}/pause/")
+    found = samples((await carillon.raw("GET", "/metrics")).text)
+    route = 'method="GET",route="/api/v1/schedules/{schedule_id:uuid}"'
+    assert found[f'carillon_http_requests_total{{{route},status="200"}}'] >= 1
+    assert not [name for name in found if schedule["id"] in name]
+    assert 'carillon_schedules{status="paused"}' in found
+    assert 'carillon_database_connections{state="idle"}' in found
+    assert "carillon_due_ticks" in found
+
+
+async def test_a_worker_tells_of_its_runs_and_whether_it_can_work(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """On a port of its own, with its health."""
+    schedule = await carillon.schedule(interval_seconds=1)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    stopping = asyncio.Event()
+    worker = asyncio.create_task(run_worker(msgspec.structs.replace(settings, metrics_port=port), stopping))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+
+        async def has_run() -> bool:
+            if not await carillon.runs(schedule):
+                return False
+            return (await client.get("/health/ready")).status_code == 200
+
+        await until(has_run)
+        assert 200 == (await client.get("/health/live")).status_code
+        found = samples((await client.get("/metrics")).text)
+    stopping.set()
+    await worker
+    assert found['carillon_executions_ended_total{status="success"}'] >= 1
+    assert found["carillon_lateness_seconds_count"] >= 1
+    assert found['carillon_run_seconds_count{status="success"}'] >= 1
+    assert "carillon_runs_in_flight" in found
