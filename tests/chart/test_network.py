@@ -111,10 +111,9 @@ def test_names_are_asked_by_both_protocols(render: Renderer) -> None:
 
 
 def test_given_peers_narrow_the_rules(render: Renderer) -> None:
-    """Postgres by its pods, targets by their ports, traces to the collector's port, and what is added."""
+    """Postgres by its pods, targets by their ports, and what is added."""
     given, allowed = EVERYTHING["networkPolicy"], rules(render(EVERYTHING), "worker", "egress")
     assert {"ports": [{"protocol": "TCP", "port": 6432}], "to": given["postgres"]["to"]} in allowed
-    assert {"ports": [{"protocol": "TCP", "port": 4317}]} in allowed
     assert given["extraEgress"][0] in allowed
     assert [{"protocol": "TCP", "port": port} for port in (80, 443)] == allowed[-1]["ports"]
 

@@ -23,8 +23,6 @@ from tests.chart.values import DEFAULTS, EVERYTHING, HIGHLY_AVAILABLE, LEAST, MI
 CLUSTER_DEFAULTS = {"host": "0.0.0.0", "log_format": "json", "public_url": "http://carillon.bells.svc:80"}
 # No settings of a cluster: the port is fixed, there are no embedded servers and nothing shall die.
 NOT_IN_A_CLUSTER = {"port", "data_dir", "failpoints", "auth_bearer_token"}
-# The code learns these in the same release.
-COMING = {"otel_endpoint"}
 components = pytest.mark.parametrize("component", ["api", "worker"])
 
 
@@ -43,7 +41,7 @@ def test_each_process_has_its_command(render: Renderer) -> None:
 def test_names_exist_in_the_settings(render: Renderer) -> None:
     """Every variable that the chart sets is one that the code reads."""
     given = chart_names(render(EVERYTHING)) - {entry["name"] for entry in EVERYTHING["extraEnv"]}
-    known = {ENV_PREFIX + name.upper() for name in (*Settings.__struct_fields__, *COMING)}
+    known = {ENV_PREFIX + name.upper() for name in Settings.__struct_fields__}
     assert set() == given - known - {"CRON_RUN_TOKEN"}
 
 
@@ -52,7 +50,7 @@ def test_every_setting_can_be_given() -> None:
     properties = json.loads((CHART / "values.schema.json").read_text())["properties"]
     sayable = {*properties["settings"]["properties"], *properties["secretKeys"]["properties"], "metricsPort"}
     snake = {"".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in sayable}
-    assert set(Settings.__struct_fields__) | COMING == snake | NOT_IN_A_CLUSTER
+    assert set(Settings.__struct_fields__) == snake | NOT_IN_A_CLUSTER
 
 
 def test_default_settings_are_those_of_the_code(render: Renderer) -> None:

@@ -103,7 +103,7 @@ EVERYTHING: Values = {
         "httpAllow": ["10.0.0.0/8", "hooks.internal"],
         "drainSeconds": 90.5,
         "logLevel": "debug",
-        "otelEndpoint": "http://collector2.tracing:4317",
+        "historyDays": 90,
         "publicUrl": "https://bells.example.org",
         "secretsDir": "/secrets",
         "schedulesEnabled": False,

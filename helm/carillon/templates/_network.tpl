@@ -64,14 +64,11 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
-{{/* What both the API and the workers reach: names, the stores, the collector of traces. */}}
+{{/* What both the API and the workers reach: names and the stores. */}}
 {{- define "carillon.egressOfProcesses" -}}
 {{ include "carillon.egressToDns" . }}
 {{ include "carillon.egressToPostgres" . }}
 {{ include "carillon.egressToRedis" . }}
-{{- with .Values.settings.otelEndpoint }}
-{{ include "carillon.egressTo" (list (list (regexFind ":[0-9]+$" (urlParse .).host | trimPrefix ":" | default "4318")) list) }}
-{{- end }}
 {{- with .Values.networkPolicy.extraEgress }}
 {{ toYaml . }}
 {{- end }}
