@@ -183,7 +183,7 @@ class TickEngine:
             return
         RUN_SECONDS.labels(outcome.status).observe(clock.monotonic() - began)
         try:
-            await self._settle(_ending(outcome, execution, claimed, clock.monotonic() - began))
+            await self._settle(_ending(outcome, execution, claimed))
         except Exception as error:
             log.exception("settle_failed", execution=str(execution.id))
             words = f"The outcome could not be stored: {type(error).__name__}."
@@ -319,11 +319,9 @@ class TickEngine:
             self.owned.pop(execution.id, None)
 
 
-def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None, seconds: float) -> Ending:
-    """With what is known since the claim; the time, too, is the database's: that of the claim, and what has passed."""
-    if claimed is None or claimed.known is None:
-        return Ending(outcome)
-    return Ending(outcome, execution, claimed.known, claimed.known.at + timedelta(seconds=seconds))
+def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None) -> Ending:
+    """With what is known since the claim."""
+    return Ending(outcome) if claimed is None else Ending(outcome, execution, claimed.known)
 
 
 class _Counted:

@@ -58,15 +58,16 @@ INSERT = insert_many(
         *("queued", "due_at"),
     ),
 )
+_END = ("status", "error", "token", "worker_id", "queued", "awaiting")
 # What ends without having begun says what becomes of its slot.
-END = update_many(
-    WorkflowExecutionRow,
-    ("status", "error", "finished_at", "token", "worker_id", "queued", "awaiting"),
-    extra=(
-        ", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END"
-        ", results = coalesce(r.results, t.results)"
-    ),
-    also=("unrun_outcome", "results"),
+_END_TOO = (
+    ", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END"
+    ", results = coalesce(r.results, t.results)"
+)
+END = update_many(WorkflowExecutionRow, (*_END, "finished_at"), _END_TOO, also=("unrun_outcome", "results"))
+# The same in the moment in which it is written.
+END_NOW = update_many(
+    WorkflowExecutionRow, _END, f"{_END_TOO}, finished_at = clock_timestamp()", also=("unrun_outcome", "results")
 )
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608

@@ -33,7 +33,7 @@ FIRED = (
     *("generation", "cadence_slot", "next_slot", "next_run_at", "next_attempt", "last_slot"),
     *("last_run_at", "last_fired_at"),
 )
-ENDED = ("current_repeat", "current_retry", "run_count", "last_success_at", "last_success_execution_id")
+ENDED = ("current_repeat", "current_retry", "run_count", "last_success_execution_id")
 MOST_REMEMBERED = 20_000
 
 # Only what nothing else has a say in: no gate, no other run.
@@ -65,8 +65,11 @@ _SETTLE = Fenced(
     0,
     {"version": "xid", "held_token": "int"},
     (
-        update_many(ScheduledJobRow, ENDED, extra=", updated_at = clock_timestamp()"),
-        executions.END.followed_by("RETURNING t.id, pg_current_xact_id()::xid"),
+        # The end is the moment in which it is written: whatever the run did lies before it.
+        update_many(
+            ScheduledJobRow, ENDED, extra=", last_success_at = clock_timestamp(), updated_at = clock_timestamp()"
+        ),
+        executions.END_NOW.followed_by("RETURNING t.id, pg_current_xact_id()::xid"),
     ),
 )
 
@@ -110,19 +113,17 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How an execution ended; and, where its worker has claimed it, the schedule as it knows it, and when it ended."""
+    """How an execution ended; and, where its worker has claimed it, the schedule as it knows it."""
 
     outcome: Outcome
     execution: Execution | None = None
     known: Known | None = None
-    at: datetime | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):
     """The plain end of a run: what is to be written, and the schedule before and after it."""
 
     outcome: Outcome
-    at: datetime
     known: Known
     after: ScheduledJob
 
@@ -200,7 +201,7 @@ def _is_plain(job: ScheduledJob, decided: Decided) -> bool:
 def _plainly_ended(ending: Ending) -> Ended | None:
     """The schedule after a success that nobody has to be told of."""
     run, known = ending.execution, ending.known
-    if run is None or known is None or ending.at is None or ending.outcome.status is not ExecutionStatus.SUCCESS:
+    if run is None or known is None or ending.outcome.status is not ExecutionStatus.SUCCESS:
         return None
     before = known.job
     if before.last_error or run.trigger is Trigger.MANUAL:
@@ -212,9 +213,10 @@ def _plainly_ended(ending: Ending) -> Ended | None:
         attempt=run.retry_attempt,
         status=ending.outcome.status,
     )
-    after = settle_schedule(before, ended, 0, ending.at).job
+    # When exactly is Postgres' to say; whether it is plain does not depend on it.
+    after = settle_schedule(before, ended, 0, known.at).job
     is_plain = after.status is before.status and after.generation == before.generation
-    return Ended(ending.outcome, ending.at, known, after) if is_plain else None
+    return Ended(ending.outcome, known, after) if is_plain else None
 
 
 async def _begin(connection: AsyncConnection, seen: dict[UUID, _Seen], worker_id: UUID) -> list[Any]:
@@ -233,7 +235,7 @@ async def _begin(connection: AsyncConnection, seen: dict[UUID, _Seen], worker_id
 async def _end(connection: AsyncConnection, plain: Sequence[Ended]) -> list[Any]:
     versions = [one.known.version for one in plain]
     tokens = [one.outcome.token for one in plain]
-    over = [executions.ended(one.outcome, one.at) for one in plain]
+    over = [executions.ended(one.outcome, one.known.at) for one in plain]
     return await _written(_SETTLE.run(connection, [versions, tokens], [one.after for one in plain], over))
 
 

@@ -208,7 +208,7 @@ async def test_an_execution_that_nobody_works_on_is_handed_back(
     """A claim whose answer was lost: its own worker notices that it knows nothing of it."""
     schedule = await carillon.schedule()
     due = await make_due(database, schedule)
-    async with wire_worker(replace(settings, lease_seconds=0.6)) as parts:
+    async with wire_worker(replace(settings, lease_seconds=3)) as parts:
         await parts.life.begin()
         await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], parts.life._lease.worker_id)
 
