@@ -51,7 +51,7 @@ async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
     """A database of the test's own, with all tables, and empty but for the built-in admin."""
     name = f"test_{uuid4().hex}"
     connection = await asyncpg.connect(host=str(postgres.socket_folder), user="carillon", database="postgres")
-    await connection.execute(f"CREATE DATABASE {name} TEMPLATE carillon STRATEGY FILE_COPY")
+    await connection.execute(f"CREATE DATABASE {name} TEMPLATE carillon STRATEGY WAL_LOG")
     yield postgres.url.replace("/carillon?", f"/{name}?")
     await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     await connection.close()

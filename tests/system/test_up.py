@@ -15,7 +15,7 @@ from tests.carillon import Json, http_node, until
 from tests.sink import Sink
 from tests.system.running import PROGRAM, STOP_SECONDS, RunningCarillon, alive
 
-FIFTY, MINUTE = 50, 60
+FIFTY, SECONDS = 50, 20
 
 
 async def test_it_starts_fires_survives_a_killed_worker_and_stops(tmp_path: Path, sink: Sink) -> None:
@@ -97,20 +97,20 @@ async def _runs(up: RunningCarillon, schedule: Json, before: int = 0) -> int | N
     return None
 
 
-async def test_fifty_schedules_for_a_minute(tmp_path: Path) -> None:
-    """Each slot is accounted for once and the cadence does not drift: the 60th slot is exactly a minute on."""
+async def test_fifty_schedules_at_once(tmp_path: Path) -> None:
+    """Each slot is accounted for once and the cadence does not drift: the 20th slot is exactly 20 seconds on."""
     async with RunningCarillon(tmp_path) as up:
         carillon = up.carillon
         workflow = await carillon.workflow()
         draft = {"name": "s", "workflow_id": workflow["id"], "interval_seconds": 1}
         made = (await carillon.call("POST", "/schedules/batch/", 201, json={"schedules": [draft] * FIFTY}))["items"]
 
-        async def a_minute_later() -> bool:
+        async def later() -> bool:
             listed = (await carillon.call("GET", "/schedules/", params={"limit": FIFTY}))["items"]
-            minute = datetime.fromisoformat(made[0]["created_at"]) + timedelta(seconds=MINUTE)
-            return all(datetime.fromisoformat(schedule["next_slot"]) > minute for schedule in listed)
+            moment = datetime.fromisoformat(made[0]["created_at"]) + timedelta(seconds=SECONDS)
+            return all(datetime.fromisoformat(schedule["next_slot"]) > moment for schedule in listed)
 
-        await until(a_minute_later, seconds=MINUTE * 4)
+        await until(later, seconds=SECONDS * 12)
         for schedule in made:
             await carillon.call("POST", f"/schedules/{schedule['id']}/pause/")
         for schedule in made:
@@ -118,14 +118,14 @@ async def test_fifty_schedules_for_a_minute(tmp_path: Path) -> None:
 
 
 def _accounted_for(schedule: Json, ledger: list[Json]) -> None:
-    """Slots at creation + k seconds for k = 1 to 60 and beyond, each with one outcome."""
+    """Slots at creation + k seconds for k = 1 to 20 and beyond, each with one outcome."""
     created = datetime.fromisoformat(schedule["created_at"])
     slots: list[timedelta] = []
     for item in ledger:
         last = datetime.fromisoformat(item.get("to", item["slot"])) - created
         slots += [last - timedelta(seconds=k) for k in range(item.get("count", 1))]
     assert [timedelta(seconds=k + 1) for k in range(len(slots))] == sorted(slots)
-    assert len(slots) >= MINUTE
+    assert len(slots) >= SECONDS
     fired = [item["slot"] for item in ledger if item["outcome"] == "fired"]
     assert len(fired) == len(set(fired))
     # A machine that stalls for more than a second misses slots, and says so.
