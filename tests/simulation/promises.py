@@ -128,6 +128,23 @@ async def accounts(connection: asyncpg.Connection, now: int) -> list[Account]:
     return found
 
 
+# What triggers keep beside the tables that count: the same rows with the same values, at every moment.
+_ASTRAY = """
+SELECT 'active', e.id FROM (SELECT id, status, token, queued, worker_id, due_at FROM workflow_executions
+  WHERE finished_at IS NULL) AS e
+FULL JOIN active_executions AS a ON a.id = e.id
+WHERE (e.id, e.status, e.token, e.queued, e.worker_id, e.due_at)
+  IS DISTINCT FROM (a.id, a.status, a.token, a.queued, a.worker_id, a.due_at)
+UNION ALL SELECT 'due', j.id FROM (SELECT id, next_run_at FROM scheduled_jobs WHERE next_run_at IS NOT NULL) AS j
+FULL JOIN due_ticks AS d ON d.id = j.id WHERE (j.id, j.next_run_at) IS DISTINCT FROM (d.id, d.next_run_at)
+"""
+
+
+async def astray(connection: asyncpg.Connection) -> list[str]:
+    """Where the narrow tables say something else than those that they follow."""
+    return [f"{kind}: {row_id} is not as it should be" for kind, row_id in await connection.fetch(_ASTRAY)]
+
+
 def _run(row: asyncpg.Record) -> Run:
     return Run(
         id=row["id"],

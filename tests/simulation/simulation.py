@@ -19,6 +19,7 @@ from tests.simulation.postgres import CLOCK
 from tests.simulation.promises import (
     SECOND,
     accounts,
+    astray,
     broken_calls,
     broken_guard,
     broken_promises,
@@ -35,7 +36,10 @@ GLANCE_SECONDS = 3.0
 BOOTED_SECONDS = 1000.0
 STORM_CHANCE = 0.01
 # Not DELETE: where rows come to lie, and so the order in which they are found, shall be the same in every history.
-CLEAR = "TRUNCATE scheduled_jobs, workers, mishaps, circuit_breakers, circuit_breaker_transitions CASCADE"
+CLEAR = (
+    "TRUNCATE scheduled_jobs, due_ticks, active_executions, workers, mishaps, circuit_breakers, "
+    "circuit_breaker_transitions CASCADE"
+)
 WORKFLOW = (
     "INSERT INTO workflows (user_profile_id, owner_id, name, nodes, edges) "
     "SELECT u.id, u.id::text, 'w', $1::jsonb, $2::jsonb FROM user_profiles AS u WHERE u.id = 1 RETURNING id"
@@ -136,6 +140,7 @@ class Simulation:
             broken = await self._recover()
             await self._come_to_rest()
             found = await self._accounts()
+            broken += await self._asked(lambda: astray(self._connection))
         except Exception as error:  # noqa: BLE001 - whatever it is, the trace shall be seen
             return [f"the simulation failed: {error!r}"]
         finally:
@@ -148,6 +153,9 @@ class Simulation:
     async def _recover(self) -> list[str]:
         """Nothing goes wrong until all have moved on, or recovery has had its time; what stands still then."""
         before = {account.row["id"]: account.row["generation"] for account in await self._accounts()}
+        wrong = await self._asked(lambda: astray(self._connection))
+        if wrong:
+            return wrong
         suspended = max((worker.stopped_until for worker in self._world.living), default=0.0)
         deadline = max(suspended, self._loop.time()) + RECOVERY_SECONDS
         while True:
