@@ -113,12 +113,13 @@ class Catalog:
                 ]
         return errors
 
-    async def run(self, node: Node, context: ActionContext, variables: Mapping[str, Any]) -> Result:
-        """Do what a node says, its templates filled in."""
+    async def run(self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]) -> Result:
+        """Do what a node says, its templates filled in with the variables."""
         if node.type not in self._by_name:
             return Skipped(f"There is no action '{node.type}' here.")
         try:
-            config = self._convert(node, filled_in(node.config, variables))
+            has_templates = any(templates_in(node.config))
+            config = self._convert(node, filled_in(node.config, variables()) if has_templates else node.config)
         except TemplateProblemError as error:
             return Blocked(str(error))
         except msgspec.ValidationError as error:

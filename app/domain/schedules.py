@@ -9,7 +9,9 @@ import msgspec
 
 from app.domain.access import OwnerKind
 from app.domain.cadence import Cadence
+from app.domain.recurrence import Evenly, Recurrence
 from app.domain.specs import KINDS, Spec
+from app.domain.windows import hours
 
 
 class Status(StrEnum):
@@ -142,7 +144,15 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cadence(self) -> Cadence:
         """The slots that this schedule expects."""
-        return Cadence(self.spec.slots(self.anchor_at), self.first_moment, self.end_at)
+        return Cadence(self._slots, self.first_moment, self.end_at)
+
+    @property
+    def _slots(self) -> Recurrence:
+        if self.interval_seconds is None:
+            return self.spec.slots(self.anchor_at)
+        # By far the most, and asked for at every tick.
+        allowed = hours(self.timezone, self.only_between, self.not_on)
+        return Evenly(self.anchor_at, timedelta(seconds=self.interval_seconds), allowed)
 
     @property
     def is_one_shot(self) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,7 +16,7 @@ from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
 from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
-from app.domain.events import event_data, template_variables
+from app.domain.events import Event, template_variables
 from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
@@ -25,7 +25,7 @@ from app.engine.walk import Walk
 from app.micro_batches import MicroBatcher
 from app.persistence import callbacks, execution_records
 from app.persistence.database import Database
-from app.persistence.subjects import Ids, Subject, Subjects
+from app.persistence.subjects import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
 DROP_SECONDS = 5.0
@@ -82,10 +82,10 @@ class Runner:
             run.task.cancel()
             log.info("run_called_off", execution=str(execution_id))
 
-    async def run(self, execution: Execution) -> Outcome | None:
+    async def run(self, execution: Execution, sight: Sight | None = None) -> Outcome | None:
         """Run to the end; None if it was called off meanwhile, or waits for a callback."""
         try:
-            dispatched = await _patiently(lambda: self._dispatch(execution))
+            dispatched = await _patiently(lambda: self._dispatch(execution, sight))
         except NoTriggerError as error:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
         earlier = await _patiently(lambda: self._earlier(execution))
@@ -110,7 +110,9 @@ class Runner:
         def context_for(node_id: str) -> ActionContext:
             return self._context(execution, dispatched, node_id, worker_id, secrets)
 
-        variables = {**template_variables(execution, dispatched.event_data), "secret": secrets}
+        def variables() -> dict[str, Any]:
+            return {**template_variables(execution, dispatched.event_data), "secret": secrets}
+
         walk = Walk(dispatched, self._actions.catalog, context_for, variables, earlier)
         if walk.is_instant:
             return _Running(execution.token, walk), _outcome(execution, await walk.run())
@@ -133,11 +135,15 @@ class Runner:
         async with self._database.transaction() as connection:
             return await callbacks.park(connection, execution.id, execution.token, results)
 
-    async def _dispatch(self, execution: Execution) -> Dispatched:
-        user, workflow = await self._subjects.ask((execution.user_profile_id, execution.workflow_id))
+    async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
+        workflow = self._known_subjects.recall(execution.workflow_id, sight.version) if sight else None
+        if sight is not None and workflow is not None:
+            user: Actor | None = sight.actor
+        else:
+            user, workflow = await self._subjects.ask((execution.user_profile_id, execution.workflow_id))
         if execution.entity is not None:
-            return dispatch_entity(execution.entity, event_data(execution), user)
-        return dispatch_event(EVENT_TYPE, event_data(execution), user, workflow, execution.trigger_node_id)
+            return dispatch_entity(execution.entity, Event(execution), user)
+        return dispatch_event(EVENT_TYPE, Event(execution), user, workflow, execution.trigger_node_id)
 
     async def _read_subjects(self, wanted: Sequence[Ids]) -> list[Subject]:
         """On whose behalf, and what; read for all who ask at the same time."""

@@ -175,7 +175,7 @@ class TickEngine:
         if not execution.retry_attempt and execution.trigger in _PUNCTUAL:
             LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
         try:
-            outcome = await self._runner.run(execution)
+            outcome = await self._runner.run(execution, None if claimed is None else claimed.sight)
         except Exception as error:
             log.exception("run_crashed", execution=str(execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")

@@ -30,7 +30,7 @@ class Walk:
         dispatched: Dispatched,
         catalog: Catalog,
         context_for: Callable[[str], ActionContext],
-        variables: Mapping[str, Any],
+        variables: Callable[[], Mapping[str, Any]],
         earlier: Iterable[NodeResult] = (),
     ) -> None:
         """Nothing runs until ``run``; ``context_for`` makes the context of a node, templates see the variables.
@@ -42,7 +42,7 @@ class Walk:
         self._context_for = context_for
         self._earlier = {result.node_id: result for result in earlier}
         self._outputs: dict[str, Any] = {}
-        self._variables = {**variables, "nodes": self._outputs}
+        self._variables = variables
         self.results: list[NodeResult] = []
 
     @property
@@ -109,7 +109,7 @@ class Walk:
         )
         context = self._context_for(node.id)
         try:
-            answer = await self._catalog.run(node, context, self._variables)
+            answer = await self._catalog.run(node, context, self._named)
             result = self._answered(result, answer)
         except (ActionFailedError, LeaseLostError) as error:
             result = _failed(result, str(error) or type(error).__name__)
@@ -125,6 +125,10 @@ class Walk:
             )
             self.results.append(result)
         return result
+
+    def _named(self) -> dict[str, Any]:
+        """What templates can name now."""
+        return {**self._variables(), "nodes": self._outputs}
 
     def _answered(self, result: NodeResult, answer: Result) -> NodeResult:
         """What an action answered, kept for the nodes after it."""

@@ -23,6 +23,7 @@ from app.persistence.database import Database
 from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution, new_execution
 from app.persistence.gates import OPEN_GATE, WorkflowOf
 from app.persistence.plain import Fired, Known, Memory
+from app.persistence.subjects import Sight
 
 
 class Busy(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class Claimed(msgspec.Struct, frozen=True):
     cancelled: tuple[UUID, ...] = ()
     # The schedule with the version of its row; None where others may have changed it since.
     known: Known | None = None
+    sight: Sight | None = None
 
 
 ClaimResult = Stale | NotDue | Busy | Claimed
@@ -60,7 +62,7 @@ async def claim(
         if answer is None:
             results.append(next(carefully))
         elif isinstance(answer, Fired):
-            results.append(Claimed(answer.known.job, answer.execution, known=answer.known))
+            results.append(Claimed(answer.known.job, answer.execution, known=answer.known, sight=answer.sight))
             # Two messages may mean the same tick; it is claimed once.
             answers[tick] = Stale()
         else:

@@ -24,6 +24,7 @@ from app.persistence.batches import Fenced, fetch, update_many
 from app.persistence.database import Database
 from app.persistence.execution_rows import NewExecution, as_execution, new_execution
 from app.persistence.gates import OPEN_GATE
+from app.persistence.subjects import Sight, as_actor
 from app.persistence.switches import SCHEDULES_ENABLED
 from app.persistence.tables import IS_LIMITED, ScheduledJobRow
 from app.persistence.workers import LEASE_HOLDS
@@ -38,11 +39,12 @@ MOST_REMEMBERED = 20_000
 
 # Only what nothing else has a say in: no gate, no other run.
 _SEE = (
-    "SELECT clock_timestamp(), j.id, j.xmin, "  # noqa: S608
+    "SELECT clock_timestamp(), j.id, j.xmin, w.updated_at, u.id, u.username, u.role, u.kind, "  # noqa: S608
     f"EXISTS (SELECT FROM notifications AS n WHERE n.active AND n.events ? '{NoticeEvent.SLOTS_MISSED}') AS told "
     "FROM unnest($1::uuid[]) AS wanted(id) "
     "JOIN scheduled_jobs AS j ON j.id = wanted.id "
-    f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} WHERE {SCHEDULES_ENABLED} "
+    f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} "
+    f"JOIN user_profiles AS u ON u.id = j.user_profile_id WHERE {SCHEDULES_ENABLED} "
     "AND NOT EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id)"
 )
 _CLAIM = Fenced(
@@ -106,10 +108,11 @@ class Memory:
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """A tick that was claimed: the schedule from now on, and what is to be run."""
+    """A tick that was claimed: the schedule from now on, what is to be run, for whom, and in which version."""
 
     known: Known
     execution: Execution
+    sight: Sight
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -146,6 +149,7 @@ async def claim(
     plain: dict[UUID, _Seen] = {}
     async with database.at_once() as connection:
         rows = await fetch(connection, _SEE, list(by_job))
+        sights = {row[1]: Sight(row[3], as_actor(*row[4:8])) for row in rows}
         for version, job in await _read(connection, rows, memory):
             # One moment for all of them.
             tick, now = by_job[job.id], rows[0][0]
@@ -159,7 +163,7 @@ async def claim(
             seen = plain[job_id]
             known = Known(seen.decided.job, version, seen.run.created_at)
             ledger.count(seen.decided.ledger)
-            answers[by_job[job_id]] = Fired(known, as_execution(seen.job, seen.run))
+            answers[by_job[job_id]] = Fired(known, as_execution(seen.job, seen.run), sights[job_id])
     return answers
 
 
@@ -180,7 +184,7 @@ async def _read(connection: AsyncConnection, seen: Sequence[Any], memory: Memory
     """The schedules in the versions that were seen, or newer."""
     known: list[tuple[int, ScheduledJob]] = []
     unknown: list[UUID] = []
-    for _, job_id, version, _ in seen:
+    for _, job_id, version, *_ in seen:
         job = memory.recall(job_id, version)
         if job is None:
             unknown.append(job_id)

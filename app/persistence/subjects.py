@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,12 +27,30 @@ Ids = tuple[int, int | None]
 Subject = tuple[Actor | None, Workflow | None]
 
 
+class Sight(msgspec.Struct, frozen=True):
+    """What was seen of a run's subject when it was claimed: the version of its workflow, and for whom it runs."""
+
+    version: datetime
+    actor: Actor
+
+
+@lru_cache(maxsize=1000)
+def as_actor(user_id: int, username: str, role: str, kind: str) -> Actor:
+    """A user as who acts."""
+    return Actor(user_id, username, Role(role), OwnerKind(kind))
+
+
 class Subjects:
     """Reads users and workflows. A workflow travels again only when it was changed."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._known: dict[int, tuple[datetime, Workflow]] = {}
+
+    def recall(self, flow_id: int | None, version: datetime) -> Workflow | None:
+        """A workflow, if this is the version that is known."""
+        known = None if flow_id is None else self._known.get(flow_id)
+        return known[1] if known is not None and known[0] == version else None
 
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
         """Each at the place where it was asked for, as they are now; None for what is gone."""
@@ -42,7 +61,7 @@ class Subjects:
         )
         found: dict[Ids, Subject] = {}
         for user_id, flow_id, username, role, kind, existing, version, is_known, body in rows:
-            actor = None if username is None else Actor(user_id, username, Role(role), OwnerKind(kind))
+            actor = None if username is None else as_actor(user_id, username, role, kind)
             flow = None
             if existing is not None:
                 flow = self._known[existing][1] if is_known else self._keep(version, body)

@@ -125,7 +125,7 @@ async def test_health_and_metrics_need_no_token(carillon: Carillon) -> None:
     ready = (await carillon.raw("GET", "/health/ready")).json()
     assert ("ok", "ok", "bell") == (ready["postgres"], ready["redis"], ready["mode"])
     metrics = await carillon.raw("GET", "/metrics")
-    assert 'carillon_http_requests_total{method="GET",status="200"}' in metrics.text
+    assert 'carillon_http_requests_total{method="GET",route="/health/live",status="200"}' in metrics.text
 
 
 async def test_without_postgres_it_says_so(settings: Settings) -> None:
