@@ -118,9 +118,10 @@ class Reconciler:
         if await self._bell.remembers():
             rung = await self._ringer.ticks(await self._overdue(OVERDUE))
         else:
+            await self._bell.begin_filling()
             rung = await self._ring_everything()
-            await self._bell.begin_epoch()
-            log.info("bell_refilled", rung=rung)
+            if await self._bell.begin_epoch():
+                log.info("bell_refilled", rung=rung)
         return rung + await self._ringer.executions(await self._pending())
 
     async def _ring_everything(self) -> int:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from app.observability.metrics import BELL_ERRORS
 from app.queue.scripts import RING
-from app.queue.wire import BODY_EXTRA_MS, CANCEL_CHANNEL, EPOCH_KEY, QUEUE, WAKE_CHANNEL, Wake
+from app.queue.wire import BODY_EXTRA_MS, CANCEL_CHANNEL, EPOCH_KEY, FILLING_KEY, QUEUE, WAKE_CHANNEL, Wake
 
 RING_BATCH = 500
 # A Redis that does not answer within this is away.
@@ -65,10 +65,18 @@ class Bell:
         async with bell_errors():
             return bool(await self._redis.exists(EPOCH_KEY))
 
-    async def begin_epoch(self) -> None:
-        """Everything that is planned has been queued."""
+    async def begin_filling(self) -> None:
+        """Everything that is planned is going to be queued; a flush in the midst of it takes this mark along."""
         async with bell_errors():
+            await self._redis.set(FILLING_KEY, "1")
+
+    async def begin_epoch(self) -> bool:
+        """Everything that is planned has been queued; False if a flush came in between, and it is not."""
+        async with bell_errors():
+            if not await self._redis.exists(FILLING_KEY):
+                return False
             await self._redis.set(EPOCH_KEY, "1")
+            return True
 
     async def ping(self) -> None:
         """Raise ``BellAwayError`` unless Redis answers."""

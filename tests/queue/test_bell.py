@@ -56,7 +56,8 @@ async def test_a_flush_takes_the_epoch_along(redis: RedisPool) -> None:
     """That is how it is noticed."""
     bell = Bell(redis)
     assert not await bell.remembers()
-    await bell.begin_epoch()
+    await bell.begin_filling()
+    assert await bell.begin_epoch()
     assert await bell.remembers()
     await redis.flushall()
     assert not await bell.remembers()
@@ -83,3 +84,12 @@ async def test_limits_count_each_party(redis: RedisPool) -> None:
     assert wait is not None
     assert 1 <= wait <= 60
     assert await limits.retry_after(["address:b"]) is None
+
+
+async def test_a_flush_while_it_is_filled_is_noticed(redis: RedisPool) -> None:
+    """What was queued before the flush is gone: the epoch does not begin."""
+    bell = Bell(redis)
+    await bell.begin_filling()
+    await redis.flushdb()
+    assert not await bell.begin_epoch()
+    assert not await bell.remembers()
