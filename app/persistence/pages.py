@@ -9,12 +9,16 @@ from sqlalchemy import FromClause, Row, Select, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app import clock
 from app.domain.errors import FieldError, InvalidError
 from app.domain.parts import Part
 from app.persistence.batches import fetch
 
 # Beyond this nobody counts: the planner's guess is shown instead, and called that.
 COUNTED = 10_000
+# For how long such a guess is good enough, and how many are kept.
+FRESH_SECONDS = 30.0
+MOST_KNOWN = 1000
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 
@@ -41,10 +45,56 @@ async def read_page(connection: AsyncConnection, query: Select[Any], keys: Seque
     return Page(rows, total, is_estimate, more)
 
 
+class KnownTotals:
+    """How long the lists are that nobody counts to the end, for a while: the guess is not made anew for every part."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[Any, tuple[float, int]] = {}
+
+    def recall(self, question: Any) -> int | None:
+        """The guess, while it is fresh."""
+        at, total = self._known.get(question, (0.0, 0))
+        return total if total and clock.monotonic() - at < FRESH_SECONDS else None
+
+    def keep(self, question: Any, total: int) -> None:
+        """Remember a guess."""
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[question] = (clock.monotonic(), total)
+
+
 async def read_keys(
-    connection: AsyncConnection, table: FromClause, wanted: Mapping[str, Any], keys: Sequence[Any], part: Part
+    connection: AsyncConnection,
+    table: FromClause,
+    wanted: Mapping[str, Any],
+    keys: Sequence[Any],
+    part: Part,
+    totals: KnownTotals,
 ) -> Page:
     """The same by the driver, for the rows of a table with the wanted values: of each its keys and its version."""
+    guess = totals.recall(tuple(wanted.items()))
+    rows = await _rows(connection, table, wanted, keys, part, counts=guess is None)
+    names = [key.name for key in keys]
+    more = _encoded([rows[-1][name] for name in names]) if len(rows) == part.limit else None
+    if guess is not None:
+        return Page(rows, guess, total_is_estimate=True, next_cursor=more)
+    every = select(keys[-1]).where(*(table.c[name] == value for name, value in wanted.items()))
+    total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
+    if is_estimate:
+        totals.keep(tuple(wanted.items()), total)
+    return Page(rows, total, is_estimate, more)
+
+
+async def _rows(
+    connection: AsyncConnection,
+    table: FromClause,
+    wanted: Mapping[str, Any],
+    keys: Sequence[Any],
+    part: Part,
+    *,
+    counts: bool,
+) -> list[Any]:
     filters, values = _conditions(wanted)
     names = [key.name for key in keys]
     place = "TRUE"
@@ -52,17 +102,14 @@ async def read_keys(
         values += _position(keys, part.cursor)
         numbers = range(len(values) - len(keys) + 1, len(values) + 1)
         place = f"({', '.join(names)}) < ({', '.join(f'${number}' for number in numbers)})"
-    rows = await fetch(
+    counted = f"(SELECT count(*) FROM (SELECT FROM {table} WHERE {filters} LIMIT {COUNTED + 1}) AS few)"  # noqa: S608
+    return await fetch(
         connection,
-        f"SELECT {', '.join(names)}, xmin, (SELECT count(*) FROM (SELECT FROM {table} WHERE {filters} "  # noqa: S608
-        f"LIMIT {COUNTED + 1}) AS counted) AS counted FROM {table} WHERE {filters} AND {place} "
+        f"SELECT {', '.join(names)}, xmin, {counted if counts else 'NULL'} AS counted "  # noqa: S608
+        f"FROM {table} WHERE {filters} AND {place} "
         f"ORDER BY {', '.join(f'{name} DESC' for name in names)} LIMIT {part.limit:d} OFFSET {part.offset:d}",
         *values,
     )
-    every = select(keys[-1]).where(*(table.c[name] == value for name, value in wanted.items()))
-    total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
-    more = _encoded([rows[-1][name] for name in names]) if len(rows) == part.limit else None
-    return Page(rows, total, is_estimate, more)
 
 
 async def _number(connection: AsyncConnection, query: Select[Any], rows: Sequence[Any]) -> int:

@@ -18,7 +18,7 @@ from app.domain.parts import Part
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.execution_rows import HELD_COLUMNS, Held, to_held
-from app.persistence.pages import Page, read_keys
+from app.persistence.pages import KnownTotals, Page, read_keys
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
@@ -163,11 +163,11 @@ class Listing(msgspec.Struct, frozen=True):
     part: Part
 
 
-async def page(connection: AsyncConnection, listing: Listing) -> Page:
+async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page:
     """The ids and versions of these schedules, newest first."""
     names = ("user_profile_id", "status", "workflow_id")
     wanted = {name: value for name in names if (value := getattr(listing, name)) is not None}
-    found = await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part)
+    found = await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part, totals)
     return replace(found, items=[(row["id"], row["xmin"]) for row in found.items])
 
 

@@ -25,6 +25,7 @@ from app.engine.scheduling import Changed
 from app.micro_batches import MicroBatcher
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
+from app.persistence.pages import KnownTotals
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.shown import ShownSchedules
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
@@ -43,6 +44,7 @@ class ScheduleService:
         self._database = database
         self._ringer = ringer
         self._shown = ShownSchedules()
+        self._totals = KnownTotals()
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         self._lists = MicroBatcher("list", self._list, shared=(UnavailableError,))
         self._creates = MicroBatcher("create", self._create, shared=(UnavailableError,))
@@ -92,7 +94,7 @@ class ScheduleService:
         pages: dict[schedules.Listing, SchedulePage] = {}
         async with self._database.reading() as connection:
             for listing in dict.fromkeys(wanted):
-                page = await schedules.page(connection, listing)
+                page = await schedules.page(connection, listing, self._totals)
                 shown = await self._shown.of(connection, page.items)
                 items = [shown[job_id] for job_id, _ in page.items if job_id in shown]
                 pages[listing] = SchedulePage(items, page.total, page.total_is_estimate, page.next_cursor)

@@ -29,6 +29,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_scheduled_jobs_resting", "scheduled_jobs", ["status"], postgresql_where=sa.text("status <> 'active'")
     )
+    _order_schedules(["created_at", "id"])
     op.execute("ALTER TABLE scheduled_jobs SET (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05)")
 
 
@@ -41,12 +42,21 @@ def downgrade() -> None:
     op.drop_table("active_executions")
     op.drop_table("due_ticks")
     op.drop_index("ix_scheduled_jobs_resting", "scheduled_jobs")
+    _order_schedules(["created_at"])
     op.execute("ALTER TABLE scheduled_jobs RESET (fillfactor, autovacuum_vacuum_scale_factor)")
     op.create_index(
         "ix_scheduled_jobs_due", "scheduled_jobs", ["next_run_at"], postgresql_where=sa.text("next_run_at IS NOT NULL")
     )
     _join_executions()
     _join_ledger()
+
+
+def _order_schedules(newest: list[str]) -> None:
+    """In the whole order of the lists: thousands may be made in one moment."""
+    op.drop_index("ix_scheduled_jobs_newest", "scheduled_jobs")
+    op.drop_index("ix_scheduled_jobs_owner_newest", "scheduled_jobs")
+    op.create_index("ix_scheduled_jobs_newest", "scheduled_jobs", newest)
+    op.create_index("ix_scheduled_jobs_owner_newest", "scheduled_jobs", ["user_profile_id", *newest])
 
 
 def _partition_executions() -> None:

@@ -91,8 +91,8 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
-        Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at"),
-        Index("ix_scheduled_jobs_newest", "created_at"),
+        Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
+        Index("ix_scheduled_jobs_newest", "created_at", "id"),
         Index("ix_scheduled_jobs_workflow", "workflow_id"),
     )
 
