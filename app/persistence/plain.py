@@ -24,9 +24,10 @@ from app.persistence.batches import Fenced, fetch, update_many
 from app.persistence.database import Database
 from app.persistence.execution_rows import NewExecution, as_execution, new_execution
 from app.persistence.gates import OPEN_GATE
-from app.persistence.subjects import Sight, as_actor
+from app.persistence.subjects import Sight
 from app.persistence.switches import SCHEDULES_ENABLED
 from app.persistence.tables import IS_LIMITED, ScheduledJobRow
+from app.persistence.users import as_actor
 from app.persistence.workers import LEASE_HOLDS
 
 # All that a plain tick, and the plain end of a run, change of a schedule.

@@ -73,11 +73,6 @@ async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> Non
         await run_many(connection, _UPDATE, jobs)
 
 
-async def move(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
-    """Write how far schedules have come whose rows this transaction has locked: what ticks and runs change of them."""
-    await run_many(connection, MOVE, jobs)
-
-
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     """One schedule, as it is now."""
     row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()

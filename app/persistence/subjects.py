@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, OwnerKind, Role
+from app.domain.access import Actor
 from app.domain.workflows import Workflow
 from app.persistence.batches import fetch
+from app.persistence.users import as_actor
 
 MOST_KEPT = 1000
 
@@ -32,12 +32,6 @@ class Sight(msgspec.Struct, frozen=True):
 
     version: datetime
     actor: Actor
-
-
-@lru_cache(maxsize=1000)
-def as_actor(user_id: int, username: str, role: str, kind: str) -> Actor:
-    """A user as who acts."""
-    return Actor(user_id, username, Role(role), OwnerKind(kind))
 
 
 class Subjects:

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -78,12 +79,18 @@ def _owner_of(token: str, row: Any) -> Actor | None:
 
 
 def _actor(row: Any) -> Actor:
-    return Actor(row["id"], row["username"], Role(row["role"]), OwnerKind(row["kind"]))
+    return as_actor(row["id"], row["username"], row["role"], row["kind"])
 
 
 def to_actor(row: Row[Any]) -> Actor:
     """A user's row as someone who acts."""
-    return Actor(row.id, row.username, Role(row.role), OwnerKind(row.kind))
+    return as_actor(row.id, row.username, row.role, row.kind)
+
+
+@lru_cache(maxsize=1000)
+def as_actor(user_id: int, username: str, role: str, kind: str) -> Actor:
+    """The same from the values of its columns."""
+    return Actor(user_id, username, Role(role), OwnerKind(kind))
 
 
 async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:

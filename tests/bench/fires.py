@@ -22,8 +22,6 @@ class Fires(msgspec.Struct):
     cpu_seconds_per_1000: float
     wal_bytes_per_1000: float
     skipped: int
-    # Of how many workers each ran some.
-    sharing: int = 1
 
     @property
     def keeps_up(self) -> bool:
