@@ -5,19 +5,17 @@ of its own accord, so both are always inside the same one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import asyncpg
 import msgspec
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app import clock
 
 WAIT_SECONDS = 10.0
-CLOSE_SECONDS = 2.0
 # Plans are made once and kept; a plan that was made while a table was all but empty is not kept for long.
 REPLAN_SECONDS = 5.0
 
@@ -58,6 +56,7 @@ class Lanes:
         self._room = asyncio.Semaphore(most)
         self._idle: list[_Lane] = []
         self._lent = 0
+        self._is_closed = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -78,7 +77,7 @@ class Lanes:
                 raise
             except BaseException:
                 # Stopped from outside in the midst of something: nobody knows in which state it is.
-                await _drop(lane)
+                _drop(lane)
                 raise
             await self._return(lane)
         finally:
@@ -86,10 +85,11 @@ class Lanes:
             self._room.release()
 
     async def close(self) -> None:
-        """Close those that nobody uses."""
+        """Close those that nobody uses now, and the others when they are given back."""
+        self._is_closed = True
         idle, self._idle = self._idle, []
         for lane in idle:
-            await _drop(lane)
+            _drop(lane)
 
     async def _take_room(self) -> None:
         if not self._room.locked():
@@ -105,46 +105,51 @@ class Lanes:
         """One that works: those that a restart of Postgres has cut meanwhile are found here and dropped."""
         while self._idle:
             lane = self._idle.pop()
-            if await _begins(lane, opening):
-                return lane
-            await _drop(lane)
-        connection = await self._engine.connect()
-        driver: Any = (await connection.get_raw_connection()).driver_connection
-        connection.info["driver"] = driver
-        if opening:
-            await driver.execute(opening)
-        return _Lane(connection, driver, clock.monotonic())
+            if lane.is_lost:
+                _drop(lane)
+                continue
+            with suppress(*_BROKEN):
+                return await _begun(lane, opening)
+        return await _begun(_lane_on(await self._engine.connect()), opening)
 
     async def _return(self, lane: _Lane) -> None:
-        try:
+        with suppress(*_BROKEN), _dropped_on_error(lane):
             if not lane.is_lost and lane.driver.is_in_transaction():
                 await lane.driver.execute("ROLLBACK")
-        except _BROKEN:
-            await _drop(lane)
-            return
-        if lane.is_lost:
-            await _drop(lane)
+        if lane.is_lost or self._is_closed:
+            _drop(lane)
         else:
             self._idle.append(lane)
 
 
-async def _begins(lane: _Lane, opening: str) -> bool:
-    if lane.is_lost:
-        return False
+def _lane_on(connection: AsyncConnection) -> _Lane:
+    driver: Any = connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]  # it is open
+    connection.info["driver"] = driver
+    return _Lane(connection, driver, clock.monotonic())
+
+
+async def _begun(lane: _Lane, opening: str) -> _Lane:
     now = clock.monotonic()
     if now - lane.planned_at > REPLAN_SECONDS:
         opening = f"DISCARD PLANS; {opening}"
         lane.planned_at = now
     if opening:
-        try:
+        with _dropped_on_error(lane):
             await lane.driver.execute(opening)
-        except _BROKEN:
-            return False
-    return True
+    return lane
 
 
-async def _drop(lane: _Lane) -> None:
+@contextmanager
+def _dropped_on_error(lane: _Lane) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _drop(lane)
+        raise
+
+
+def _drop(lane: _Lane) -> None:
+    """Cut it at once: whoever was stopped from outside has no time to say goodbye."""
+    if not lane.connection.invalidated:
+        lane.connection.sync_connection.invalidate()  # type: ignore[union-attr]  # nobody closes it
     lane.driver.terminate()
-    with suppress(*_BROKEN, SQLAlchemyError, TimeoutError):
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await lane.connection.close()

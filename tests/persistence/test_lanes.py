@@ -1,0 +1,79 @@
+"""Connections that are lent: none is lost, whenever the one who has it is stopped."""
+
+import asyncio
+import gc
+from contextlib import suppress
+
+import asyncpg
+import pytest
+
+from app.persistence.database import Database
+from app.persistence.lanes import driver_of
+from tests.carillon import until
+
+
+async def others(database: Database) -> int:
+    """How many of the application's Postgres has open, besides the one that asks."""
+    async with database.reading() as connection:
+        found: int = await driver_of(connection).fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    return found
+
+
+async def use(database: Database) -> None:
+    """A unit of work that asks by SQLAlchemy's means and by the driver's."""
+    async with database.transaction() as connection:
+        await driver_of(connection).execute("SELECT pg_sleep(0.001)")
+        await connection.exec_driver_sql("SELECT pg_sleep(0.001)")
+
+
+async def test_a_stop_at_any_moment_loses_no_connection(database: Database) -> None:
+    """Opening, asking, committing: a connection that is not given back is closed, and not left to the collector."""
+    for turns in range(30):
+        task = asyncio.create_task(use(database))
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert 0 == database.lanes.counts["in_use"]
+    gc.collect()
+
+    async def none_is_left() -> bool | None:
+        return await others(database) <= max(0, database.lanes.counts["idle"] - 1) or None
+
+    assert await until(none_is_left)
+
+
+async def test_what_is_given_back_after_the_end_is_closed(database_url: str) -> None:
+    """The last one to use a connection may come home after everything was closed."""
+    database = Database(database_url)
+    async with database.transaction() as connection:
+        await database.close()
+        driver = driver_of(connection)
+    assert driver.is_closed()
+    assert {"in_use": 0, "idle": 0} == database.lanes.counts
+
+
+async def test_one_that_postgres_cut_is_replaced(database: Database) -> None:
+    """The unit of work that comes next does not notice."""
+    async with database.reading() as connection:
+        first = driver_of(connection)
+        pid = first.get_server_pid()
+    killer = Database(database.engine.url.render_as_string(hide_password=False))
+    async with killer.reading() as connection:
+        await driver_of(connection).execute(f"SELECT pg_terminate_backend({pid}, 5000)")
+    await killer.close()
+    async with database.transaction() as connection:
+        assert 1 == await driver_of(connection).fetchval("SELECT 1")
+        assert first is not driver_of(connection)
+
+
+async def test_an_opening_that_is_refused_gives_its_connection_back(database: Database) -> None:
+    """And the one after it finds room."""
+    with pytest.raises(asyncpg.PostgresSyntaxError):
+        async with database.lanes.lane("nonsense"):
+            pass
+    assert {"in_use": 0, "idle": 0} == database.lanes.counts
+    await use(database)
