@@ -7,6 +7,7 @@ from pathlib import Path
 import structlog
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,22 +33,26 @@ def alembic_config() -> Config:
 
 
 async def migrate(database_url: str) -> None:
-    """Apply what is missing; safe to run from several places at once."""
+    """Apply what is missing; safe to run from several places at once. The schema of a later release is left alone."""
     await run_alembic(database_url, _upgrade)
     await _make_weeks(database_url)
 
 
 async def until_migrated(database_url: str) -> None:
     """Wait until the schema is what this release needs, or newer; a database that is away is waited for too."""
-    wanted = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
     head = ScriptDirectory.from_config(alembic_config()).get_current_head()
     while True:
         found = await _revision(database_url)
-        # One that this release does not know was made by a later one.
-        if found == head or (found and found not in wanted):
+        if found == head or _is_later(found):
             return
         log.info("waiting_for_migrations", found=found or "none", wanted=head)
         await asyncio.sleep(WAIT_SECONDS)
+
+
+def _is_later(found: str | None) -> bool:
+    """Whether a schema was made by a later release: this one does not know it, and runs on it as it is."""
+    known = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
+    return found is not None and found not in known
 
 
 async def _revision(database_url: str) -> str | None:
@@ -88,6 +93,10 @@ async def _make_weeks(database_url: str) -> None:
 
 def _upgrade(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+    found = MigrationContext.configure(connection).get_current_revision()
+    if _is_later(found):
+        log.info("schema_is_later", found=found)
+        return
     config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

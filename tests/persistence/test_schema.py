@@ -59,6 +59,17 @@ async def test_migrating_twice_changes_nothing(database_url: str) -> None:
     await migrate(database_url)
 
 
+async def test_a_later_schema_is_left_alone(database_url: str) -> None:
+    """The code of the release before is installed again on it: there is nothing for it to do, and nothing wrong."""
+    engine = create_async_engine(database_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await migrate(database_url)
+    async with engine.begin() as connection:
+        assert "9999" == (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one()
+    await engine.dispose()
+
+
 async def test_the_migrations_can_be_taken_back(database_url: str) -> None:
     """Down to nothing and up again."""
 
