@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
@@ -20,6 +20,10 @@ from app.persistence.database import Database, database_now
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
 WAIT_SECONDS = 2.0
+# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again.
+LOCK_TIMEOUT_MILLISECONDS = 1000
+# The lock timeout, and a deadlock.
+_IN_THE_WAY = {"55P03", "40P01"}
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +38,9 @@ def alembic_config() -> Config:
 
 async def migrate(database_url: str) -> None:
     """Apply what is missing; safe to run from several places at once. The schema of a later release is left alone."""
-    await run_alembic(database_url, _upgrade)
+    while not await _upgraded(database_url):
+        log.info("migration_waits")
+        await asyncio.sleep(WAIT_SECONDS)
     await _make_weeks(database_url)
 
 
@@ -79,6 +85,17 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
         await engine.dispose()
 
 
+async def _upgraded(database_url: str) -> bool:
+    """Whether it could be done now: all of it in one transaction, or nothing if somebody was in the way."""
+    try:
+        await run_alembic(database_url, _upgrade)
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) in _IN_THE_WAY:
+            return False
+        raise
+    return True
+
+
 async def _make_weeks(database_url: str) -> None:
     """The weeks at hand, so that nothing goes to the rest."""
     database = Database(database_url, pool_size=1)
@@ -93,6 +110,7 @@ async def _make_weeks(database_url: str) -> None:
 
 def _upgrade(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+    connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MILLISECONDS}"))
     found = MigrationContext.configure(connection).get_current_revision()
     if _is_later(found):
         log.info("schema_is_later", found=found)
