@@ -17,6 +17,8 @@ CARRIED = (
     *("scheduled_for", "timeout_seconds", "payload", "token"),
 )
 
+# What a start answers, by name: a migration may add a column while the statement is prepared.
+STARTED_COLUMNS = ", ".join(f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work"))
 
 HELD_COLUMNS = (
     *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),

@@ -26,6 +26,7 @@ from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.execution_rows import (
     CARRIED,
     HELD_COLUMNS,
+    STARTED_COLUMNS,
     FirstAttempt,
     Held,
     NewExecution,
@@ -108,11 +109,11 @@ _LOCK = (
 )
 _TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 _START = text(
-    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
+    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "  # noqa: S608
     "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
     "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
-    "RETURNING e.*, j.name AS job_name, j.trigger_node_id, "
+    f"RETURNING {STARTED_COLUMNS}, j.name AS job_name, j.trigger_node_id, "
     "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
 _WAITING = text(

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
-from app.persistence import executions, ledger, schedules
+from app.persistence import entity_runs, executions, ledger, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
@@ -96,6 +96,17 @@ async def test_a_migration_keeps_nobody_waiting(database: Database, database_url
     await asyncio.wait_for(migrating, 60)
     async with database.transaction() as connection:
         await connection.execute(text("SELECT * FROM managed_workflows"))
+
+
+async def test_a_new_column_spoils_no_prepared_statement(database: Database) -> None:
+    """A migration runs while workers do: what they have prepared names its columns."""
+    for step in range(2):
+        async with database.transaction() as connection:
+            now = await database_now(connection)
+            assert await executions.start(connection, uuid4(), 1, uuid4(), now) is None
+            assert await entity_runs.start(connection, uuid4(), 1, uuid4()) is None
+        async with database.transaction() as connection:
+            await connection.execute(text(f"ALTER TABLE workflow_executions ADD COLUMN new{step} int DEFAULT 1"))
 
 
 async def _has_waited(events: list[Any], times: int) -> bool:
