@@ -20,8 +20,10 @@ from app.persistence.database import Database, database_now
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
 WAIT_SECONDS = 2.0
-# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again.
-LOCK_TIMEOUT_MILLISECONDS = 1000
+# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again. Postgres
+# looks for deadlocks after a second and may end either of the two: it shall not be a worker or a client.
+LOCK_TIMEOUT_MILLISECONDS = 100
+AGAIN_SECONDS = 0.5
 # The lock timeout, and a deadlock.
 _IN_THE_WAY = {"55P03", "40P01"}
 
@@ -40,7 +42,7 @@ async def migrate(database_url: str) -> None:
     """Apply what is missing; safe to run from several places at once. The schema of a later release is left alone."""
     while not await _upgraded(database_url):
         log.info("migration_waits")
-        await asyncio.sleep(WAIT_SECONDS)
+        await asyncio.sleep(AGAIN_SECONDS)
     await _make_weeks(database_url)
 
 
