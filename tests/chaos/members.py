@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from tests.carillon import until
 from tests.releases.release import Release
@@ -16,6 +17,8 @@ RESTART_SECONDS = 0.3
 END_SECONDS = 15.0
 # Where a process of each kind answers whoever asks for its health.
 PORTS = {"api": "CARILLON_PORT", "worker": "CARILLON_METRICS_PORT"}
+# Warnings that nobody has caused from outside.
+DEFECTS = {"batch_spoilt", "lease_lost", "week_not_made", "executions_lost", "garbage_in_queue"}
 
 
 class Member:
@@ -71,9 +74,12 @@ class Member:
         except httpx.HTTPError:
             return False
 
-    def log(self) -> str:
-        """All that it has written."""
-        return self._log.read_text()
+    def defects(self) -> list[str]:
+        """What it has said that is wrong with its code or with the schema, or that is no event at all."""
+        lines = self._log.read_text().splitlines()
+        events = [msgspec.json.decode(line) for line in lines if line.startswith("{")]
+        unknown = [line for line in lines if not line.startswith("{")]
+        return [*unknown, *(str(event) for event in events if event["level"] == "error" or event["event"] in DEFECTS)]
 
     def _is_other_than(self, before: Any) -> Any:
         async def other() -> bool:

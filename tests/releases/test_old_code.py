@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 import redis as redis_client
 from aiohttp import web
@@ -25,20 +24,6 @@ from tests.releases.release import PREVIOUS, Release
 from tests.sink import Sink
 
 Told = dict[str, str]
-
-# Logged when something is wrong with the code or the schema; none of it may be.
-DEFECTS = (
-    *("request_failed", "loop_failed", "claim_failed", "settle_failed", "wake_failed", "run_crashed", "action_crashed"),
-    *("direct_run_failed", "quarantined", "batch_spoilt", "database_away", "settle_waits", "week_not_made"),
-)
-
-
-def defects(log: str) -> list[str]:
-    """What a process says that is wrong."""
-    lines = [line for line in log.splitlines() if line.startswith("{")]
-    said = [msgspec.json.decode(line) for line in lines]
-    unread = [line for line in log.splitlines() if not line.startswith("{")]
-    return [*unread, *(str(event) for event in said if event["event"] in DEFECTS or event["level"] == "error")]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +56,7 @@ async def member(kind: str, release: Release, told: Told, folder: Path) -> Async
         yield running
     finally:
         await running.end(60)
-    assert (1, []) == (running.starts, defects(running.log()))
+    assert (1, []) == (running.starts, running.defects())
 
 
 @pytest.fixture(scope="module")
