@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import structlog
@@ -20,9 +22,10 @@ from app.persistence.database import Database, database_now
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
 WAIT_SECONDS = 2.0
-# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again. Postgres
-# looks for deadlocks after a second and may end either of the two: it shall not be a worker or a client.
-LOCK_TIMEOUT_MILLISECONDS = 100
+# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again, with more
+# patience. Postgres looks for deadlocks after a second and may end either of the two: it shall not be a worker or a
+# client.
+LOCK_TIMEOUT_MILLISECONDS = (100, 200, 300, 400, 500)
 AGAIN_SECONDS = 0.5
 # The lock timeout, and a deadlock.
 _IN_THE_WAY = {"55P03", "40P01"}
@@ -40,7 +43,8 @@ def alembic_config() -> Config:
 
 async def migrate(database_url: str) -> None:
     """Apply what is missing; safe to run from several places at once. The schema of a later release is left alone."""
-    while not await _upgraded(database_url):
+    patience = chain(LOCK_TIMEOUT_MILLISECONDS, repeat(LOCK_TIMEOUT_MILLISECONDS[-1]))
+    while not await _upgraded(database_url, next(patience)):
         log.info("migration_waits")
         await asyncio.sleep(AGAIN_SECONDS)
     await _make_weeks(database_url)
@@ -87,10 +91,10 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
         await engine.dispose()
 
 
-async def _upgraded(database_url: str) -> bool:
+async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
     """Whether it could be done now: all of it in one transaction, or nothing if somebody was in the way."""
     try:
-        await run_alembic(database_url, _upgrade)
+        await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds))
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) in _IN_THE_WAY:
             return False
@@ -110,9 +114,9 @@ async def _make_weeks(database_url: str) -> None:
         await database.close()
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
-    connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MILLISECONDS}"))
+    connection.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_milliseconds}"))
     found = MigrationContext.configure(connection).get_current_revision()
     if _is_later(found):
         log.info("schema_is_later", found=found)
