@@ -26,14 +26,20 @@ class Deployment:
     """All of it, in a folder of its own that is gone afterwards."""
 
     def __init__(
-        self, *, release: Release = CURRENT, target: Target | None = None, workers: int = WORKERS, **settings: str
+        self,
+        *,
+        release: Release = CURRENT,
+        target: Target | None = None,
+        apis: int = APIS,
+        workers: int = WORKERS,
+        **settings: str,
     ) -> None:
         """Of this release to begin with, with these settings for every process."""
         # Short, as the path of a socket may have a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix="cc-"))
         self._settings = settings
         self._release = release
-        self._workers = workers
+        self._kinds = [*["api"] * apis, *["worker"] * workers]
         self._made = 0
         self.postgres = EmbeddedPostgres(self.folder / "pg")
         self.valkey = EmbeddedValkey(self.folder / "vk")
@@ -53,7 +59,7 @@ class Deployment:
         await self.target.__aenter__()
         proxy = self.proxies["worker-target"] = Proxy(to_port(lambda: self.target.port))
         self.target_port = await proxy.listen_tcp()
-        for kind in [*["api"] * APIS, *["worker"] * self._workers]:
+        for kind in self._kinds:
             await self.add(kind, self._release)
         for member in self.members:
             await until(member.is_ready)

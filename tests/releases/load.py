@@ -16,8 +16,10 @@ from tests.chaos.target import Target
 
 SLOW_SECONDS = 1.1
 # Longer than a worker that is told to stop gives it.
-LONG_SECONDS = 5
+LONG_SECONDS = 8
 PAUSE_SECONDS = 0.4
+# So often that every worker has some that have just begun.
+LONG_PAUSE_SECONDS = 0.3
 # The schedules that are accounted for here, by their names.
 ONE_SHOTS = "^(once|long)-"
 
@@ -55,16 +57,21 @@ class Visitors:
         self.made: dict[UUID, str] = {}
         self.refused: list[str] = []
 
-    async def live(self, stopping: asyncio.Event, long_enough: asyncio.Event) -> None:
-        """Ask until told to stop; make no more long ones once there were enough."""
-        quick, long = await self._workflow("once", 0), await self._workflow("long", LONG_SECONDS)
+    async def live(self, stopping: asyncio.Event) -> None:
+        """Ask until told to stop."""
+        quick = await self._workflow("once", 0)
         for number in itertools.count():
             await self._make(f"once-{number}", quick)
-            if not long_enough.is_set():
-                await self._make(f"long-{number}", long)
             await self._read()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), PAUSE_SECONDS)
+            if await _is_set_within(PAUSE_SECONDS, stopping):
+                return
+
+    async def begin_long_ones(self, stopping: asyncio.Event) -> None:
+        """One after another until told to stop."""
+        long = await self._workflow("long", LONG_SECONDS)
+        for number in itertools.count():
+            await self._make(f"long-{number}", long)
+            if await _is_set_within(LONG_PAUSE_SECONDS, stopping):
                 return
 
     async def _workflow(self, name: str, seconds: float) -> int:
@@ -99,6 +106,12 @@ class Visitors:
         if ack is Ack.NO:
             self.refused.append(f"{method} {path} was refused")
         return answer
+
+
+async def _is_set_within(seconds: float, event: asyncio.Event) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 def once_each(made: dict[UUID, str], rows: list[Any], arrivals: list[Arrival]) -> list[str]:

@@ -30,20 +30,21 @@ from tests.chaos.report import Report
 from tests.releases.load import KINDS, ONE_SHOTS, MixedTarget, Visitors, once_each
 from tests.releases.release import Release, install_next, install_previous
 
-WORKERS = 2
 # Leases as long as they are by default: nobody dies here, and a machine that stalls takes nothing from a worker.
 SETTINGS = {"CARILLON_LEASE_SECONDS": "30", "CARILLON_RECONCILE_SECONDS": "1", "CARILLON_DRAIN_SECONDS": "3"}
 # Between an API's removal from the Service and the word to stop.
 PRE_STOP_SECONDS = 1.0
 # After which a process that was told to stop would be killed.
 GRACE_SECONDS = 60.0
+# What each of two processes must have done side by side before one of them goes.
+SHARE = 3
 # How an orderly process ends: by itself, or by the signal that it has obeyed.
 ORDERLY = {0, -signal.SIGTERM}
 ENDED_WELL = re.compile(r'^carillon_executions_ended_total\{status="success"\} ([0-9.]+)$', re.MULTILINE)
 RUNNING_YOUNG = (
     "SELECT 1 FROM workflow_executions AS e JOIN workers AS w ON w.id = e.worker_id JOIN scheduled_jobs AS j "
     "ON j.id = e.scheduled_job_id WHERE e.status = 'running' AND j.name LIKE 'long-%' "
-    "AND e.started_at > clock_timestamp() - interval '1 second' AND w.name LIKE '%/' || $1::text"
+    "AND e.started_at > clock_timestamp() - interval '3 seconds' AND w.name LIKE '%/' || $1::text"
 )
 UNSETTLED = (
     "SELECT name FROM scheduled_jobs WHERE status = 'active' AND (next_run_at <= $1 OR name ~ $2) UNION ALL "
@@ -84,9 +85,9 @@ class Outcome(msgspec.Struct):
 class Rolling(Deployment):
     """A deployment whose processes are replaced by those of another release."""
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release, *, apis: int, workers: int) -> None:
         """Of this release to begin with."""
-        super().__init__(release=release, target=MixedTarget(), workers=WORKERS, **SETTINGS)
+        super().__init__(release=release, target=MixedTarget(), apis=apis, workers=workers, **SETTINGS)
         self.asking = Clients(self, 1, count=4, pause_seconds=(0.2, 0.6), kinds=KINDS)
         self.gone: list[Member] = []
         self._going: list[asyncio.Task[None]] = []
@@ -110,7 +111,9 @@ class Rolling(Deployment):
             await until(new.is_ready)
             if kind == "api":
                 self.urls.append(new.url)
-            await until(self._has_worked(kind, new))
+            # Side by side for a while, each with its share.
+            for member in (old, new):
+                await until(self._works_on(kind, member))
             if kind == "worker":
                 await until(self._runs_a_young_one(old))
             members.remove(old)
@@ -123,20 +126,26 @@ class Rolling(Deployment):
             await asyncio.sleep(PRE_STOP_SECONDS)
         await old.end(GRACE_SECONDS)
 
-    def _has_worked(self, kind: str, member: Member) -> Any:
-        """Whether it has had its share, so that two releases are really at work."""
+    def _works_on(self, kind: str, member: Member) -> Any:
+        """Whether it has done more since this was asked first."""
+        before: list[float] = []
 
-        async def worked() -> bool:
-            if kind == "api":
-                return self.asking.answers[member.url] > 0
-            async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
-                found = ENDED_WELL.search((await client.get(f"{member.url}/metrics")).text)
-            return found is not None and float(found[1]) > 0
+        async def works_on() -> bool:
+            before.append(await self._done_by(kind, member))
+            return before[-1] >= before[0] + SHARE
 
-        return worked
+        return works_on
+
+    async def _done_by(self, kind: str, member: Member) -> float:
+        """How many requests it has answered, or runs ended well."""
+        if kind == "api":
+            return self.asking.answers[member.url]
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            found = ENDED_WELL.search((await client.get(f"{member.url}/metrics")).text)
+        return float(found[1]) if found else 0.0
 
     def _runs_a_young_one(self, member: Member) -> Any:
-        """Whether it has begun a long run just now, which it will have to hand over."""
+        """Whether it has begun a long run lately, which it will have to hand over."""
 
         async def running() -> Any:
             assert member.process is not None
@@ -149,23 +158,29 @@ class Rolling(Deployment):
         return {"CARILLON_DATABASE_URL": self.postgres.url, "CARILLON_REDIS_URL": self.valkey.url}
 
 
-async def upgrade(previous: Release, following: Release, *, rounds: int = 1) -> Outcome:
+async def upgrade(previous: Release, following: Release, *, apis: int, workers: int, rounds: int = 1) -> Outcome:
     """Roll to the next release and back, so many times, under load; then account for every slot."""
-    async with Rolling(previous) as deployment:
+    async with Rolling(previous, apis=apis, workers=workers) as deployment:
         asking, visitors = deployment.asking, Visitors(deployment, deployment.asking)
         await asking.prepare(3)
-        began, stopping, long_enough = datetime.now(UTC), asyncio.Event(), asyncio.Event()
-        living = asyncio.gather(asking.live(stopping), visitors.live(stopping, long_enough))
-        for _ in range(rounds):
-            await deployment.migrate(following)
-            await deployment.roll_to(following)
-            # The schema stays.
-            await deployment.roll_to(previous)
-        long_enough.set()
-        rolled = datetime.now(UTC)
-        await deployment.all_gone()
-        stopping.set()
-        await living
+        began, rolled_out, stopping = datetime.now(UTC), asyncio.Event(), asyncio.Event()
+        living = asyncio.gather(
+            asking.live(stopping), visitors.live(stopping), visitors.begin_long_ones(rolled_out), return_exceptions=True
+        )
+        try:
+            for _ in range(rounds):
+                await deployment.migrate(following)
+                await deployment.roll_to(following)
+                # The schema stays.
+                await deployment.roll_to(previous)
+            rolled = datetime.now(UTC)
+            rolled_out.set()
+            await deployment.all_gone()
+        finally:
+            rolled_out.set()
+            stopping.set()
+            fell_ill = [error for error in await living if error]
+        assert [] == fell_ill
         await until(_settled(deployment, rolled), 120)
         return await _account(deployment, visitors, began, rolled)
 
@@ -233,7 +248,7 @@ def main() -> None:
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="carillon-releases-") as folder:
         releases = install_previous(Path(folder) / "previous"), install_next(Path(folder) / "next")
-        outcome = asyncio.run(upgrade(*releases, rounds=wanted.rounds))
+        outcome = asyncio.run(upgrade(*releases, apis=2, workers=3, rounds=wanted.rounds))
     sys.stdout.write("\n".join(outcome.lines()) + "\n")
     sys.exit(0 if outcome.ok else 1)
 
