@@ -82,6 +82,9 @@ def _lost_attempts(story: Story) -> Iterator[str]:
 
 def _lost_retries(story: Story) -> Iterator[str]:
     """Attempts that failed and were followed by something else than their retry, though nobody intervened."""
+    if story.row is not None and story.row.if_running == "allow":
+        # Retries do not hold the others up.
+        return
     for row, following in pairwise(sorted(begun(story.scheduled), key=started)):
         retry = (row.scheduled_for, row.retry_attempt + 1)
         if row.status not in FAILURES or (following.scheduled_for, following.retry_attempt) == retry:

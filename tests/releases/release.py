@@ -85,7 +85,7 @@ def install_previous(into: Path) -> Release:
 
 
 def install_next(into: Path) -> Release:
-    """What is being worked on, as a release that expands every table once more than it does: any later one may."""
+    """What is being worked on, as a release that expands the schema once more than it does."""
     release = _install("next", ROOT, into)
     head = ScriptDirectory.from_config(alembic_config()).get_current_head()
     text = EXPANSION.read_text().replace('"head of this tree"', f'"{head}"')
