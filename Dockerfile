@@ -1,6 +1,6 @@
 # One image for `carillon api`, `worker`, `migrate` and every other command; Postgres and Redis are outside.
 #
-#   docker build --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) --tag carillon:0.1.0 .
+#   docker build --build-arg VERSION=0.2.0 --build-arg REVISION=$(git rev-parse HEAD) --tag carillon:0.2.0 .
 #
 # Pin the base by digest where builds must repeat: --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
 # The builder's steps use only files of this folder and $VENV, so they can be replayed without a container engine.
@@ -37,7 +37,7 @@ RUN build-tools/bin/python -m hatchling build --target wheel --directory dist \
 
 FROM ${PYTHON_IMAGE} AS runtime
 ARG PYTHON_IMAGE
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Carillon" \
       org.opencontainers.image.description="A scheduler service: recurring workflows over HTTP." \

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up test chaos bench lint fmt lock setup clean
+.PHONY: up test chaos rolling bench lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -35,6 +35,11 @@ SECONDS ?= 120
 SEED ?= 1
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
+
+# Upgrades a busy deployment from the last release to this tree and back, ROUNDS times, and accounts for every slot.
+ROUNDS ?= 5
+rolling: $(STAMP)
+	$(BIN)/python -m tests.releases.rolling --rounds $(ROUNDS)
 
 # Measures Carillon and its peers in one run; prints a table and writes bench.json and bench.svg.
 bench: $(STAMP)

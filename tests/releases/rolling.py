@@ -209,6 +209,7 @@ async def _account(deployment: Rolling, visitors: Visitors, began: datetime, rol
             *asking.failures,
             *visitors.refused,
             *_twice(quick),
+            *_spent(evidence.arrivals),
             *await _deadlocks(deployment),
             *_disorderly(deployment.gone),
             *_ill([*deployment.gone, *deployment.members]),
@@ -224,6 +225,12 @@ def _twice(arrivals: Sequence[Arrival]) -> list[str]:
     """Executions that called more than once, though they take so little time that none has to be handed over."""
     calls = Counter(arrival.execution_id for arrival in arrivals)
     return [f"execution {execution_id} called {times} times" for execution_id, times in calls.items() if times > 1]
+
+
+def _spent(arrivals: Sequence[Arrival]) -> list[str]:
+    """Attempts that the upgrade cost: the target is bad to flaky ones alone."""
+    later = [arrival for arrival in arrivals if arrival.attempt > 1 and not arrival.path.startswith("/flaky/")]
+    return [f"execution {arrival.execution_id} is attempt {arrival.attempt}" for arrival in later]
 
 
 async def _deadlocks(deployment: Deployment) -> list[str]:
