@@ -17,8 +17,8 @@ RESTART_SECONDS = 0.3
 END_SECONDS = 15.0
 # Where a process of each kind answers whoever asks for its health.
 PORTS = {"api": "CARILLON_PORT", "worker": "CARILLON_METRICS_PORT"}
-# Warnings that nobody has caused from outside.
-DEFECTS = {"batch_spoilt", "lease_lost", "week_not_made", "executions_lost", "garbage_in_queue"}
+# Warnings that no machine causes, however slow it is.
+DEFECTS = {"batch_spoilt", "week_not_made", "garbage_in_queue"}
 
 
 class Member:

@@ -36,6 +36,7 @@ SETTINGS = {"CARILLON_LEASE_SECONDS": "30", "CARILLON_RECONCILE_SECONDS": "1", "
 PRE_STOP_SECONDS = 1.0
 # After which a process that was told to stop would be killed.
 GRACE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 # What each of two processes must have done side by side before one of them goes.
 SHARE = 3
 # How an orderly process ends: by itself, or by the signal that it has obeyed.
@@ -108,14 +109,14 @@ class Rolling(Deployment):
     async def _replace(self, kind: str, members: list[Member], release: Release) -> None:
         for old in list(members):
             new = await self.add(kind, release)
-            await until(new.is_ready)
+            await until(new.is_ready, PATIENCE_SECONDS)
             if kind == "api":
                 self.urls.append(new.url)
             # Side by side for a while, each with its share.
             for member in (old, new):
-                await until(self._works_on(kind, member))
+                await until(self._works_on(kind, member), PATIENCE_SECONDS)
             if kind == "worker":
-                await until(self._runs_a_young_one(old))
+                await until(self._runs_a_young_one(old), PATIENCE_SECONDS)
             members.remove(old)
             self.gone.append(old)
             self._going.append(asyncio.create_task(self._retire(kind, old)))
@@ -181,7 +182,7 @@ async def upgrade(previous: Release, following: Release, *, apis: int, workers: 
             stopping.set()
             fell_ill = [error for error in await living if error]
         assert [] == fell_ill
-        await until(_settled(deployment, rolled), 120)
+        await until(_settled(deployment, rolled), PATIENCE_SECONDS)
         return await _account(deployment, visitors, began, rolled)
 
 
