@@ -26,6 +26,8 @@ class ExecutionStatus(StrEnum):
 
 ACTIVE = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING})
 FAILURES = frozenset({ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST})
+# The token of an execution that nobody has put aside, handed back or ended yet.
+FIRST_TOKEN = 1
 # These end the repeat without a run to count.
 NEUTRAL_ENDS = frozenset({ExecutionStatus.SKIPPED, ExecutionStatus.BLOCKED})
 

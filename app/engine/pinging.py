@@ -22,7 +22,7 @@ from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.persistence import executions, schedules
 from app.persistence.database import Database, database_now
-from app.persistence.settle import EntityRunSettled, Settled
+from app.persistence.results import EntityRunSettled, Settled
 
 LOCK = "cron_ping"
 LOCK_SECONDS = 60.0

@@ -17,7 +17,7 @@ from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
 from app.domain.events import Event, template_variables
-from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
@@ -29,8 +29,6 @@ from app.persistence.subjects import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
 DROP_SECONDS = 5.0
-# An execution that has never been put aside.
-FIRST_TOKEN = 1
 
 T = TypeVar("T")
 
@@ -136,11 +134,8 @@ class Runner:
             return await callbacks.park(connection, execution.id, execution.token, results)
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
-        workflow = self._known_subjects.recall(execution.workflow_id, sight.version) if sight else None
-        if sight is not None and workflow is not None:
-            user: Actor | None = sight.actor
-        else:
-            user, workflow = await self._subjects.ask((execution.user_profile_id, execution.workflow_id))
+        ids = (execution.user_profile_id, execution.workflow_id)
+        user, workflow = (sight and self._known_subjects.recall(ids, sight)) or await self._subjects.ask(ids)
         if execution.entity is not None:
             return dispatch_entity(execution.entity, Event(execution), user)
         return dispatch_event(EVENT_TYPE, Event(execution), user, workflow, execution.trigger_node_id)

@@ -23,19 +23,22 @@ from app.failpoints import reach
 from app.micro_batches import MicroBatcher
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.persistence import executions, schedules
-from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
+from app.persistence.claim import claim, read_back
 from app.persistence.database import Database
-from app.persistence.plain import Ending, Memory
-from app.persistence.settle import (
+from app.persistence.memory import Memory
+from app.persistence.plain import Ending
+from app.persistence.results import (
+    Busy,
+    Claimed,
+    ClaimResult,
     Delayed,
     EntityRunSettled,
     FreeResult,
     Settled,
     SettleResult,
     Superseded,
-    settle,
-    settle_free,
 )
+from app.persistence.settle import settle, settle_free
 from app.persistence.start import GivenUp, TooEarly, start
 from app.queue.worker import PutBack
 

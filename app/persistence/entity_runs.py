@@ -12,14 +12,12 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.entities import ScheduledJobConfig
-from app.domain.executions import Execution, ExecutionStatus, PendingRun, Trigger
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.identities import execution_id
 from app.domain.starting import Beside
 from app.persistence.batches import insert_many, run_many
 from app.persistence.execution_rows import to_execution
 from app.persistence.tables import WorkflowExecutionRow
-
-FIRST_TOKEN = 1
 
 # The same time of the same entity is the same execution: whoever writes it twice has written it once.
 _ADD = insert_many(

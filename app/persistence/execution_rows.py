@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Row
 
-from app.domain.executions import Entity, EntityWork, Execution, ExecutionStatus, Trigger
+from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, Trigger
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Fire, Start
 
@@ -81,7 +81,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     due_at: datetime
     queued: bool = False
-    token: int = 1
+    token: int = FIRST_TOKEN
     worker_id: UUID | None = None
     error: str = ""
     started_at: datetime | None = None
@@ -110,6 +110,26 @@ def new_execution(
         due_at=now,
         worker_id=worker_id if starts else None,
         started_at=now if starts else None,
+    )
+
+
+def begun(job: ScheduledJob, fire: Fire, now: datetime) -> Execution:
+    """A first attempt that starts with its claim, as what a worker holds."""
+    return Execution(
+        id=fire.execution_id,
+        user_profile_id=job.user_profile_id,
+        scheduled_job_id=job.id,
+        workflow_id=job.workflow_id,
+        trigger=fire.trigger,
+        repeat_number=fire.repeat_number,
+        retry_attempt=fire.attempt,
+        scheduled_for=fire.slot,
+        timeout_seconds=job.timeout_seconds,
+        payload=job.trigger_payload,
+        token=FIRST_TOKEN,
+        job_name=job.name,
+        trigger_node_id=job.trigger_node_id,
+        fired_at=now,
     )
 
 

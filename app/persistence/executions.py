@@ -65,10 +65,6 @@ _END_TOO = (
     ", results = coalesce(r.results, t.results)"
 )
 END = update_many(WorkflowExecutionRow, (*_END, "finished_at"), _END_TOO, also=("unrun_outcome", "results"))
-# The same in the moment in which it is written.
-END_NOW = update_many(
-    WorkflowExecutionRow, _END, f"{_END_TOO}, finished_at = clock_timestamp()", also=("unrun_outcome", "results")
-)
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
     "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, "

@@ -15,7 +15,8 @@ from app.engine.ringing import Ringer
 from app.persistence import execution_records, executions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import NewExecution
-from app.persistence.settle import Settled, settle_within
+from app.persistence.results import Settled
+from app.persistence.settle import settle_within
 from app.services.inputs import RunInput
 from app.services.schedules import owned_schedule
 from app.services.views import ExecutionView, execution_fields
