@@ -4,6 +4,8 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from app.uuids import uuid_of
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,7 +45,8 @@ def first_id_at(moment: datetime) -> UUID:
 def _timed_id(slot: datetime, name: str, attempt: int = 0) -> UUID:
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) & _DIGEST
     # Version 8 and the RFC 9562 variant stand between.
-    return UUID(int=_milliseconds(slot) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest)
+    number = _milliseconds(slot) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest
+    return uuid_of(number.to_bytes(16))
 
 
 def _milliseconds(moment: datetime) -> int:

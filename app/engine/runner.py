@@ -83,10 +83,12 @@ class Runner:
     async def run(self, execution: Execution, sight: Sight | None = None) -> Outcome | None:
         """Run to the end; None if it was called off meanwhile, or waits for a callback."""
         try:
-            dispatched = await _patiently(lambda: self._dispatch(execution, sight))
+            dispatched = await self._dispatch(execution, sight)
         except NoTriggerError as error:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
-        earlier = await _patiently(lambda: self._earlier(execution))
+        earlier: Sequence[NodeResult] = ()
+        if execution.token != FIRST_TOKEN:
+            earlier = await _patiently(partial(self._earlier, execution))
         while True:
             run, outcome = await self._walk(execution, dispatched, earlier)
             if run.called_off:
@@ -123,8 +125,6 @@ class Runner:
 
     async def _earlier(self, execution: Execution) -> list[NodeResult]:
         """What was done before it was put aside or handed back, with what callbacks have said since."""
-        if execution.token == FIRST_TOKEN:
-            return []
         async with self._database.transaction() as connection:
             kept = await execution_records.kept_results(connection, execution.id)
             return await callbacks.with_callbacks(connection, execution.id, kept)
@@ -135,7 +135,10 @@ class Runner:
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
         ids = (execution.user_profile_id, execution.workflow_id)
-        user, workflow = (sight and self._known_subjects.recall(ids, sight)) or await self._subjects.ask(ids)
+        subject = self._known_subjects.recall(ids, sight) if sight else None
+        if subject is None:
+            subject = await _patiently(lambda: self._subjects.ask(ids))
+        user, workflow = subject
         if execution.entity is not None:
             return dispatch_entity(execution.entity, Event(execution), user)
         return dispatch_event(EVENT_TYPE, Event(execution), user, workflow, execution.trigger_node_id)

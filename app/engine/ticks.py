@@ -153,28 +153,31 @@ class TickEngine:
         await self._counted.none.wait()
 
     async def _carry_on(self, claimed: Claimed) -> None:
-        if claimed.execution is None:
-            await self._ring_for(claimed)
-            return
-        await self._while_held(claimed.execution, claimed)
-
-    async def _ring_for(self, claimed: Claimed) -> None:
-        """The next tick, what may start elsewhere, and word to whoever runs what was cancelled."""
+        """Ring for the next tick, and meanwhile run what this one fires."""
         reach("before_plan")
-        for execution_id in claimed.cancelled:
-            self._runner.call_off(execution_id)
-        await self._ringer.call_off(claimed.cancelled)
-        await self._ring_for_next(claimed)
+        ringing = self._ring_for_next(claimed)
+        if claimed.execution is None:
+            await self._ring_elsewhere(claimed)
+        else:
+            await self._while_held(claimed.execution, claimed)
+        if ringing is not None:
+            await ringing
+
+    def _ring_for_next(self, claimed: Claimed) -> asyncio.Future[bool] | None:
+        """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
+        if claimed.execution is None or claimed.job.if_running is IfRunning.ALLOW:
+            return self._ringer.tick(claimed.job)
+        return self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
+
+    async def _ring_elsewhere(self, claimed: Claimed) -> None:
+        """For what may start elsewhere, and word to whoever runs what was cancelled."""
+        if claimed.cancelled:
+            for execution_id in claimed.cancelled:
+                self._runner.call_off(execution_id)
+            await self._ringer.call_off(claimed.cancelled)
         if claimed.pending:
             await self._ringer.executions(claimed.pending)
         reach("after_plan")
-
-    async def _ring_for_next(self, claimed: Claimed) -> None:
-        """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
-        if claimed.execution is None or claimed.job.if_running is IfRunning.ALLOW:
-            await self._ringer.ticks([claimed.job])
-        else:
-            await self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
 
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
@@ -317,7 +320,7 @@ class TickEngine:
         self.owned[execution.id] = execution.token
         try:
             if claimed is not None:
-                await self._ring_for(claimed)
+                await self._ring_elsewhere(claimed)
             await self._run_and_settle(execution, claimed)
         except asyncio.CancelledError:
             await asyncio.shield(self.hand_back({execution.id: execution.token}))

@@ -3,18 +3,22 @@
 Key names are arq 0.28's; ``tests/queue`` pins them against the installed version.
 """
 
-# ARGV: id, score, time to live in ms, body; four for each message. Answers 1 for each that was queued now and 0 for
-# each that was there already. Both the body and the queue entry must be there: either alone wakes nobody.
+# ARGV: msgpack of a list with id, score, time to live in ms and length of the body, four for each message; the bodies
+# one behind the other. Two arguments cost the client a fraction of what thousands do. Answers 1 for each that was
+# queued now and 0 for each that was there already: both the body and the queue entry must be there, either alone
+# wakes nobody.
 RING = """
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local earliest = tonumber(head[2])
-local answers, wake = {}, false
-for i = 1, #ARGV, 4 do
-  local id, score, body = ARGV[i], tonumber(ARGV[i + 1]), 'arq:job:' .. ARGV[i]
+local answers, wake, given, at = {}, false, cmsgpack.unpack(ARGV[1]), 1
+for i = 1, #given, 4 do
+  local id, score, body = given[i], given[i + 1], 'arq:job:' .. given[i]
+  local text = string.sub(ARGV[2], at, at + given[i + 3] - 1)
+  at = at + given[i + 3]
   if redis.call('EXISTS', body) == 1 and redis.call('ZSCORE', KEYS[1], id) then
     answers[#answers + 1] = 0
   else
-    redis.call('SET', body, ARGV[i + 3], 'PX', ARGV[i + 2])
+    redis.call('SET', body, text, 'PX', given[i + 2])
     redis.call('ZADD', KEYS[1], score, id)
     answers[#answers + 1] = 1
     wake = wake or earliest == nil or score < earliest
@@ -51,14 +55,17 @@ if head[2] then wait = math.max(0, math.ceil(tonumber(head[2]) - now)) end
 return {claimed, wait}
 """
 
-# ARGV: owner, then ids. Only what the owner still holds is finished; answers how many that were.
+# ARGV: owner, msgpack of a list of the lengths of ids, the ids one behind the other. Only what the owner still holds is
+# finished; answers how many that were.
 FINISH = """
-local finished = 0
-for i = 2, #ARGV do
-  local progress = 'arq:in-progress:' .. ARGV[i]
+local finished, at = 0, 1
+for _, length in ipairs(cmsgpack.unpack(ARGV[2])) do
+  local id = string.sub(ARGV[3], at, at + length - 1)
+  at = at + length
+  local progress = 'arq:in-progress:' .. id
   if redis.call('GET', progress) == ARGV[1] then
-    redis.call('DEL', progress, 'arq:job:' .. ARGV[i], 'arq:retry:' .. ARGV[i])
-    redis.call('ZREM', KEYS[1], ARGV[i])
+    redis.call('DEL', progress, 'arq:job:' .. id, 'arq:retry:' .. id)
+    redis.call('ZREM', KEYS[1], id)
     finished = finished + 1
   end
 end
