@@ -63,6 +63,8 @@ class ActiveRun(msgspec.Struct, frozen=True):
 
 def counting(runs: tuple[ActiveRun, ...]) -> int:
     """How many of the active runs count toward the repeats of their schedule."""
+    if not runs:
+        return 0
     return sum(run.counts for run in runs)
 
 

@@ -137,6 +137,13 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def spec_problem(self) -> str:
+        """What is wrong with it since it was accepted, as a zone that is no more; asked at every tick."""
+        if self.interval_seconds is not None and self.timezone == "UTC" and not self.only_between and not self.not_on:
+            return ""
+        return self.spec.problem
+
+    @property
     def kind(self) -> str:
         """Which field says when it is due."""
         return next((name for name in KINDS if getattr(self, name) is not None), KINDS[0])
