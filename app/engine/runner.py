@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -66,6 +66,7 @@ class Runner:
         self._lease = lease
         self._running: dict[UUID, _Running] = {}
         self._known_subjects = Subjects()
+        self._plugin_port = cache(actions.plugin_for)
         self._subjects = MicroBatcher("dispatch", self._read_subjects, shared=(UnavailableError,))
 
     def running(self) -> dict[UUID, int]:
@@ -165,7 +166,7 @@ class Runner:
             node_id=node_id,
             http=self._actions.http,
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
-            plugin=self._actions.plugin_for(catalog.origin_of(action)),
+            plugin=self._plugin_port(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id),
             hidden=secrets.hidden,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.

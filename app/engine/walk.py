@@ -58,13 +58,11 @@ class Walk:
     @property
     def is_instant(self) -> bool:
         """Whether it ends without ever waiting."""
-        order = self._dispatched.workflow.order_from(self._dispatched.trigger.id)
-        return all(self._catalog.is_instant(self._dispatched.workflow.node(one).type) for one in order.waiting)
+        return self._catalog.are_instant(self._dispatched.order.types)
 
     async def run(self) -> NodeResult | None:
         """Run what the trigger reaches; the first node that did not succeed, or None if all did, or are awaited."""
-        workflow = self._dispatched.workflow
-        order = workflow.order_from(self._dispatched.trigger.id)
+        workflow, order = self._dispatched.workflow, self._dispatched.order
         waiting = dict(order.waiting)
         ready = list(order.first)
         going: set[asyncio.Task[NodeResult]] = set()
