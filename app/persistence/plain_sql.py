@@ -1,5 +1,6 @@
 """The two statements of plain ticks and plain ends, and the question before them.
 
+Each row is looked up by its key in a part of its own, so that no statistics can make a plan that goes another way.
 What a plain tick changes is so little that they say it themselves; a test compares them with what ``domain`` decides.
 """
 
@@ -18,27 +19,35 @@ SEE = f"""
 SELECT clock_timestamp(), j.id, j.xmin,
   EXISTS (SELECT FROM notifications AS n WHERE n.active AND n.events ? '{NoticeEvent.SLOTS_MISSED}')
 FROM unnest($1::uuid[]) AS wanted(id)
-JOIN scheduled_jobs AS j ON j.id = wanted.id
-JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
-WHERE {SCHEDULES_ENABLED} AND NOT EXISTS ({_OTHERS})
+CROSS JOIN LATERAL (
+  SELECT j.id, j.xmin
+  FROM scheduled_jobs AS j JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
+  WHERE j.id = wanted.id AND NOT EXISTS ({_OTHERS})
+  OFFSET 0
+) AS j
+WHERE {SCHEDULES_ENABLED}
 """  # noqa: S608
 
 # Parameters: the worker, the trigger; then, for each tick, the schedule and its version, the new execution, the slot
 # that fires and the one that follows, when that is due if not at its time, an entry in the ledger, the moment.
 CLAIM = f"""
 WITH passed AS MATERIALIZED (
-  SELECT j.id, j.user_profile_id, j.workflow_id, j.if_running, j.current_repeat, j.trigger_payload, j.timeout_seconds,
-    w.xmin AS flow_version, u.xmin AS user_version, r.run_id, r.entry,
+  SELECT j.*, r.run_id, r.entry,
     {_MOMENT.format("r.slot")} AS slot, {_MOMENT.format("r.following")} AS following, {_MOMENT.format("r.due")} AS due,
     coalesce(r.moment, ($10::timestamptz[])[1]) AS moment
   FROM unnest(
     $3::uuid[], $4::xid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[], $10::timestamptz[]
   ) AS r(id, version, run_id, slot, following, due, entry, moment)
-  JOIN scheduled_jobs AS j ON j.id = r.id AND j.xmin = r.version AND j.next_run_at <= clock_timestamp()
-  JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
-  JOIN user_profiles AS u ON u.id = j.user_profile_id
-  WHERE {LEASE_HOLDS.format(worker="$1")} AND {SCHEDULES_ENABLED} AND NOT EXISTS ({_OTHERS})
-  FOR NO KEY UPDATE OF j SKIP LOCKED
+  CROSS JOIN LATERAL (
+    SELECT j.id, j.user_profile_id, j.workflow_id, j.if_running, j.current_repeat, j.trigger_payload,
+      j.timeout_seconds, w.xmin AS flow_version, u.xmin AS user_version
+    FROM scheduled_jobs AS j
+    JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
+    JOIN user_profiles AS u ON u.id = j.user_profile_id
+    WHERE j.id = r.id AND j.xmin = r.version AND j.next_run_at <= clock_timestamp() AND NOT EXISTS ({_OTHERS})
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+  ) AS j
+  WHERE {LEASE_HOLDS.format(worker="$1")} AND {SCHEDULES_ENABLED}
 ), moved AS (
   UPDATE scheduled_jobs AS t
   SET generation = t.generation + 1, cadence_slot = p.following, next_slot = p.following,
@@ -70,10 +79,13 @@ SETTLE = f"""
 WITH passed AS MATERIALIZED (
   SELECT j.id, r.run_id, r.results
   FROM unnest($1::uuid[], $2::xid[], $3::uuid[], $4::text[]) AS r(id, version, run_id, results)
-  JOIN scheduled_jobs AS j ON j.id = r.id AND j.xmin = r.version
-  JOIN workflows AS w ON w.id = j.workflow_id AND w.breaker_threshold IS NULL
-  WHERE NOT EXISTS ({_OTHERS} AND a.id <> r.run_id)
-  FOR NO KEY UPDATE OF j SKIP LOCKED
+  CROSS JOIN LATERAL (
+    SELECT j.id
+    FROM scheduled_jobs AS j
+    JOIN workflows AS w ON w.id = j.workflow_id AND w.breaker_threshold IS NULL
+    WHERE j.id = r.id AND j.xmin = r.version AND NOT EXISTS ({_OTHERS} AND a.id <> r.run_id)
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+  ) AS j
 ), ended AS (
   UPDATE workflow_executions AS t
   SET status = 'success', error = '', token = t.token + 1, worker_id = NULL, queued = false, awaiting = false,
