@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 import structlog
@@ -39,6 +40,8 @@ class MicroBatcher(Generic[T, R]):
         self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
         self._going: dict[asyncio.Task[None], int] = {}
         self._is_due = False
+        # A batch is part of nothing that one of those who ask in it is part of: neither of a span nor of a log's names.
+        self._context = copy_context()
 
     def ask(self, item: T) -> asyncio.Future[R]:
         """The answer to this item, to be awaited."""
@@ -62,7 +65,7 @@ class MicroBatcher(Generic[T, R]):
     def _plan(self) -> None:
         if self._waiting and self._may_go():
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._go)
+            asyncio.get_running_loop().call_soon(self._go, context=self._context)
 
     def _may_go(self) -> bool:
         """Small batches go side by side, for the sake of those who wait, and so do large ones; others grow first."""

@@ -121,6 +121,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     # What is left of its time by the database's clock, where it has been put aside to wait for a callback.
     seconds_left: float | None = None
+    # The request that asked for it, for traces alone.
+    trace_context: str | None = None
 
     @property
     def source(self) -> str:

@@ -119,6 +119,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     last_success_at: datetime | None = None
     last_success_execution_id: UUID | None = None
     dead_at: datetime | None = None
+    # The request that created or changed it last, for traces alone.
+    trace_context: str | None = None
     created_at: datetime
     updated_at: datetime
 

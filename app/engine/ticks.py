@@ -19,9 +19,11 @@ from app.engine.lease import WorkerLease
 from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
+from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import reach
 from app.micro_batches import MicroBatcher
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
+from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
 from app.persistence.claim import claim, read_back
 from app.persistence.database import Database
@@ -59,9 +61,17 @@ class TickEngine:
     """Carries ticks and executions out."""
 
     def __init__(
-        self, database: Database, ringer: Ringer, runner: Runner, lease: WorkerLease, *, enabled: bool = True
+        self,
+        database: Database,
+        ringer: Ringer,
+        runner: Runner,
+        lease: WorkerLease,
+        *,
+        enabled: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         """Work under this lease; where schedules are not enabled, their slots are missed."""
+        self._tracer = tracer
         self._occasion = Occasion(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
@@ -82,9 +92,11 @@ class TickEngine:
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
         with self._counted:
+            began = None if self._tracer is None else clock.now()
             claimed = await self._claim(Tick(job_id, generation))
             if claimed is not None:
-                await self._carry_on(claimed)
+                work = self._carry_on(claimed)
+                await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
 
     async def run_execution(self, execution_id: UUID, token: int) -> None:
         """What the message of an execution starts that exists already."""
@@ -96,7 +108,8 @@ class TickEngine:
     async def carry_on(self, claimed: Claimed) -> None:
         """The rest of a tick that was claimed without its message."""
         with self._counted:
-            await self._carry_on(claimed)
+            work = self._carry_on(claimed)
+            await (work if self._tracer is None else in_tick(self._tracer, claimed, work))
 
     async def claim_directly(self, ticks: Sequence[Tick], occasion: Occasion | None = None) -> list[Claimed]:
         """Claim ticks without their messages, straight from Postgres."""
@@ -189,6 +202,8 @@ class TickEngine:
         except Exception as error:
             log.exception("run_crashed", execution=str(execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
+        if self._tracer is not None:
+            note_outcome(outcome)
         if outcome is None:
             return
         _RUN_SECONDS[outcome.status].observe(clock.monotonic() - began)
@@ -321,7 +336,8 @@ class TickEngine:
         try:
             if claimed is not None:
                 await self._ring_elsewhere(claimed)
-            await self._run_and_settle(execution, claimed)
+            work = self._run_and_settle(execution, claimed)
+            await (work if self._tracer is None else in_run(self._tracer, execution, work, claimed))
         except asyncio.CancelledError:
             await asyncio.shield(self.hand_back({execution.id: execution.token}))
             raise

@@ -12,6 +12,8 @@ from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
+from app.engine.spans import in_node
+from app.observability.tracing import current
 
 # Enough to see what went wrong; an exception's text may be anything.
 ERROR_CHARACTERS = 2000
@@ -89,7 +91,8 @@ class Walk:
         """What was done earlier, or is done now."""
         earlier = self._earlier.get(node.id)
         if earlier is None or earlier.status not in _STANDING:
-            return await self._run_node(node)
+            work, span = self._run_node(node), current()
+            return await (work if span is None else in_node(span, node, work))
         if earlier.status is ExecutionStatus.SUCCESS:
             self._outputs[node.id] = {"output": earlier.output}
         self.results.append(earlier)

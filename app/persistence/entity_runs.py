@@ -16,7 +16,7 @@ from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Pendi
 from app.domain.identities import execution_id
 from app.domain.starting import Beside
 from app.persistence.batches import insert_many, run_many
-from app.persistence.execution_rows import to_execution
+from app.persistence.execution_rows import STARTED, to_execution
 from app.persistence.tables import WorkflowExecutionRow
 
 # The same time of the same entity is the same execution: whoever writes it twice has written it once.
@@ -40,10 +40,10 @@ _IN_THE_WAY = text(
     "AND (e.status = 'running' OR e.retry_attempt > 0 OR e.started_at IS NOT NULL)"
 )
 _START = text(
-    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "
+    "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "  # noqa: S608
     "started_at = CASE WHEN e.deadline_at IS NULL THEN clock_timestamp() ELSE e.started_at END "
     "WHERE e.id = :id AND e.token = :token AND e.status = 'pending' "
-    "RETURNING e.*, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
+    f"RETURNING {STARTED}, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
     "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
 _OF_ENTITY = "SELECT e.id FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id"

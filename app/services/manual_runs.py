@@ -12,6 +12,7 @@ from app.domain.identities import manual_execution_id
 from app.domain.manual_runs import ManualStart, manual_start
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.engine.ringing import Ringer
+from app.observability.tracing import current_context
 from app.persistence import execution_records, executions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import NewExecution
@@ -97,4 +98,5 @@ def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Manu
         timeout_seconds=job.timeout_seconds,
         created_at=now,
         due_at=now,
+        trace_context=current_context(),
     )

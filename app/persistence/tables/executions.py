@@ -107,6 +107,8 @@ class WorkflowExecutionRow(Base):
     results: Mapped[list[Any]] = mapped_column(server_default="[]")
     # What its slot is accounted as, if it ended without having begun.
     unrun_outcome: Mapped[str | None]
+    # W3C's, of the request that asked for it; only where requests are traced.
+    trace_context: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

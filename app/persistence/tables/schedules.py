@@ -143,6 +143,8 @@ class ScheduledJobRow(Base):
     last_success_at: Mapped[datetime | None]
     last_success_execution_id: Mapped[UUID | None]
     dead_at: Mapped[datetime | None]
+    # W3C's, of the request that created or changed it last; only where requests are traced.
+    trace_context: Mapped[str | None]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
 
