@@ -191,9 +191,8 @@ class LedgerEntryRow(Base):
         {"postgresql_partition_by": "RANGE (first_slot)"},
     )
 
-    scheduled_job_id: Mapped[UUID] = mapped_column(
-        ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), primary_key=True
-    )
+    # No foreign key: whoever writes it holds the schedule, and a trigger deletes the history with it.
+    scheduled_job_id: Mapped[UUID] = mapped_column(primary_key=True)
     first_slot: Mapped[datetime] = mapped_column(primary_key=True)
     last_slot: Mapped[datetime]
     slot_count: Mapped[int] = mapped_column(BigInteger)
