@@ -3,9 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from uuid import uuid4
 
-import asyncpg
 import pytest
 import redis as redis_client
 import structlog
@@ -16,6 +14,7 @@ from app.persistence.database import Database
 from app.persistence.migrations import migrate_now
 from app.queue.pool import RedisPool, open_pool
 from tests.carillon import ADMIN_TOKEN, Carillon
+from tests.databases import fresh_database
 from tests.serving import serving
 from tests.sink import Sink
 from tests.untested import say_what_was_left
@@ -49,12 +48,8 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
 @pytest.fixture
 async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
     """A database of the test's own, with all tables, and empty but for the built-in admin."""
-    name = f"test_{uuid4().hex}"
-    connection = await asyncpg.connect(host=str(postgres.socket_folder), user="carillon", database="postgres")
-    await connection.execute(f"CREATE DATABASE {name} TEMPLATE carillon STRATEGY WAL_LOG")
-    yield postgres.url.replace("/carillon?", f"/{name}?")
-    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    await connection.close()
+    async with fresh_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture
@@ -115,7 +110,7 @@ async def sink() -> AsyncIterator[Sink]:
 
 # These take long: begun last, one of them would keep the others waiting.
 LONG = (
-    *("tests/chaos/", "tests/system/", "tests/simulation/", "tests/engine/test_hostile"),
+    *("tests/chaos/", "tests/releases/", "tests/system/", "tests/simulation/", "tests/engine/test_hostile"),
     "tests/test_dockerfile.py::test_the_image_runs",
 )
 

@@ -17,7 +17,6 @@ CARRIED = (
     *("scheduled_for", "timeout_seconds", "payload", "token"),
 )
 
-
 # What the start of an execution answers of its row. Named one by one: a later column breaks no prepared statement.
 STARTED = ", ".join(
     f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work", "trace_context")

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import structlog
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
@@ -19,6 +22,13 @@ from app.persistence.database import Database, database_now
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
 WAIT_SECONDS = 2.0
+# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again, with more
+# patience. Postgres looks for deadlocks after a second and may end either of the two: it shall not be a worker or a
+# client.
+LOCK_TIMEOUT_MILLISECONDS = (100, 200, 300, 400, 500)
+AGAIN_SECONDS = 0.5
+# The lock timeout, and a deadlock.
+_IN_THE_WAY = {"55P03", "40P01"}
 
 log = structlog.get_logger(__name__)
 
@@ -32,22 +42,29 @@ def alembic_config() -> Config:
 
 
 async def migrate(database_url: str) -> None:
-    """Apply what is missing; safe to run from several places at once."""
-    await run_alembic(database_url, _upgrade)
+    """Apply what is missing; safe to run from several places at once. The schema of a later release is left alone."""
+    patience = chain(LOCK_TIMEOUT_MILLISECONDS, repeat(LOCK_TIMEOUT_MILLISECONDS[-1]))
+    while not await _upgraded(database_url, next(patience)):
+        log.info("migration_waits")
+        await asyncio.sleep(AGAIN_SECONDS)
     await _make_weeks(database_url)
 
 
 async def until_migrated(database_url: str) -> None:
     """Wait until the schema is what this release needs, or newer; a database that is away is waited for too."""
-    wanted = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
     head = ScriptDirectory.from_config(alembic_config()).get_current_head()
     while True:
         found = await _revision(database_url)
-        # One that this release does not know was made by a later one.
-        if found == head or (found and found not in wanted):
+        if found == head or _is_later(found):
             return
         log.info("waiting_for_migrations", found=found or "none", wanted=head)
         await asyncio.sleep(WAIT_SECONDS)
+
+
+def _is_later(found: str | None) -> bool:
+    """Whether a schema was made by a later release: this one does not know it, and runs on it as it is."""
+    known = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
+    return found is not None and found not in known
 
 
 async def _revision(database_url: str) -> str | None:
@@ -74,6 +91,17 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
         await engine.dispose()
 
 
+async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
+    """Whether it could be done now: all of it in one transaction, or nothing if somebody was in the way."""
+    try:
+        await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds))
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) in _IN_THE_WAY:
+            return False
+        raise
+    return True
+
+
 async def _make_weeks(database_url: str) -> None:
     """The weeks at hand, so that nothing goes to the rest."""
     database = Database(database_url, pool_size=1)
@@ -86,8 +114,13 @@ async def _make_weeks(database_url: str) -> None:
         await database.close()
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+    connection.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_milliseconds}"))
+    found = MigrationContext.configure(connection).get_current_revision()
+    if _is_later(found):
+        log.info("schema_is_later", found=found)
+        return
     config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -82,6 +82,9 @@ def _lost_attempts(story: Story) -> Iterator[str]:
 
 def _lost_retries(story: Story) -> Iterator[str]:
     """Attempts that failed and were followed by something else than their retry, though nobody intervened."""
+    if story.row is not None and story.row.if_running == "allow":
+        # Retries do not hold the others up.
+        return
     for row, following in pairwise(sorted(begun(story.scheduled), key=started)):
         retry = (row.scheduled_for, row.retry_attempt + 1)
         if row.status not in FAILURES or (following.scheduled_for, following.retry_attempt) == retry:
@@ -176,9 +179,10 @@ def _phantom_arrivals(story: Story) -> Iterator[str]:
     for call in story.arrivals:
         row = rows.get(call.execution_id)
         # What arrived while the tables were read may be younger than they are.
-        if story.row is not None and row is None and call.at <= story.ended:
+        read_later = call.at <= story.ended
+        if story.row is not None and row is None and read_later:
             yield f"{labelled(call)} belongs to no execution"
-        elif row is not None and row.started_at is None and not was_handed_back(row):
+        elif row is not None and row.started_at is None and read_later and not was_handed_back(row):
             yield f"{labelled(call)} belongs to an execution that never began"
         if not story.allows(call.slot) and not story.allows_manual(call.execution_id, call.slot):
             yield f"{labelled(call)} is for no slot that may come due"

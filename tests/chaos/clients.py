@@ -1,13 +1,17 @@
 """Clients that create, change, pause, resume, run and delete schedules, and remember what they were told."""
 
 import asyncio
+import itertools
 import random
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import httpx
+import msgspec
 
 from tests.carillon import ADMIN_TOKEN
 from tests.chaos.deployment import Deployment
@@ -19,16 +23,38 @@ CLIENT_ERRORS = range(400, 500)
 Json = dict[str, Any]
 
 
+class Kind(msgspec.Struct, frozen=True):
+    """A sort of schedule: the folder of its address at the target, and what is asked for beside the usual."""
+
+    folder: str = ""
+    values: Json = {}
+
+
+USUAL: Json = {"max_retries": 50, "backoff_base_seconds": 1, "timeout_seconds": 4}
+
+
 class Clients:
     """So many of them, each with schedules of its own, asking one API or the other."""
 
-    def __init__(self, deployment: Deployment, seed: int, *, count: int, pause_seconds: tuple[float, float]) -> None:
-        """Nothing is asked yet."""
+    def __init__(
+        self,
+        deployment: Deployment,
+        seed: int,
+        *,
+        count: int,
+        pause_seconds: tuple[float, float],
+        kinds: Sequence[Kind] = (Kind(),),
+    ) -> None:
+        """Nothing is asked yet. The kinds of schedules are made in turn."""
         self._deployment = deployment
         self._random = random.Random(seed)
         self._count = count
         self._pause = pause_seconds
+        self._kinds = itertools.cycle(kinds)
         self.requests: list[Request] = []
+        # How often each API answered, and whatever was neither done nor refused.
+        self.answers: Counter[str] = Counter()
+        self.failures: list[str] = []
         self._unsure: set[str] = set()
         self._http = httpx.AsyncClient(
             trust_env=False,
@@ -129,13 +155,14 @@ class Clients:
         )
 
     async def _create(self, mine: dict[UUID, Json]) -> None:
-        name = f"c{self._random.randrange(10**12)}"
+        name, kind = f"c{self._random.randrange(10**12)}", next(self._kinds)
+        address = "/".join(filter(None, (kind.folder, name)))
         nodes = [
             {"id": "start", "type": "trigger_schedule"},
             {
                 "id": "call",
                 "type": "core.http_request",
-                "config": {"url": f"http://127.0.0.1:{self._deployment.target_port}/{name}"},
+                "config": {"url": f"http://127.0.0.1:{self._deployment.target_port}/{address}"},
             },
         ]
         flow = {"name": name, "nodes": nodes, "edges": [{"from": "start", "to": "call"}]}
@@ -146,9 +173,8 @@ class Clients:
             "name": name,
             "workflow_id": workflow["id"],
             "interval_seconds": self._random.randint(1, 5),
-            "max_retries": 50,
-            "backoff_base_seconds": 1,
-            "timeout_seconds": 4,
+            **USUAL,
+            **kind.values,
         }
         asked = datetime.now(UTC)
         ack, answer = await self._send("POST", "/api/v1/schedules/", body)
@@ -167,13 +193,19 @@ class Clients:
         return answer
 
     async def _send(self, method: str, path: str, body: Json | None = None) -> tuple[Ack, Json | None]:
+        url = self._url()
         try:
-            response = await self._http.request(method, f"{self._url()}{path}", json=body)
-        except httpx.HTTPError:
+            response = await self._http.request(method, f"{url}{path}", json=body)
+        except httpx.HTTPError as error:
+            self.failures.append(f"{method} {url}{path}: {error!r}")
             return Ack.UNKNOWN, None
+        self.answers[url] += 1
         if response.is_success:
             return Ack.YES, response.json() if response.content else None
-        return (Ack.NO if response.status_code in CLIENT_ERRORS else Ack.UNKNOWN), None
+        if response.status_code in CLIENT_ERRORS:
+            return Ack.NO, None
+        self.failures.append(f"{method} {url}{path}: {response.status_code} {response.text}")
+        return Ack.UNKNOWN, None
 
     def _note(self, schedule_id: UUID, verb: Verb, asked: datetime, ack: Ack, body: Json, answer: Json | None) -> None:
         self.requests.append(

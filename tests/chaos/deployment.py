@@ -1,104 +1,53 @@
 """A deployment to be broken: two APIs, three workers, Postgres and Valkey, each pair with a proxy in between."""
 
 import asyncio
-import os
 import shutil
-import signal
-import socket
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
 import asyncpg
-import httpx
 from redis.asyncio import Redis
 
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from app.persistence.migrations import migrate_now
 from tests.carillon import ADMIN_TOKEN, until
+from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy, to_port, to_unix
 from tests.chaos.target import Target
+from tests.releases.release import CURRENT, Release
 
-PROGRAM = Path(sys.executable).with_name("carillon")
 APIS, WORKERS = 2, 3
-RESTART_SECONDS = 0.3
-
-
-class Member:
-    """A process of the deployment. It is started again whenever it dies, unless it is held down."""
-
-    def __init__(self, name: str, command: str, environment: Mapping[str, str], log: Path) -> None:
-        """Not started yet."""
-        self.name = name
-        self._command = command
-        self._environment = dict(environment)
-        self._log = log
-        self.process: asyncio.subprocess.Process | None = None
-        self.extra: dict[str, str] = {}
-        self._held_down = False
-        self._keeper: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Run, and be kept running."""
-        self._keeper = asyncio.create_task(self._keep())
-
-    async def end(self) -> None:
-        """Run no more."""
-        self._held_down = True
-        self.send(signal.SIGCONT)
-        self.send(signal.SIGTERM)
-        if self._keeper is not None:
-            with_patience = asyncio.wait({self._keeper}, timeout=15)
-            _, late = await with_patience
-            if late:
-                self.send(signal.SIGKILL)
-                await self._keeper
-
-    def send(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(number)
-
-    async def restart(self, number: int = signal.SIGTERM) -> None:
-        """End it by a signal, and wait until there is a new one."""
-        before = self.process
-        self.send(number)
-        await until(self._is_other_than(before))
-
-    def _is_other_than(self, before: Any) -> Any:
-        async def other() -> bool:
-            return self.process is not before and self.process is not None
-
-        return other
-
-    async def _keep(self) -> None:
-        while not self._held_down:
-            with self._log.open("ab") as log:
-                self.process = await asyncio.create_subprocess_exec(
-                    PROGRAM, self._command, env=self._environment | self.extra, stdout=log, stderr=log
-                )
-            await self.process.wait()
-            await asyncio.sleep(RESTART_SECONDS)
 
 
 class Deployment:
     """All of it, in a folder of its own that is gone afterwards."""
 
-    def __init__(self, **settings: str) -> None:
-        """With these settings for every process."""
+    def __init__(
+        self,
+        *,
+        release: Release = CURRENT,
+        target: Target | None = None,
+        apis: int = APIS,
+        workers: int = WORKERS,
+        **settings: str,
+    ) -> None:
+        """Of this release to begin with, with these settings for every process."""
         # Short, as the path of a socket may have a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix="cc-"))
         self._settings = settings
+        self._release = release
+        self._kinds = [*["api"] * apis, *["worker"] * workers]
+        self._made = 0
         self.postgres = EmbeddedPostgres(self.folder / "pg")
         self.valkey = EmbeddedValkey(self.folder / "vk")
-        self.target = Target()
+        self.target = target or Target()
         self.proxies: dict[str, Proxy] = {}
         self.apis: list[Member] = []
         self.workers: list[Member] = []
+        # Of the APIs that clients are sent to.
         self.urls: list[str] = []
         self.target_port = 0
         self._restarting = asyncio.Lock()
@@ -106,17 +55,15 @@ class Deployment:
     async def __aenter__(self) -> Self:
         self.postgres.start()
         self.valkey.start()
-        await asyncio.to_thread(migrate_now, self.postgres.url)
+        await self.migrate(self._release)
         await self.target.__aenter__()
         proxy = self.proxies["worker-target"] = Proxy(to_port(lambda: self.target.port))
         self.target_port = await proxy.listen_tcp()
-        for kind, count, members in (("api", APIS, self.apis), ("worker", WORKERS, self.workers)):
-            for number in range(count):
-                members.append(await self._member(kind, number))
+        for kind in self._kinds:
+            await self.add(kind, self._release)
         for member in self.members:
-            member.start()
-        for url in self.urls:
-            await until(_answers(url))
+            await until(member.is_ready)
+        self.urls += [member.url for member in self.apis]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -192,43 +139,37 @@ class Deployment:
             server._process = server._spawn()
             await asyncio.to_thread(server._wait_until_ready)
 
-    async def _member(self, kind: str, number: int) -> Member:
-        name = f"{kind}{number}"
+    async def migrate(self, release: Release) -> None:
+        """Bring the schema to what a release needs, as its Job does."""
+        code, said = await release.run("migrate", settings={"CARILLON_DATABASE_URL": self.postgres.url})
+        assert 0 == code, said
+
+    async def add(self, kind: str, release: Release) -> Member:
+        """One more process, of any release; nobody is sent to it yet."""
+        name = f"{kind}{self._made}"
+        self._made += 1
+        settings = {
+            "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
+            "CARILLON_HTTP_ALLOW": "127.0.0.0/8",
+            "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+            "CARILLON_LOG_FORMAT": "json",
+            **await self._stores(name),
+            **self._settings,
+        }
+        member = Member(name, kind, release, settings, self.folder / f"{name}.log")
+        (self.apis if kind == "api" else self.workers).append(member)
+        member.start()
+        return member
+
+    async def _stores(self, name: str) -> dict[str, str]:
+        """Where a process finds Postgres and Valkey: behind proxies of its own."""
         sockets = self.folder / name
         sockets.mkdir()
         postgres = self.postgres.socket_folder / ".s.PGSQL.5432"
         valkey = self.valkey.socket_folder / "valkey.sock"
         self.proxies[f"{name}-postgres"] = await Proxy(to_unix(postgres)).listen_unix(sockets / ".s.PGSQL.5432")
         self.proxies[f"{name}-valkey"] = await Proxy(to_unix(valkey)).listen_unix(sockets / "v")
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")},
+        return {
             "CARILLON_DATABASE_URL": f"postgresql://carillon@/carillon?host={quote(str(sockets))}",
             "CARILLON_REDIS_URL": f"unix://{quote(str(sockets / 'v'))}",
-            "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
-            "CARILLON_HTTP_ALLOW": "127.0.0.0/8",
-            "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
-            "CARILLON_LOG_FORMAT": "json",
-            **self._settings,
         }
-        if kind == "api":
-            environment["CARILLON_PORT"] = str(_free_port())
-            self.urls.append(f"http://127.0.0.1:{environment['CARILLON_PORT']}")
-        return Member(name, kind, environment, self.folder / f"{name}.log")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def _answers(url: str) -> Any:
-    async def answers() -> bool:
-        try:
-            async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
-                return (await client.get(f"{url}/health/ready")).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    return answers

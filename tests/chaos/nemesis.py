@@ -13,8 +13,9 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from app.failpoints import POINTS
-from tests.chaos.deployment import Deployment, Member
+from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Fault
+from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy
 from tests.chaos.target import Mood
 

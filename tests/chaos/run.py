@@ -13,7 +13,8 @@ from tests.carillon import until
 from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
-from tests.chaos.evidence import Evidence, ExecutionRow, LedgerRow, ScheduleRow
+from tests.chaos.evidence import Evidence
+from tests.chaos.gathering import gather
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.report import Report
 
@@ -109,41 +110,17 @@ def _at_rest(deployment: Deployment) -> Any:
 async def _account(
     deployment: Deployment, asking: Clients, nemesis: Nemesis, began: datetime, calmed: datetime
 ) -> Outcome:
-    """Read everything as of one moment, and what arrived after that moment last."""
-    ended = datetime.now(UTC)
-    async with deployment.snapshot() as read:
-        schedules = await read("SELECT * FROM scheduled_jobs WHERE name !~ $1", OURS)
-        ids = [row["id"] for row in schedules]
-        executions = await read("SELECT * FROM workflow_executions WHERE scheduled_job_id = ANY($1)", ids)
-        ledger = await read("SELECT * FROM ledger_entries WHERE scheduled_job_id = ANY($1)", ids)
-        (herd,) = await read("SELECT count(*) AS left FROM scheduled_jobs WHERE name = 'herd' AND status <> 'done'")
-        (poison,) = await read(
-            "SELECT count(*) FILTER (WHERE status_reason <> '') AS wanted, "
-            "count(*) FILTER (WHERE status_reason = 'poisoned') AS found "
-            "FROM scheduled_jobs WHERE name LIKE 'poison-%'"
-        )
-    evidence = Evidence(
-        requests=asking.requests,
-        arrivals=list(deployment.target.arrivals),
-        executions=[_as(ExecutionRow, row) for row in executions],
-        ledger=[_as(LedgerRow, row) for row in ledger],
-        schedules=[_schedule(row) for row in schedules],
-        faults=nemesis.faults,
-        began=began,
-        calm=calmed,
-        ended=ended,
+    evidence = await gather(deployment, asking.requests, nemesis.faults, began=began, calm=calmed, ours=OURS)
+    (herd,) = await deployment.sql(
+        "SELECT count(*) AS left FROM scheduled_jobs WHERE name = 'herd' AND status <> 'done'"
+    )
+    (poison,) = await deployment.sql(
+        "SELECT count(*) FILTER (WHERE status_reason <> '') AS wanted, "
+        "count(*) FILTER (WHERE status_reason = 'poisoned') AS found "
+        "FROM scheduled_jobs WHERE name LIKE 'poison-%'"
     )
     report = check(evidence, settle_seconds=SETTLE_SECONDS)
     return Outcome(report, evidence, herd["left"], (poison["wanted"], poison["found"]))
-
-
-def _schedule(row: Any) -> ScheduleRow:
-    fields = {name: row[name] for name in ScheduleRow.__struct_fields__}
-    return ScheduleRow(**fields | {"trigger_payload": msgspec.json.decode(row["trigger_payload"])})
-
-
-def _as(kind: Any, row: Any) -> Any:
-    return kind(**{name: row[name] for name in kind.__struct_fields__})
 
 
 def main() -> None:

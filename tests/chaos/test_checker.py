@@ -777,6 +777,18 @@ def test_a_call_that_arrives_while_the_tables_are_read_needs_no_execution() -> N
     assert {"phantom", "mislabelled"} == set(found(check(older, settle_seconds=5)))
 
 
+def test_a_call_that_arrives_while_the_tables_are_read_needs_no_beginning() -> None:
+    """Its run may have waited in them; a moment earlier it would be a finding."""
+    evidence = steady(Fault("none", at(1), at(1)), lambda _: 0.1)
+    waiting = replace(evidence.executions[-1], status="pending", started_at=None, finished_at=None, token=1)
+    rows = [*evidence.executions[:-1], waiting]
+    younger = replace(evidence, ended=at(58.15), executions=rows, schedules=[steady_row(28)])
+    older = replace(younger, ended=at(58.25))
+
+    assert {} == found(check(younger, settle_seconds=5))
+    assert {"phantom", "mislabelled"} == set(found(check(older, settle_seconds=5)))
+
+
 def test_an_address_names_its_schedule_whatever_its_calls_carry() -> None:
     """Even if all of them carry another one."""
     evidence = steady(Fault("none", at(1), at(1)), lambda _: 0.1)

@@ -1,6 +1,9 @@
 """The schema: what the migrations make is what the tables say, and the promises stand as constraints."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -9,16 +12,17 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
+from structlog.testing import capture_logs
 
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
-from app.persistence import executions, ledger, schedules
+from app.persistence import entity_runs, executions, ledger, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
 from app.persistence.tables import Base
-from tests.carillon import Carillon
+from tests.carillon import Carillon, until
 
 
 async def test_the_migrations_and_the_tables_agree(database_url: str) -> None:
@@ -57,6 +61,56 @@ async def test_constraints_and_indexes_are_what_the_tables_say(database_url: str
 async def test_migrating_twice_changes_nothing(database_url: str) -> None:
     """Nor does it fail."""
     await migrate(database_url)
+
+
+async def test_a_later_schema_is_left_alone(database_url: str) -> None:
+    """The code of the release before is installed again on it: there is nothing for it to do, and nothing wrong."""
+    engine = create_async_engine(database_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await migrate(database_url)
+    async with engine.begin() as connection:
+        assert "9999" == (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one()
+    await engine.dispose()
+
+
+async def test_a_migration_keeps_nobody_waiting(database: Database, database_url: str) -> None:
+    """While a writer holds a table that it needs, others write to it too; it is done when the writer has gone."""
+
+    def back(connection: Connection) -> None:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        # The next one refers to workflows, for which nobody may be writing to them.
+        command.downgrade(config, "0007")
+
+    await run_alembic(database_url, back)
+    async with database.transaction() as writer:
+        await writer.execute(text("LOCK TABLE workflows IN ROW EXCLUSIVE MODE"))
+        with capture_logs() as events:
+            migrating = asyncio.create_task(migrate(database_url))
+            for times in (1, 2):
+                await until(partial(_has_waited, events, times))
+                async with database.transaction() as other:
+                    await other.execute(text("LOCK TABLE workflows IN ROW EXCLUSIVE MODE"))
+        assert not migrating.done()
+    await asyncio.wait_for(migrating, 60)
+    async with database.transaction() as connection:
+        await connection.execute(text("SELECT * FROM managed_workflows"))
+
+
+async def test_a_new_column_spoils_no_prepared_statement(database: Database) -> None:
+    """A migration runs while workers do: what they have prepared names its columns."""
+    for step in range(2):
+        async with database.transaction() as connection:
+            now = await database_now(connection)
+            assert await executions.start(connection, uuid4(), 1, uuid4(), now) is None
+            assert await entity_runs.start(connection, uuid4(), 1, uuid4()) is None
+        async with database.transaction() as connection:
+            await connection.execute(text(f"ALTER TABLE workflow_executions ADD COLUMN new{step} int DEFAULT 1"))
+
+
+async def _has_waited(events: list[Any], times: int) -> bool:
+    return [event["event"] for event in events].count("migration_waits") >= times
 
 
 async def test_the_migrations_can_be_taken_back(database_url: str) -> None:
