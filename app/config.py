@@ -60,6 +60,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failpoints: str = ""
     # Where a worker answers Prometheus; 0 is nowhere.
     metrics_port: int = 0
+    # Where traces go, by OTLP over HTTP, and which share of them; they are off without an address.
+    otel_endpoint: str = ""
+    otel_sample_ratio: float = 1.0
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -70,6 +73,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must be greater than 0")
+        if not 0 <= self.otel_sample_ratio <= 1:
+            raise SettingsError("CARILLON_OTEL_SAMPLE_RATIO must be between 0 and 1")
+        if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
+            raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
         for name in ("drain_seconds", "rate_limit_per_minute", "history_days"):
             if getattr(self, name) < 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")

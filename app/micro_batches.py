@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 import structlog
@@ -39,18 +40,22 @@ class MicroBatcher(Generic[T, R]):
         self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
         self._going: dict[asyncio.Task[None], int] = {}
         self._is_due = False
+        # A batch is part of nothing that one of those who ask in it is part of: neither of a span nor of a log's names.
+        self._context = copy_context()
 
-    async def ask(self, item: T) -> R:
-        """The answer to this item."""
+    def ask(self, item: T) -> asyncio.Future[R]:
+        """The answer to this item, to be awaited."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        self._plan()
-        return await future
+        if not self._is_due:
+            self._plan()
+        return future
 
     def tell(self, item: T) -> None:
         """The same without an answer; nobody hears how it went."""
         self._waiting.append((item, None))
-        self._plan()
+        if not self._is_due:
+            self._plan()
 
     async def quiet(self) -> None:
         """Wait until all that was asked has been answered."""
@@ -58,9 +63,9 @@ class MicroBatcher(Generic[T, R]):
             await (asyncio.wait(self._going) if self._going else asyncio.sleep(0))
 
     def _plan(self) -> None:
-        if not self._is_due and self._waiting and self._may_go():
+        if self._waiting and self._may_go():
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._go)
+            asyncio.get_running_loop().call_soon(self._go, context=self._context)
 
     def _may_go(self) -> bool:
         """Small batches go side by side, for the sake of those who wait, and so do large ones; others grow first."""
@@ -81,7 +86,8 @@ class MicroBatcher(Generic[T, R]):
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         del self._going[task]
-        self._plan()
+        if not self._is_due:
+            self._plan()
 
     async def _answer(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
         try:

@@ -30,6 +30,7 @@ from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
+from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.queue.limits import RateLimits
@@ -82,7 +83,9 @@ def require_stores(settings: Settings) -> Settings:
     return settings
 
 
-def wire_services(settings: Settings, database: Database, redis: RedisPool, http: HttpCaller) -> Services:
+def wire_services(
+    settings: Settings, database: Database, redis: RedisPool, http: HttpCaller, tracer: Tracer | None = None
+) -> Services:
     """The use cases on these stores, with a client for what is run in this process."""
     bell = Bell(redis)
     ringer = Ringer(bell)
@@ -107,6 +110,7 @@ def wire_services(settings: Settings, database: Database, redis: RedisPool, http
                 _poller(settings, database, ringer, entities),
                 settings.lease_seconds,
                 enabled=settings.schedules_enabled,
+                tracer=tracer,
             ),
             settings.cron_token,
         ),
@@ -126,8 +130,10 @@ def wire_api(settings: Settings) -> Litestar:
     database = Database(settings.database_url, pool_size=settings.database_pool_size)
     redis = open_pool(settings.redis_url)
     http = _http(settings)
-    services = wire_services(settings, database, redis, http)
-    return create_application(services, _opened_for_the_api(database, redis, http, services.plugins))
+    tracer = _tracer(settings, "carillon-api")
+    services = wire_services(settings, database, redis, http, tracer)
+    opened = _opened_for_the_api(database, redis, http, services.plugins, tracer)
+    return create_application(services, opened, tracer)
 
 
 @asynccontextmanager
@@ -135,6 +141,8 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
     """The parts of a worker, open for as long as the context lasts."""
     require_stores(settings)
     async with AsyncExitStack() as stack:
+        tracer = _tracer(settings, "carillon-worker")
+        await stack.enter_async_context(_flushed(tracer))
         database = Database(settings.database_url, pool_size=settings.database_pool_size)
         redis = open_pool(settings.redis_url)
         await stack.enter_async_context(_closing(database, redis)())
@@ -149,7 +157,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         catalog = Catalog(loaded.actions)
         plugins = _plugins(database, ringer, loaded, catalog)
         runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
-        engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled)
+        engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled, tracer=tracer)
         reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
             lease,
@@ -247,12 +255,26 @@ def _http(settings: Settings) -> HttpCaller:
     return HttpCaller(AddressGuard(settings.allowed_hosts), signer)
 
 
+def _tracer(settings: Settings, service: str) -> Tracer | None:
+    return open_tracer(settings.otel_endpoint, settings.otel_sample_ratio, service)
+
+
+@asynccontextmanager
+async def _flushed(tracer: Tracer | None) -> AsyncIterator[None]:
+    """What is left of the traces goes out after everything else."""
+    try:
+        yield
+    finally:
+        if tracer is not None:
+            await tracer.close()
+
+
 def _opened_for_the_api(
-    database: Database, redis: RedisPool, http: HttpCaller, plugins: PluginService
+    database: Database, redis: RedisPool, http: HttpCaller, plugins: PluginService, tracer: Tracer | None
 ) -> Callable[[], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def opened() -> AsyncIterator[None]:
-        async with _closing(database, redis)(), http, _started(plugins):
+        async with _flushed(tracer), _closing(database, redis)(), http, _started(plugins):
             yield
 
     return opened

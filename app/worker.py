@@ -4,7 +4,6 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack, suppress
 from typing import Any
-from uuid import UUID
 
 import structlog
 
@@ -16,6 +15,7 @@ from app.observability.serving import serving
 from app.queue.stock import stock_settings
 from app.queue.wire import EXECUTE, RUN
 from app.queue.worker import QueueWorker
+from app.uuids import uuid_of
 from app.wiring import require_stores, wire_worker
 
 log = structlog.get_logger(__name__)
@@ -29,13 +29,13 @@ FINISH_SECONDS = 2.0
 async def execute_scheduled_job(ctx: Context, job_id: str, generation: int) -> None:
     """The function that a schedule's message names."""
     engine: TickEngine = ctx["engine"]
-    await engine.execute_scheduled_job(UUID(job_id), generation)
+    await engine.execute_scheduled_job(uuid_of(job_id), generation)
 
 
 async def run_execution(ctx: Context, execution_id: str, token: int) -> None:
     """The function that the message of a manual or handed-back execution names."""
     engine: TickEngine = ctx["engine"]
-    await engine.run_execution(UUID(execution_id), token)
+    await engine.run_execution(uuid_of(execution_id), token)
 
 
 async def run_until_signalled(settings: Settings) -> None:

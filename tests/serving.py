@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import httpx
 import uvicorn
 
+from app.cli.processes import KEEP_ALIVE_SECONDS
 from app.config import Settings
 from app.wiring import wire_api
 from tests.carillon import Carillon
@@ -20,7 +21,13 @@ async def serving(settings: Settings) -> AsyncIterator[Carillon]:
         listening.bind(("127.0.0.1", 0))
         # Whoever connects before the server takes over waits in line.
         listening.listen()
-        config = uvicorn.Config(wire_api(settings), log_config=None, access_log=False, lifespan="on")
+        config = uvicorn.Config(
+            wire_api(settings),
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:

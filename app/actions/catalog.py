@@ -11,6 +11,8 @@ from app.domain.errors import FieldError
 from app.domain.fields import field_error
 from app.domain.workflows import Node
 
+MOST_FIXED = 2000
+
 Config = TypeVar("Config", bound=msgspec.Struct)
 
 
@@ -79,6 +81,9 @@ class Catalog:
         """Each action is found by its name and its aliases."""
         self.actions = tuple(actions)
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
+        self._instant = {name for name, action in self._by_name.items() if action.instant}
+        # Configurations in which nothing is to be filled in, by the node, which is kept along with it.
+        self._fixed: dict[int, tuple[Node, msgspec.Struct]] = {}
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such an action."""
@@ -97,9 +102,9 @@ class Catalog:
         """What of Carillon an action touches."""
         return self._by_name[name].scope if name in self._by_name else "external"
 
-    def is_instant(self, name: str) -> bool:
-        """Whether an action answers without ever waiting."""
-        return name in self._by_name and self._by_name[name].instant
+    def are_instant(self, names: frozenset[str]) -> bool:
+        """Whether all of these actions answer without ever waiting."""
+        return names <= self._instant
 
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
         """What is wrong with the configurations of these nodes, each named by node and field."""
@@ -118,14 +123,26 @@ class Catalog:
         if node.type not in self._by_name:
             return Skipped(f"There is no action '{node.type}' here.")
         try:
-            has_templates = any(templates_in(node.config))
-            config = self._convert(node, filled_in(node.config, variables()) if has_templates else node.config)
+            config = self._fixed_config(node) or self._convert(node, filled_in(node.config, variables()))
         except TemplateProblemError as error:
             return Blocked(str(error))
         except msgspec.ValidationError as error:
             return Blocked(f"The configuration is not valid: {error}")
         result = await self._by_name[node.type].handler(config, context)
         return result if isinstance(result, Skipped | Blocked | Awaiting) else Done(result)
+
+    def _fixed_config(self, node: Node) -> msgspec.Struct | None:
+        """The configuration of a node without templates, read once; None if it has some."""
+        known = self._fixed.get(id(node))
+        if known is not None:
+            return known[1]
+        if any(templates_in(node.config)):
+            return None
+        config = self._convert(node, node.config)
+        while len(self._fixed) >= MOST_FIXED:
+            del self._fixed[next(iter(self._fixed))]
+        self._fixed[id(node)] = (node, config)
+        return config
 
     def _template_errors(self, node: Node) -> list[FieldError]:
         errors = []

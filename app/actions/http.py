@@ -13,6 +13,7 @@ from yarl import URL
 from app.actions.addresses import AddressGuard, AddressRefusedError
 from app.clock import now
 from app.failpoints import reach
+from app.observability.tracing import Attributes, Kind, current
 
 ANSWER_CAP_BYTES = 64 * 1024
 CONNECT_TIMEOUT_SECONDS = 10
@@ -106,11 +107,24 @@ class HttpCaller:
 
     async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
         """One call and its answer. How long it may take is the caller's to bound."""
-        if self._session is None:
-            raise AssertionError("the session is not open")
         sent = CIMultiDict(headers)
         if self._signer is not None:
             sent.update(self._signer.headers(message_id, body))
+        span = current()
+        if span is None:
+            return await self._send(method, url, sent, body)
+        with span.child(method, Kind.CLIENT, {"http.request.method": method, **_address(url)}) as calling:
+            if "traceparent" not in sent:
+                sent.update(calling.headers | dict(sent))
+            answer = await self._send(method, url, sent, body)
+            calling.note({"http.response.status_code": answer.status})
+            if answer.status >= 400:  # noqa: PLR2004 - by HTTP, an error
+                calling.fail(str(answer.status))
+            return answer
+
+    async def _send(self, method: str, url: str, sent: CIMultiDict[str], body: bytes) -> Answer:
+        if self._session is None:
+            raise AssertionError("the session is not open")
         try:
             self._guard.trust_host(URL(url).host)
             reach("before_send")
@@ -124,6 +138,14 @@ class HttpCaller:
         except (TimeoutError, aiohttp.ClientError, ValueError) as error:
             raise CallFailedError(f"{type(error).__name__}: {error}") from error
         return answer
+
+
+def _address(url: str) -> Attributes:
+    """Whom a call goes to; what stands behind the host may be secret."""
+    try:
+        return {"server.address": URL(url).host, "server.port": URL(url).port}
+    except ValueError:
+        return {}
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:

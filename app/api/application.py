@@ -24,9 +24,11 @@ from app.api.problems import HANDLERS
 from app.api.requests import Acting, before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
 from app.api.settings import SettingsController
+from app.api.tracing import tracing_middleware
 from app.api.users import UserController
 from app.api.webhooks import WebhookController
 from app.api.workflows import WorkflowController
+from app.observability.tracing import Tracer
 from app.queue.limits import RateLimits
 from app.services.actions import ActionService
 from app.services.breakers import BreakerService
@@ -70,7 +72,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     rate_limits: RateLimits
 
 
-def create_application(services: Services, lifespan: Callable[[], AbstractAsyncContextManager[None]]) -> Litestar:
+def create_application(
+    services: Services, lifespan: Callable[[], AbstractAsyncContextManager[None]], tracer: Tracer | None = None
+) -> Litestar:
     """The application; ``lifespan`` opens and closes what the services use."""
     v1 = Router(
         "/api/v1",
@@ -104,7 +108,7 @@ def create_application(services: Services, lifespan: Callable[[], AbstractAsyncC
             description=DESCRIPTION,
             render_plugins=[PagePlugin(), DocumentPlugin()],
         ),
-        middleware=[counting_middleware],
+        middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],
         debug=False,
     )

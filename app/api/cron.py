@@ -9,6 +9,7 @@ from litestar import Controller, Response, get, post
 from litestar.di import NamedDependency
 
 from app.api.requests import AnyRequest, bearer_token
+from app.api.tracing import current_trace_id
 from app.engine.locking import LockBusyError
 from app.services.cron import CronService
 from app.services.views import PingView
@@ -39,7 +40,7 @@ class CronController(Controller):
 
 async def _answered(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
     given = request.headers.get(TRACE_HEADER, "")
-    trace = given if _TRACE.fullmatch(given) else uuid4().hex
+    trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
     with structlog.contextvars.bound_contextvars(trace_id=trace):
         try:
             done = await cron_service.run(bearer_token(request))

@@ -13,6 +13,8 @@ from app.observability.logs import set_up_logging
 from app.wiring import require_stores
 
 GRACE_SECONDS = 5
+# Longer than most clients and proxies keep an idle connection: whoever uses one shall not find it just closed.
+KEEP_ALIVE_SECONDS = 75
 COLLECT_AFTER = 50_000
 
 
@@ -35,6 +37,7 @@ def api() -> None:
         http="httptools",
         log_config=None,
         access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
 

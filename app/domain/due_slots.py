@@ -34,10 +34,12 @@ class CatchUpPlan(msgspec.Struct, frozen=True):
 def due_slots(job: ScheduledJob, first: datetime, now: datetime, *, however_late: bool = False) -> DueSlots:
     """The latest due slot is late if it is within the grace; all others are missed. A one-shot is never missed."""
     cadence = job.cadence
-    latest = _latest_due(job, cadence, first, now)
-    following = cadence.first_after(latest)
-    grace = max(timedelta(seconds=job.misfire_grace_seconds), PUNCTUAL)
-    if however_late or job.is_one_shot or now - due_time(job, latest) <= grace:
+    latest, following = first, cadence.first_after(first)
+    if following is not None and following <= now:
+        latest = _latest_due(job, cadence, first, now)
+        following = cadence.first_after(latest)
+    lateness = now - due_time(job, latest)
+    if lateness <= PUNCTUAL or however_late or job.is_one_shot or lateness <= _grace(job):
         before = cadence.before(latest) if first < latest else None
         return DueSlots(missed=(first, before) if before else None, late=latest, following=following)
     return DueSlots(missed=(first, latest), late=None, following=following)
@@ -58,6 +60,10 @@ def caught_up(job: ScheduledJob, due: DueSlots, room: int | None, now: datetime)
     if not slots:
         return CatchUpPlan((), (entry(job, first, last, LedgerOutcome.MISSED, "the repeats were used up"),))
     return CatchUpPlan(slots, _left_out(job, first, slots))
+
+
+def _grace(job: ScheduledJob) -> timedelta:
+    return timedelta(seconds=job.misfire_grace_seconds)
 
 
 def _latest_due(job: ScheduledJob, cadence: Cadence, first: datetime, now: datetime) -> datetime:

@@ -26,6 +26,8 @@ class ExecutionStatus(StrEnum):
 
 ACTIVE = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING})
 FAILURES = frozenset({ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST})
+# The token of an execution that nobody has put aside, handed back or ended yet.
+FIRST_TOKEN = 1
 # These end the repeat without a run to count.
 NEUTRAL_ENDS = frozenset({ExecutionStatus.SKIPPED, ExecutionStatus.BLOCKED})
 
@@ -61,6 +63,8 @@ class ActiveRun(msgspec.Struct, frozen=True):
 
 def counting(runs: tuple[ActiveRun, ...]) -> int:
     """How many of the active runs count toward the repeats of their schedule."""
+    if not runs:
+        return 0
     return sum(run.counts for run in runs)
 
 
@@ -117,6 +121,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     # What is left of its time by the database's clock, where it has been put aside to wait for a callback.
     seconds_left: float | None = None
+    # The request that asked for it, for traces alone.
+    trace_context: str | None = None
 
     @property
     def source(self) -> str:

@@ -4,8 +4,9 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from app.uuids import uuid_of
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 _DIGEST = 2**62 - 1
 _LAST_ATTEMPT = 2**12 - 1
@@ -16,12 +17,13 @@ def execution_id(source: UUID | str, slot: datetime, attempt: int) -> UUID:
 
     A UUID of version 8 that begins with the slot's milliseconds and the attempt, so that ids sort by time.
     """
-    return _timed_id(slot, f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{attempt}", attempt)
+    since = (slot - _EPOCH) // _MICROSECOND
+    return _timed_id(since, f"{source}/{since}/{attempt}", attempt)
 
 
 def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
     """The id of a run that a person asked for: two requests in one microsecond are still two runs."""
-    return _timed_id(slot, f"{job_id}/manual/{nonce}")
+    return _timed_id((slot - _EPOCH) // _MICROSECOND, f"{job_id}/manual/{nonce}")
 
 
 def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
@@ -37,14 +39,15 @@ def share(job_id: UUID, slot: datetime) -> float:
 
 def first_id_at(moment: datetime) -> UUID:
     """No execution of a slot at or after this moment has a smaller id; one of an earlier millisecond always has."""
-    return UUID(int=_milliseconds(moment) << 80)
+    return UUID(int=_milliseconds((moment - _EPOCH) // _MICROSECOND) << 80)
 
 
-def _timed_id(slot: datetime, name: str, attempt: int = 0) -> UUID:
+def _timed_id(since: int, name: str, attempt: int = 0) -> UUID:
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) & _DIGEST
     # Version 8 and the RFC 9562 variant stand between.
-    return UUID(int=_milliseconds(slot) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest)
+    number = _milliseconds(since) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest
+    return uuid_of(number.to_bytes(16))
 
 
-def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MILLISECOND & 0xFFFF_FFFF_FFFF
+def _milliseconds(microseconds: int) -> int:
+    return microseconds // 1000 & 0xFFFF_FFFF_FFFF

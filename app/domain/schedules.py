@@ -119,6 +119,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     last_success_at: datetime | None = None
     last_success_execution_id: UUID | None = None
     dead_at: datetime | None = None
+    # The request that created or changed it last, for traces alone.
+    trace_context: str | None = None
     created_at: datetime
     updated_at: datetime
 
@@ -135,6 +137,13 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
             only_between=self.only_between,
             not_on=self.not_on,
         )
+
+    @property
+    def spec_problem(self) -> str:
+        """What is wrong with it since it was accepted, as a zone that is no more; asked at every tick."""
+        if self.interval_seconds is not None and self.timezone == "UTC" and not self.only_between and not self.not_on:
+            return ""
+        return self.spec.problem
 
     @property
     def kind(self) -> str:

@@ -104,7 +104,7 @@ def decide(
         return Stale()
     if now < job.next_run_at:
         return NotDue(wait=job.next_run_at - now)
-    if job.spec.problem:
+    if job.spec_problem:
         return _spec_became_invalid(job, now)
     if occasion.switched_off:
         return _switched_off(job, active, now)
@@ -258,13 +258,12 @@ def _fired(
     ledger: tuple[LedgerEntry, ...],
     now: datetime,
 ) -> Decided:
-    slots = (fires[-1].slot, *(one.last_slot for one in ledger), *([job.last_slot] if job.last_slot else ()))
-    runs = any(fire.start is not Start.QUEUED for fire in fires)
+    slot = fires[-1].slot
     after = replace(
         planned(job, following, counting(active) + len(fires)),
         last_fired_at=now,
-        last_run_at=now if runs else job.last_run_at,
-        last_slot=max(slots),
+        last_run_at=now if any(fire.start is not Start.QUEUED for fire in fires) else job.last_run_at,
+        last_slot=max(slot, job.last_slot or slot, *(one.last_slot for one in ledger)),
     )
     return Decided(job=after, fires=fires, ledger=ledger)
 

@@ -58,15 +58,17 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def order_from(self, trigger_id: str) -> "Order":
         """What runs from a trigger, and after what; worked out once."""
         if trigger_id not in self._orders:
-            self._orders[trigger_id] = Order(run_order(self, trigger_id))
+            before = run_order(self, trigger_id)
+            self._orders[trigger_id] = Order(before, frozenset(self._by_id[node_id].type for node_id in before))
         return self._orders[trigger_id]
 
 
 class Order:
     """The order of the nodes of a run: which can go at once, and which each one lets go."""
 
-    def __init__(self, before: Mapping[str, Collection[str]]) -> None:
-        """From the nodes, each with those that must have ended before it."""
+    def __init__(self, before: Mapping[str, Collection[str]], types: frozenset[str]) -> None:
+        """From the nodes, each with those that must have ended before it, and the types of them all."""
+        self.types = types
         self.waiting = {node_id: len(others) for node_id, others in before.items()}
         self.first = tuple(node_id for node_id, number in self.waiting.items() if not number)
         self.after: dict[str, list[str]] = defaultdict(list)

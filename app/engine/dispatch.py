@@ -8,7 +8,7 @@ import msgspec
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError
 from app.domain.executions import Entity
-from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Workflow, resolve_trigger
+from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Order, Workflow, resolve_trigger
 
 EVENT_TYPE = "schedule"
 
@@ -21,6 +21,11 @@ class Dispatched(msgspec.Struct, frozen=True):
     event_data: Mapping[str, Any]
     # On whose behalf it runs.
     user: Actor
+
+    @property
+    def order(self) -> Order:
+        """The nodes that the trigger reaches, and which waits for which."""
+        return self.workflow.order_from(self.trigger.id)
 
 
 def dispatch_event(

@@ -20,9 +20,10 @@ from app.engine.recovery import survived
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
+from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
 from app.persistence.database import Database, database_now
-from app.persistence.settle import EntityRunSettled, Settled
+from app.persistence.results import EntityRunSettled, Settled
 
 LOCK = "cron_ping"
 LOCK_SECONDS = 60.0
@@ -61,7 +62,7 @@ class Pinged(msgspec.Struct):
 class Pinger:
     """Carries pings out, in the process that is asked."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what else a worker has
         self,
         database: Database,
         ringer: Ringer,
@@ -70,6 +71,7 @@ class Pinger:
         lease_seconds: float,
         *,
         enabled: bool,
+        tracer: Tracer | None = None,
     ) -> None:
         """Each ping works under a lease of its own."""
         self._database = database
@@ -79,6 +81,7 @@ class Pinger:
         self._postman = Postman(database, actions.http)
         self._lease_seconds = lease_seconds
         self._enabled = enabled
+        self._tracer = tracer
 
     async def ping(self) -> Pinged:
         """Fire what is due, wait for it, and count; ``LockBusyError`` while another ping is at it."""
@@ -138,7 +141,7 @@ class Pinger:
         lease = WorkerLease(self._database, self._lease_seconds)
         await lease.begin()
         runner = Runner(self._database, self._actions, lease)
-        engine = TickEngine(self._database, self._ringer, runner, lease, enabled=self._enabled)
+        engine = TickEngine(self._database, self._ringer, runner, lease, enabled=self._enabled, tracer=self._tracer)
         engine.on_settled = done.count
         ended = asyncio.Event()
         keeper = asyncio.create_task(_keep(lease, self._lease_seconds / RENEWALS_PER_LEASE, ended))

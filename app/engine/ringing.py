@@ -1,5 +1,6 @@
 """Ringing after the commit. A silent bell loses nothing: the reconciler rings again for what Postgres expects."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -23,17 +24,20 @@ class Ringer:
     def __init__(self, bell: Bell) -> None:
         """Ring this bell."""
         self._bell = bell
-        self._rings = MicroBatcher("ring", self._ring_batch, shared=(BellAwayError,))
+        self._rings = MicroBatcher("ring", self._ring_all)
 
     async def ticks(self, jobs: Iterable[ScheduledJob | PlannedTick]) -> int:
         """Ring for the pending ticks of these schedules; how many were not queued yet."""
         return await self._ring([tick_wake(job) for job in jobs if job.next_run_at is not None])
 
-    async def tick(self, job: ScheduledJob, not_before: datetime) -> None:
-        """The same for one schedule, not before a moment."""
-        if job.next_run_at is not None:
-            wake = tick_wake(job)
-            await self._ring([wake if wake.due >= not_before else msgspec.structs.replace(wake, due=not_before)])
+    def tick(self, job: ScheduledJob, not_before: datetime | None = None) -> asyncio.Future[bool] | None:
+        """The same for one schedule, not before a moment: begun now, to be awaited when it suits."""
+        if job.next_run_at is None:
+            return None
+        wake = tick_wake(job)
+        if not_before is not None and wake.due < not_before:
+            wake = msgspec.structs.replace(wake, due=not_before)
+        return self._rings.ask(wake)
 
     async def ticks_spread(self, jobs: Sequence[PlannedTick], start: datetime, gap: timedelta) -> int:
         """The same, one after the other from a moment on, so that overdue ones do not all come at once."""
@@ -56,13 +60,13 @@ class Ringer:
     async def _ring(self, wakes: Sequence[Wake]) -> int:
         if not wakes:
             return 0
+        if len(wakes) == 1:
+            return int(await self._rings.ask(wakes[0]))
+        return sum(await self._ring_all(wakes))
+
+    async def _ring_all(self, wakes: Sequence[Wake]) -> list[bool]:
         try:
-            if len(wakes) == 1:
-                return int(await self._rings.ask(wakes[0]))
-            return sum(await self._bell.ring(wakes, clock.now()))
+            return await self._bell.ring(wakes, clock.now())
         except BellAwayError as error:
             log.warning("ring_unheard", messages=len(wakes), error=str(error))
-            return 0
-
-    async def _ring_batch(self, wakes: Sequence[Wake]) -> list[bool]:
-        return await self._bell.ring(wakes, clock.now())
+            return [False] * len(wakes)

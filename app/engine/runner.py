@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
 from app.domain.events import Event, template_variables
-from app.domain.executions import Execution, ExecutionStatus, NodeResult, Outcome
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
@@ -29,8 +29,6 @@ from app.persistence.subjects import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
 DROP_SECONDS = 5.0
-# An execution that has never been put aside.
-FIRST_TOKEN = 1
 
 T = TypeVar("T")
 
@@ -68,6 +66,7 @@ class Runner:
         self._lease = lease
         self._running: dict[UUID, _Running] = {}
         self._known_subjects = Subjects()
+        self._plugin_port = cache(actions.plugin_for)
         self._subjects = MicroBatcher("dispatch", self._read_subjects, shared=(UnavailableError,))
 
     def running(self) -> dict[UUID, int]:
@@ -85,10 +84,12 @@ class Runner:
     async def run(self, execution: Execution, sight: Sight | None = None) -> Outcome | None:
         """Run to the end; None if it was called off meanwhile, or waits for a callback."""
         try:
-            dispatched = await _patiently(lambda: self._dispatch(execution, sight))
+            dispatched = await self._dispatch(execution, sight)
         except NoTriggerError as error:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
-        earlier = await _patiently(lambda: self._earlier(execution))
+        earlier: Sequence[NodeResult] = ()
+        if execution.token != FIRST_TOKEN:
+            earlier = await _patiently(partial(self._earlier, execution))
         while True:
             run, outcome = await self._walk(execution, dispatched, earlier)
             if run.called_off:
@@ -125,8 +126,6 @@ class Runner:
 
     async def _earlier(self, execution: Execution) -> list[NodeResult]:
         """What was done before it was put aside or handed back, with what callbacks have said since."""
-        if execution.token == FIRST_TOKEN:
-            return []
         async with self._database.transaction() as connection:
             kept = await execution_records.kept_results(connection, execution.id)
             return await callbacks.with_callbacks(connection, execution.id, kept)
@@ -136,11 +135,11 @@ class Runner:
             return await callbacks.park(connection, execution.id, execution.token, results)
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
-        workflow = self._known_subjects.recall(execution.workflow_id, sight.version) if sight else None
-        if sight is not None and workflow is not None:
-            user: Actor | None = sight.actor
-        else:
-            user, workflow = await self._subjects.ask((execution.user_profile_id, execution.workflow_id))
+        ids = (execution.user_profile_id, execution.workflow_id)
+        subject = self._known_subjects.recall(ids, sight) if sight else None
+        if subject is None:
+            subject = await _patiently(lambda: self._subjects.ask(ids))
+        user, workflow = subject
         if execution.entity is not None:
             return dispatch_entity(execution.entity, Event(execution), user)
         return dispatch_event(EVENT_TYPE, Event(execution), user, workflow, execution.trigger_node_id)
@@ -167,7 +166,7 @@ class Runner:
             node_id=node_id,
             http=self._actions.http,
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
-            plugin=self._actions.plugin_for(catalog.origin_of(action)),
+            plugin=self._plugin_port(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id),
             hidden=secrets.hidden,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.

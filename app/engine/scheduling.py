@@ -17,6 +17,7 @@ from app.domain.ledger import LedgerOutcome
 from app.domain.queueing import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, revision
 from app.domain.schedules import Reason, ScheduledJob
+from app.observability.tracing import current_context
 from app.persistence import executions, history, ledger, schedules, turns
 from app.persistence.database import database_now
 
@@ -100,6 +101,8 @@ async def _change(
         return Changed(job)
     entries = dropped(job, changed, now)
     changed = accounted(changed, entries)
+    if author is not CARILLON:
+        changed = replace(changed, trace_context=current_context())
     await schedules.save(connection, [changed])
     await ledger.add(connection, [(job_id, entry) for entry in entries])
     await history.add(connection, [revision(job, changed, action, author, now, note)])

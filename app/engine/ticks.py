@@ -19,23 +19,28 @@ from app.engine.lease import WorkerLease
 from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
+from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import reach
 from app.micro_batches import MicroBatcher
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
+from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
-from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
+from app.persistence.claim import claim, read_back
 from app.persistence.database import Database
-from app.persistence.plain import Ending, Memory
-from app.persistence.settle import (
+from app.persistence.memory import Memory
+from app.persistence.plain import Ending
+from app.persistence.results import (
+    Busy,
+    Claimed,
+    ClaimResult,
     Delayed,
     EntityRunSettled,
     FreeResult,
     Settled,
     SettleResult,
     Superseded,
-    settle,
-    settle_free,
 )
+from app.persistence.settle import settle, settle_free
 from app.persistence.start import GivenUp, TooEarly, start
 from app.queue.worker import PutBack
 
@@ -56,9 +61,17 @@ class TickEngine:
     """Carries ticks and executions out."""
 
     def __init__(
-        self, database: Database, ringer: Ringer, runner: Runner, lease: WorkerLease, *, enabled: bool = True
+        self,
+        database: Database,
+        ringer: Ringer,
+        runner: Runner,
+        lease: WorkerLease,
+        *,
+        enabled: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         """Work under this lease; where schedules are not enabled, their slots are missed."""
+        self._tracer = tracer
         self._occasion = Occasion(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
@@ -79,9 +92,11 @@ class TickEngine:
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
         with self._counted:
+            began = None if self._tracer is None else clock.now()
             claimed = await self._claim(Tick(job_id, generation))
             if claimed is not None:
-                await self._carry_on(claimed)
+                work = self._carry_on(claimed)
+                await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
 
     async def run_execution(self, execution_id: UUID, token: int) -> None:
         """What the message of an execution starts that exists already."""
@@ -93,7 +108,8 @@ class TickEngine:
     async def carry_on(self, claimed: Claimed) -> None:
         """The rest of a tick that was claimed without its message."""
         with self._counted:
-            await self._carry_on(claimed)
+            work = self._carry_on(claimed)
+            await (work if self._tracer is None else in_tick(self._tracer, claimed, work))
 
     async def claim_directly(self, ticks: Sequence[Tick], occasion: Occasion | None = None) -> list[Claimed]:
         """Claim ticks without their messages, straight from Postgres."""
@@ -150,28 +166,31 @@ class TickEngine:
         await self._counted.none.wait()
 
     async def _carry_on(self, claimed: Claimed) -> None:
-        if claimed.execution is None:
-            await self._ring_for(claimed)
-            return
-        await self._while_held(claimed.execution, claimed)
-
-    async def _ring_for(self, claimed: Claimed) -> None:
-        """The next tick, what may start elsewhere, and word to whoever runs what was cancelled."""
+        """Ring for the next tick, and meanwhile run what this one fires."""
         reach("before_plan")
-        for execution_id in claimed.cancelled:
-            self._runner.call_off(execution_id)
-        await self._ringer.call_off(claimed.cancelled)
-        await self._ring_for_next(claimed)
+        ringing = self._ring_for_next(claimed)
+        if claimed.execution is None:
+            await self._ring_elsewhere(claimed)
+        else:
+            await self._while_held(claimed.execution, claimed)
+        if ringing is not None:
+            await ringing
+
+    def _ring_for_next(self, claimed: Claimed) -> asyncio.Future[bool] | None:
+        """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
+        if claimed.execution is None or claimed.job.if_running is IfRunning.ALLOW:
+            return self._ringer.tick(claimed.job)
+        return self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
+
+    async def _ring_elsewhere(self, claimed: Claimed) -> None:
+        """For what may start elsewhere, and word to whoever runs what was cancelled."""
+        if claimed.cancelled:
+            for execution_id in claimed.cancelled:
+                self._runner.call_off(execution_id)
+            await self._ringer.call_off(claimed.cancelled)
         if claimed.pending:
             await self._ringer.executions(claimed.pending)
         reach("after_plan")
-
-    async def _ring_for_next(self, claimed: Claimed) -> None:
-        """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
-        if claimed.execution is None or claimed.job.if_running is IfRunning.ALLOW:
-            await self._ringer.ticks([claimed.job])
-        else:
-            await self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
 
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
@@ -183,6 +202,8 @@ class TickEngine:
         except Exception as error:
             log.exception("run_crashed", execution=str(execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
+        if self._tracer is not None:
+            note_outcome(outcome)
         if outcome is None:
             return
         _RUN_SECONDS[outcome.status].observe(clock.monotonic() - began)
@@ -314,8 +335,9 @@ class TickEngine:
         self.owned[execution.id] = execution.token
         try:
             if claimed is not None:
-                await self._ring_for(claimed)
-            await self._run_and_settle(execution, claimed)
+                await self._ring_elsewhere(claimed)
+            work = self._run_and_settle(execution, claimed)
+            await (work if self._tracer is None else in_run(self._tracer, execution, work, claimed))
         except asyncio.CancelledError:
             await asyncio.shield(self.hand_back({execution.id: execution.token}))
             raise

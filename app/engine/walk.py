@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
 import structlog
 
 from app import clock
-from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Result, Skipped
+from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
+from app.engine.spans import in_node
+from app.observability.tracing import current
 
 # Enough to see what went wrong; an exception's text may be anything.
 ERROR_CHARACTERS = 2000
@@ -59,13 +60,11 @@ class Walk:
     @property
     def is_instant(self) -> bool:
         """Whether it ends without ever waiting."""
-        order = self._dispatched.workflow.order_from(self._dispatched.trigger.id)
-        return all(self._catalog.is_instant(self._dispatched.workflow.node(one).type) for one in order.waiting)
+        return self._catalog.are_instant(self._dispatched.order.types)
 
     async def run(self) -> NodeResult | None:
         """Run what the trigger reaches; the first node that did not succeed, or None if all did, or are awaited."""
-        workflow = self._dispatched.workflow
-        order = workflow.order_from(self._dispatched.trigger.id)
+        workflow, order = self._dispatched.workflow, self._dispatched.order
         waiting = dict(order.waiting)
         ready = list(order.first)
         going: set[asyncio.Task[NodeResult]] = set()
@@ -92,7 +91,8 @@ class Walk:
         """What was done earlier, or is done now."""
         earlier = self._earlier.get(node.id)
         if earlier is None or earlier.status not in _STANDING:
-            return await self._run_node(node)
+            work, span = self._run_node(node), current()
+            return await (work if span is None else in_node(span, node, work))
         if earlier.status is ExecutionStatus.SUCCESS:
             self._outputs[node.id] = {"output": earlier.output}
         self.results.append(earlier)
@@ -100,28 +100,28 @@ class Walk:
 
     async def _run_node(self, node: Node) -> NodeResult:
         """Whatever an action does, there is a result to store."""
-        result = NodeResult(
-            node_id=node.id,
-            type=node.type,
-            status=ExecutionStatus.CANCELLED,
-            started_at=clock.now(),
-            finished_at=clock.now(),
-        )
+        started_at = clock.now()
         context = self._context_for(node.id)
+        status, output, error = ExecutionStatus.CANCELLED, None, ""
         try:
             answer = await self._catalog.run(node, context, self._named)
-            result = self._answered(result, answer)
-        except (ActionFailedError, LeaseLostError) as error:
-            result = _failed(result, str(error) or type(error).__name__)
-        except Exception as error:
+            status, output, error = _read(answer)
+            if status is ExecutionStatus.SUCCESS:
+                self._outputs[node.id] = {"output": output}
+        except (ActionFailedError, LeaseLostError) as failure:
+            status, error = ExecutionStatus.FAILED, str(failure) or type(failure).__name__
+        except Exception as failure:
             log.exception("action_crashed", node=node.id, type=node.type)
-            result = _failed(result, f"{type(error).__name__}: {error}")
+            status, error = ExecutionStatus.FAILED, f"{type(failure).__name__}: {failure}"
         finally:
-            result = msgspec.structs.replace(
-                result,
+            result = NodeResult(
+                node_id=node.id,
+                type=node.type,
+                status=status,
+                output=context.hidden(output),
+                error=context.hidden(_kept(error)) if error else "",
+                started_at=started_at,
                 finished_at=clock.now(),
-                output=context.hidden(result.output),
-                error=context.hidden(result.error),
             )
             self.results.append(result)
         return result
@@ -130,20 +130,18 @@ class Walk:
         """What templates can name now."""
         return {**self._variables(), "nodes": self._outputs}
 
-    def _answered(self, result: NodeResult, answer: Result) -> NodeResult:
-        """What an action answered, kept for the nodes after it."""
-        if isinstance(answer, Skipped):
-            return msgspec.structs.replace(result, status=ExecutionStatus.SKIPPED, error=_kept(answer.reason))
-        if isinstance(answer, Awaiting):
-            return msgspec.structs.replace(result, status=ExecutionStatus.RUNNING, output=answer.output)
-        if isinstance(answer, Blocked):
-            return msgspec.structs.replace(result, status=ExecutionStatus.BLOCKED, error=_kept(answer.reason))
-        self._outputs[result.node_id] = {"output": answer.output}
-        return msgspec.structs.replace(result, status=ExecutionStatus.SUCCESS, output=answer.output)
 
-
-def _failed(result: NodeResult, error: str) -> NodeResult:
-    return msgspec.structs.replace(result, status=ExecutionStatus.FAILED, error=_kept(error))
+def _read(answer: Result) -> tuple[ExecutionStatus, Any, str]:
+    """What an action answered: how it ended, what it gave, and why it did not do more."""
+    match answer:
+        case Skipped():
+            return ExecutionStatus.SKIPPED, None, answer.reason
+        case Awaiting():
+            return ExecutionStatus.RUNNING, answer.output, ""
+        case Blocked():
+            return ExecutionStatus.BLOCKED, None, answer.reason
+        case Done():
+            return ExecutionStatus.SUCCESS, answer.output, ""
 
 
 def _kept(words: str) -> str:

@@ -1,1 +1,1 @@
-"""Shows: logs and metrics. It knows nothing of what it reports on."""
+"""Shows: logs, metrics and traces. It knows nothing of what it reports on."""

@@ -8,6 +8,8 @@ from typing import Literal
 import structlog
 from structlog.typing import Processor
 
+from app.observability.tracing import add_trace_id
+
 LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine", "aiohttp.access")
 
 
@@ -16,6 +18,7 @@ def set_up_logging(log_format: Literal["auto", "console", "json"], level: str) -
     console = log_format == "console" or (log_format == "auto" and sys.stdout.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_trace_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso" if not console else "%H:%M:%S", utc=not console),
     ]

@@ -39,29 +39,18 @@ class Many(msgspec.Struct, frozen=True):
         """Write the statement down once."""
         msgspec.structs.force_setattr(self, "sql", self.starting_at(1))
 
-    def followed_by(self, words: str) -> "Many":
-        """The same with more behind it."""
-        return msgspec.structs.replace(self, after=f"{self.after} {words}")
-
     def starting_at(self, first: int) -> str:
         """The statement with its parameters numbered from a number on."""
-        arrays = self.arrays_at(first)
-        return self.reading_from(f"unnest({', '.join(arrays)}) AS r({', '.join(self.columns)})", first)
-
-    def arrays_at(self, first: int) -> list[str]:
-        """The parameters from a number on, one for each column."""
-        return [f"${number}::{kind}[]" for number, kind in enumerate(self.types, first)]
-
-    def reading_from(self, source: str, first: int, prefix: str = "") -> str:
-        """The statement with its rows from elsewhere, where each column may have another name."""
-        arrays = dict(zip(self.columns, self.arrays_at(first), strict=True))
+        numbered = enumerate(self.types, first)
+        arrays = dict(zip(self.columns, (f"${number}::{kind}[]" for number, kind in numbered), strict=True))
 
         def value(place: re.Match[str]) -> str:
-            column = f"r.{prefix}{place[1]}"
-            if place[1] == self.columns[0]:
-                return column
-            return f"CASE WHEN cardinality({arrays[place[1]]}) = 1 THEN ({arrays[place[1]]})[1] ELSE {column} END"
+            name, array = place[1], arrays[place[1]]
+            if name == self.columns[0]:
+                return place[0]
+            return f"CASE WHEN cardinality({array}) = 1 THEN ({array})[1] ELSE {place[0]} END"
 
+        source = f"unnest({', '.join(arrays.values())}) AS r({', '.join(arrays)})"
         return f"{_VALUES.sub(value, self.before)} {source} {_VALUES.sub(value, self.after)}"
 
 
@@ -76,41 +65,6 @@ class Both(msgspec.Struct, frozen=True):
         """Write the statement down once."""
         second = self.second.starting_at(len(self.first.columns) + 1)
         msgspec.structs.force_setattr(self, "sql", f"WITH first AS ({self.first.sql}) {second}")
-
-
-class Fenced(msgspec.Struct, frozen=True):
-    """Statements that travel as one, for rows that belong together and must pass a fence: what does not is left out.
-
-    ``known`` are the types of further columns, by name, that only the fence looks at; it finds the columns of the
-    first statement's rows as ``a_...``, those of the second as ``b_...``, and so on. Parameters of its own come first.
-    """
-
-    fence: str
-    parameters: int
-    known: dict[str, str]
-    parts: tuple[Many, ...]
-    sql: str = ""
-
-    def __post_init__(self) -> None:
-        """Write the statement down once."""
-        number = self.parameters + 1
-        names = list(self.known)
-        arrays = [f"${place}::{kind}[]" for place, kind in enumerate(self.known.values(), number)]
-        texts = []
-        for letter, part in zip("abc", self.parts, strict=False):
-            first = number + len(arrays)
-            names += [f"{letter}_{name}" for name in part.columns]
-            arrays += part.arrays_at(first)
-            texts.append(part.reading_from("passed AS r", first, f"{letter}_"))
-        rows = f"SELECT r.* FROM unnest({', '.join(arrays)}) AS r({', '.join(names)}) {self.fence}"  # noqa: S608
-        before = [f"{letter} AS ({sql})" for letter, sql in zip("abc", texts[:-1], strict=False)]
-        sql = f"WITH passed AS MATERIALIZED ({rows}), {', '.join(before)} {texts[-1]}"
-        msgspec.structs.force_setattr(self, "sql", sql)
-
-    async def run(self, connection: AsyncConnection, values: Sequence[Any], *rows: Sequence[Any]) -> list[Any]:
-        """Run it: the fence's values, then the rows of each part."""
-        arrays = [array for part, some in zip(self.parts, rows, strict=True) for array in arrays_of(part, some)]
-        return await _run(connection, self.sql, [*values, *arrays])
 
 
 def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> Many:

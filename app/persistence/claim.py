@@ -4,45 +4,25 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
 from app.domain.events import rfc3339
-from app.domain.executions import ActiveRun, Execution, ExecutionStatus, PendingRun
+from app.domain.executions import ActiveRun, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.notices import Notice, of_entries
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
-from app.domain.ticks import BY_A_WORKER, Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
+from app.domain.ticks import BY_A_WORKER, Decided, Fire, Occasion, Stale, Start, Tick, decide
 from app.persistence import executions, gates, history, ledger, notices, plain, schedules, steps, turns
 from app.persistence.database import Database
 from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution, new_execution
 from app.persistence.gates import OPEN_GATE, WorkflowOf
-from app.persistence.plain import Fired, Known, Memory
-from app.persistence.subjects import Sight
-
-
-class Busy(msgspec.Struct, frozen=True):
-    """Someone holds the row, or that of its workflow; the message has to come back."""
-
-
-class Claimed(msgspec.Struct, frozen=True):
-    """The tick is handled: the schedule as it now is, what to run here, what may start elsewhere, what was stopped."""
-
-    job: ScheduledJob
-    execution: Execution | None = None
-    pending: tuple[PendingRun, ...] = ()
-    cancelled: tuple[UUID, ...] = ()
-    # The schedule with the version of its row; None where others may have changed it since.
-    known: Known | None = None
-    sight: Sight | None = None
-
-
-ClaimResult = Stale | NotDue | Busy | Claimed
+from app.persistence.memory import Memory
+from app.persistence.results import Busy, Claimed, ClaimResult
 
 
 async def claim(
@@ -54,20 +34,9 @@ async def claim(
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
     answers = await plain.claim(database, ticks, worker_id, occasion, memory or Memory())
-    rest = [tick for tick in ticks if tick not in answers]
+    rest = [tick for tick, answer in zip(ticks, answers, strict=True) if answer is None]
     carefully = iter(await _claim_carefully(database, rest, worker_id, occasion) if rest else [])
-    results: list[ClaimResult] = []
-    for tick in ticks:
-        answer = answers.get(tick)
-        if answer is None:
-            results.append(next(carefully))
-        elif isinstance(answer, Fired):
-            results.append(Claimed(answer.known.job, answer.execution, known=answer.known, sight=answer.sight))
-            # Two messages may mean the same tick; it is claimed once.
-            answers[tick] = Stale()
-        else:
-            results.append(answer)
-    return results
+    return [next(carefully) if answer is None else answer for answer in answers]
 
 
 async def _claim_carefully(

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 
-import asyncpg
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
@@ -12,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.pool import NullPool
 
 from app.domain.errors import InDoubtError, UnavailableError
-from app.persistence.lanes import Lanes, NoLaneError, driver_of
+from app.persistence.lanes import BROKEN, Lanes, NoLaneError, driver_of
 
 CONNECT_TIMEOUT_SECONDS = 5
 # No statement of ours takes long; these bound what a stuck peer can cost us.
@@ -32,7 +31,7 @@ SERVER_SETTINGS = {
 # out, deadlocked.
 _AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40")
 
-_DATABASE_ERRORS = (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, NoLaneError)
+_DATABASE_ERRORS = (SQLAlchemyError, NoLaneError, *BROKEN)
 
 # Opens a unit of work.
 Unit = Callable[[], AbstractAsyncContextManager[AsyncConnection]]

@@ -12,14 +12,12 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.entities import ScheduledJobConfig
-from app.domain.executions import Execution, ExecutionStatus, PendingRun, Trigger
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.identities import execution_id
 from app.domain.starting import Beside
 from app.persistence.batches import insert_many, run_many
-from app.persistence.execution_rows import STARTED_COLUMNS, to_execution
+from app.persistence.execution_rows import STARTED, to_execution
 from app.persistence.tables import WorkflowExecutionRow
-
-FIRST_TOKEN = 1
 
 # The same time of the same entity is the same execution: whoever writes it twice has written it once.
 _ADD = insert_many(
@@ -45,7 +43,7 @@ _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "  # noqa: S608
     "started_at = CASE WHEN e.deadline_at IS NULL THEN clock_timestamp() ELSE e.started_at END "
     "WHERE e.id = :id AND e.token = :token AND e.status = 'pending' "
-    f"RETURNING {STARTED_COLUMNS}, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
+    f"RETURNING {STARTED}, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
     "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
 _OF_ENTITY = "SELECT e.id FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id"

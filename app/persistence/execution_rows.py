@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Row
 
-from app.domain.executions import Entity, EntityWork, Execution, ExecutionStatus, Trigger
+from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, Trigger
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Fire, Start
 
@@ -17,9 +17,10 @@ CARRIED = (
     *("scheduled_for", "timeout_seconds", "payload", "token"),
 )
 
-# What a start answers, by name: a migration may add a column while the statement is prepared.
-STARTED_COLUMNS = ", ".join(f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work"))
-
+# What the start of an execution answers of its row. Named one by one: a later column breaks no prepared statement.
+STARTED = ", ".join(
+    f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work", "trace_context")
+)
 HELD_COLUMNS = (
     *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
     *("entity_type", "entity_id", "work"),
@@ -83,10 +84,11 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     due_at: datetime
     queued: bool = False
-    token: int = 1
+    token: int = FIRST_TOKEN
     worker_id: UUID | None = None
     error: str = ""
     started_at: datetime | None = None
+    trace_context: str | None = None
 
 
 def new_execution(
@@ -112,6 +114,26 @@ def new_execution(
         due_at=now,
         worker_id=worker_id if starts else None,
         started_at=now if starts else None,
+    )
+
+
+def begun(job: ScheduledJob, fire: Fire, now: datetime) -> Execution:
+    """A first attempt that starts with its claim, as what a worker holds."""
+    return Execution(
+        id=fire.execution_id,
+        user_profile_id=job.user_profile_id,
+        scheduled_job_id=job.id,
+        workflow_id=job.workflow_id,
+        trigger=fire.trigger,
+        repeat_number=fire.repeat_number,
+        retry_attempt=fire.attempt,
+        scheduled_for=fire.slot,
+        timeout_seconds=job.timeout_seconds,
+        payload=job.trigger_payload,
+        token=FIRST_TOKEN,
+        job_name=job.name,
+        trigger_node_id=job.trigger_node_id,
+        fired_at=now,
     )
 
 
@@ -159,5 +181,6 @@ def to_execution(row: Row[Any]) -> Execution:
         fired_at=row.started_at,
         seconds_left=row.seconds_left,
         entity=entity_of(row),
+        trace_context=row.trace_context,
         **carried,
     )

@@ -26,7 +26,7 @@ from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.execution_rows import (
     CARRIED,
     HELD_COLUMNS,
-    STARTED_COLUMNS,
+    STARTED,
     FirstAttempt,
     Held,
     NewExecution,
@@ -41,24 +41,13 @@ from app.persistence.workers import LEASE_HOLDS
 _TABLE = WorkflowExecutionRow.__table__
 _ACTIVE = ActiveExecutionRow.__table__
 
-INSERT = insert_many(
-    WorkflowExecutionRow,
-    (
-        *(
-            "id",
-            "user_profile_id",
-            "scheduled_job_id",
-            "workflow_id",
-            "trigger",
-            "status",
-            "exclusive",
-            "repeat_number",
-            "retry_attempt",
-        ),
-        *("scheduled_for", "payload", "timeout_seconds", "token", "worker_id", "error", "created_at", "started_at"),
-        *("queued", "due_at"),
-    ),
+_NEW = (
+    *("id", "user_profile_id", "scheduled_job_id", "workflow_id", "trigger", "status", "exclusive", "repeat_number"),
+    *("retry_attempt", "scheduled_for", "payload", "timeout_seconds", "token", "worker_id", "error", "created_at"),
+    *("started_at", "queued", "due_at"),
 )
+INSERT = insert_many(WorkflowExecutionRow, _NEW)
+_INSERT_ASKED_FOR = insert_many(WorkflowExecutionRow, (*_NEW, "trace_context"))
 _END = ("status", "error", "token", "worker_id", "queued", "awaiting")
 # What ends without having begun says what becomes of its slot.
 _END_TOO = (
@@ -66,10 +55,6 @@ _END_TOO = (
     ", results = coalesce(r.results, t.results)"
 )
 END = update_many(WorkflowExecutionRow, (*_END, "finished_at"), _END_TOO, also=("unrun_outcome", "results"))
-# The same in the moment in which it is written.
-END_NOW = update_many(
-    WorkflowExecutionRow, _END, f"{_END_TOO}, finished_at = clock_timestamp()", also=("unrun_outcome", "results")
-)
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
     "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, "
@@ -113,7 +98,7 @@ _START = text(
     "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
     "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
-    f"RETURNING {STARTED_COLUMNS}, j.name AS job_name, j.trigger_node_id, "
+    f"RETURNING {STARTED}, j.name AS job_name, j.trigger_node_id, "
     "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
 )
 _WAITING = text(
@@ -148,8 +133,8 @@ class Situation(msgspec.Struct, frozen=True):
 
 
 async def add(connection: AsyncConnection, executions: Sequence[NewExecution]) -> None:
-    """Write new executions."""
-    await run_many(connection, INSERT, executions)
+    """Write new executions that somebody asked for."""
+    await run_many(connection, _INSERT_ASKED_FOR, executions)
 
 
 async def active_and_now(

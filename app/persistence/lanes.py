@@ -19,7 +19,8 @@ WAIT_SECONDS = 10.0
 # Plans are made once and kept; a plan that was made while a table was all but empty is not kept for long.
 REPLAN_SECONDS = 5.0
 
-_BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+# What the driver raises where a connection is of no use any more; the last while it is only just finding out.
+BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class NoLaneError(Exception):
@@ -108,12 +109,12 @@ class Lanes:
             if lane.is_lost:
                 _drop(lane)
                 continue
-            with suppress(*_BROKEN):
+            with suppress(*BROKEN):
                 return await _begun(lane, opening)
         return await _begun(_lane_on(await self._engine.connect()), opening)
 
     async def _return(self, lane: _Lane) -> None:
-        with suppress(*_BROKEN), _dropped_on_error(lane):
+        with suppress(*BROKEN), _dropped_on_error(lane):
             if not lane.is_lost and lane.driver.is_in_transaction():
                 await lane.driver.execute("ROLLBACK")
         if lane.is_lost or self._is_closed:

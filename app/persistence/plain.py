@@ -1,119 +1,42 @@
 """Plain ticks and plain ends: a batch of them is written by one statement, and nothing is locked while we think.
 
-What was read is written only where nothing has changed since: the version of a row is the transaction that wrote it
-last. Whatever is not plain, or has changed, is left to the careful way of ``claim`` and ``settle``.
+What was read, or is remembered, is written only where nothing has changed since: the version of a row is the
+transaction that wrote it last. Whatever is not plain, or has changed, is left to the careful way of ``claim`` and
+``settle``.
 """
 
-from collections.abc import Awaitable, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 from uuid import UUID
 
+import asyncpg
 import msgspec
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
-from app.domain.notices import NoticeEvent
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
-from app.domain.ticks import Decided, NotDue, Occasion, Stale, Start, Tick, decide
-from app.persistence import executions, ledger, schedules
-from app.persistence.batches import Fenced, fetch, update_many
+from app.domain.ticks import Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
+from app.persistence import ledger, schedules
+from app.persistence.batches import fetch
 from app.persistence.database import Database
-from app.persistence.execution_rows import NewExecution, as_execution, new_execution
+from app.persistence.execution_rows import begun
 from app.persistence.gates import OPEN_GATE
+from app.persistence.memory import Memory
+from app.persistence.plain_sql import CLAIM, SEE, SETTLE
+from app.persistence.results import Claimed, Known, Settled
 from app.persistence.subjects import Sight
-from app.persistence.switches import SCHEDULES_ENABLED
-from app.persistence.tables import IS_LIMITED, ScheduledJobRow
-from app.persistence.users import as_actor
-from app.persistence.workers import LEASE_HOLDS
 
-# All that a plain tick, and the plain end of a run, change of a schedule.
-FIRED = (
-    *("generation", "cadence_slot", "next_slot", "next_run_at", "next_attempt", "last_slot"),
-    *("last_run_at", "last_fired_at"),
-)
-ENDED = ("current_repeat", "current_retry", "run_count", "last_success_execution_id")
-MOST_REMEMBERED = 20_000
+# Moments travel as microseconds, which costs a fifth; so far from their epoch they are exact.
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LAST_YEAR = 2200
 
-# Only what nothing else has a say in: no gate, no other run.
-_SEE = (
-    "SELECT clock_timestamp(), j.id, j.xmin, w.updated_at, u.id, u.username, u.role, u.kind, "  # noqa: S608
-    f"EXISTS (SELECT FROM notifications AS n WHERE n.active AND n.events ? '{NoticeEvent.SLOTS_MISSED}') AS told "
-    "FROM unnest($1::uuid[]) AS wanted(id) "
-    "JOIN scheduled_jobs AS j ON j.id = wanted.id "
-    f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} "
-    f"JOIN user_profiles AS u ON u.id = j.user_profile_id WHERE {SCHEDULES_ENABLED} "
-    "AND NOT EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id)"
-)
-_CLAIM = Fenced(
-    "JOIN scheduled_jobs AS j ON j.id = r.a_id AND j.xmin = r.version "
-    f"WHERE {LEASE_HOLDS.format(worker='$1')} FOR NO KEY UPDATE OF j SKIP LOCKED",
-    1,
-    {"version": "xid"},
-    (
-        update_many(ScheduledJobRow, FIRED, extra=", updated_at = clock_timestamp()"),
-        ledger.INSERT.followed_by("WHERE r.first_slot IS NOT NULL"),
-        executions.INSERT.followed_by("RETURNING scheduled_job_id, pg_current_xact_id()::xid"),
-    ),
-)
-_SETTLE = Fenced(
-    "JOIN scheduled_jobs AS j ON j.id = r.a_id AND j.xmin = r.version "
-    "JOIN workflow_executions AS e ON e.id = r.b_id AND e.token = r.held_token AND e.status = 'running' "
-    "WHERE NOT EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id AND a.id <> e.id) "
-    "AND NOT EXISTS (SELECT FROM workflows AS w WHERE w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL) "
-    "FOR NO KEY UPDATE OF j, e SKIP LOCKED",
-    0,
-    {"version": "xid", "held_token": "int"},
-    (
-        # The end is the moment in which it is written: whatever the run did lies before it.
-        update_many(
-            ScheduledJobRow, ENDED, extra=", last_success_at = clock_timestamp(), updated_at = clock_timestamp()"
-        ),
-        executions.END_NOW.followed_by("RETURNING t.id, pg_current_xact_id()::xid"),
-    ),
-)
+T = TypeVar("T")
 
-
-class Known(msgspec.Struct, frozen=True):
-    """A schedule as its claim left it: the version of its row, and the database's time then."""
-
-    job: ScheduledJob
-    version: int
-    at: datetime
-
-
-class Memory:
-    """Schedules as they were last written here, each with the version of its row: what is the same is not read again.
-
-    The oldest are forgotten.
-    """
-
-    def __init__(self) -> None:
-        """Nothing is remembered yet."""
-        self._jobs: dict[UUID, tuple[int, ScheduledJob]] = {}
-
-    def recall(self, job_id: UUID, version: int) -> ScheduledJob | None:
-        """The schedule, if this is the version that is remembered."""
-        found = self._jobs.get(job_id)
-        return found[1] if found is not None and found[0] == version else None
-
-    def keep(self, job: ScheduledJob, version: int) -> None:
-        """Remember a schedule in this version."""
-        self._jobs.pop(job.id, None)
-        while len(self._jobs) >= MOST_REMEMBERED:
-            del self._jobs[next(iter(self._jobs))]
-        self._jobs[job.id] = (version, job)
-
-
-class Fired(msgspec.Struct, frozen=True):
-    """A tick that was claimed: the schedule from now on, what is to be run, for whom, and in which version."""
-
-    known: Known
-    execution: Execution
-    sight: Sight
+_encode = msgspec.json.Encoder().encode
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -124,89 +47,137 @@ class Ending(msgspec.Struct, frozen=True):
     known: Known | None = None
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The plain end of a run: what is to be written, and the schedule before and after it."""
+class _Firing(msgspec.Struct, frozen=True):
+    """A plain tick, decided on a version of its schedule at a moment."""
 
+    job: ScheduledJob
+    version: int
+    decided: Decided
+    moment: datetime
+
+    @property
+    def fire(self) -> Fire:
+        return self.decided.fires[0]
+
+
+class _Ended(msgspec.Struct, frozen=True):
     outcome: Outcome
     known: Known
     after: ScheduledJob
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    job: ScheduledJob
-    version: int
-    decided: Decided
-    run: NewExecution
-
-
 async def claim(
     database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion, memory: Memory
-) -> dict[Tick, Fired | Stale | NotDue]:
-    """Claim the plain ones among these ticks, and say which need no claim; all others are missing from the answer."""
+) -> list[Claimed | Stale | NotDue | None]:
+    """Claim the plain ones among these ticks, and say which need no claim; None for all others."""
     if occasion.switched_off:
-        return {}
+        return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
-    answers: dict[Tick, Fired | Stale | NotDue] = {}
-    plain: dict[UUID, _Seen] = {}
+    firing = _remembered(by_job.values(), occasion, memory)
+    answers: dict[UUID, Claimed | Stale | NotDue] = {}
     async with database.at_once() as connection:
-        rows = await fetch(connection, _SEE, list(by_job))
-        sights = {row[1]: Sight(row[3], as_actor(*row[4:8])) for row in rows}
-        for version, job in await _read(connection, rows, memory):
-            # One moment for all of them.
-            tick, now = by_job[job.id], rows[0][0]
-            decision = decide(job, tick, (), OPEN_GATE, now, occasion)
-            if not isinstance(decision, Decided):
-                answers[tick] = decision
-            elif _is_plain(job, decision) and not (decision.ledger and rows[0]["told"]):
-                run = new_execution(job, decision.fires[0], now, worker_id)
-                plain[job.id] = _Seen(job, version, decision, run)
-        for job_id, version in await _begin(connection, plain, worker_id):
-            seen = plain[job_id]
-            known = Known(seen.decided.job, version, seen.run.created_at)
-            ledger.count(seen.decided.ledger)
-            answers[by_job[job_id]] = Fired(known, as_execution(seen.job, seen.run), sights[job_id])
-    return answers
+        if len(firing) < len(by_job):
+            unsure = [tick for job_id, tick in by_job.items() if job_id not in firing]
+            await _look(connection, unsure, occasion, memory, firing, answers)
+        for job_id, version, flow_version, user_version in await _begin(connection, firing, worker_id, occasion):
+            one = firing[job_id]
+            after = one.decided.job
+            ledger.count(one.decided.ledger)
+            answers[job_id] = Claimed(
+                after,
+                begun(one.job, one.fire, one.moment),
+                known=Known(after, version, one.moment),
+                sight=Sight(flow_version, user_version),
+            )
+    # Two messages may mean the same schedule; one of them is answered here.
+    return [answers.pop(tick.job_id, None) if by_job[tick.job_id] is tick else None for tick in ticks]
 
 
-async def settle(database: Database, endings: Sequence[Ending], memory: Memory) -> dict[UUID, Ended]:
+async def settle(database: Database, endings: Sequence[Ending], memory: Memory) -> dict[UUID, Settled]:
     """Write the plain ones among these ends; those that were written, by the execution."""
     plain = {ended.outcome.execution_id: ended for ending in endings if (ended := _plainly_ended(ending))}
     if not plain:
         return {}
-    written: dict[UUID, Ended] = {}
+    written: dict[UUID, Settled] = {}
     async with database.at_once() as connection:
         for run_id, version in await _end(connection, list(plain.values())):
-            written[run_id] = plain[run_id]
-            memory.keep(plain[run_id].after, version)
+            one = plain[run_id]
+            written[run_id] = Settled(run_id, one.known.job, one.after)
+            memory.keep(one.after, version)
     return written
+
+
+def _remembered(ticks: Iterable[Tick], occasion: Occasion, memory: Memory) -> dict[UUID, _Firing]:
+    """The ticks that fire plainly by all that is remembered; whether that is still true is seen when it is written."""
+    now = memory.now()
+    firing: dict[UUID, _Firing] = {}
+    if now is None:
+        return firing
+    for tick in ticks:
+        known = memory.recall(tick.job_id)
+        if known is not None:
+            version, job = known
+            decision = decide(job, tick, (), OPEN_GATE, now, occasion)
+            if isinstance(decision, Decided) and not decision.ledger and _is_plain(job, decision, occasion):
+                firing[job.id] = _Firing(job, version, decision, now)
+    return firing
+
+
+async def _look(
+    connection: AsyncConnection,
+    ticks: Sequence[Tick],
+    occasion: Occasion,
+    memory: Memory,
+    firing: dict[UUID, _Firing],
+    answers: dict[UUID, Claimed | Stale | NotDue],
+) -> None:
+    """Read the schedules of these ticks, and decide."""
+    by_job = {tick.job_id: tick for tick in ticks}
+    rows = await fetch(connection, SEE, list(by_job))
+    if not rows:
+        return
+    # One moment for all of them.
+    now, *_, is_told = rows[0]
+    memory.hear(now)
+    for version, job in await _read(connection, rows, memory):
+        tick = by_job[job.id]
+        decision = decide(job, tick, (), OPEN_GATE, now, occasion)
+        if not isinstance(decision, Decided):
+            answers[job.id] = decision
+        elif _is_plain(job, decision, occasion) and not (decision.ledger and is_told):
+            firing[job.id] = _Firing(job, version, decision, now)
 
 
 async def _read(connection: AsyncConnection, seen: Sequence[Any], memory: Memory) -> list[tuple[int, ScheduledJob]]:
     """The schedules in the versions that were seen, or newer."""
     known: list[tuple[int, ScheduledJob]] = []
     unknown: list[UUID] = []
-    for _, job_id, version, *_ in seen:
-        job = memory.recall(job_id, version)
-        if job is None:
+    for _, job_id, version, _ in seen:
+        remembered = memory.recall(job_id)
+        if remembered is None or remembered[0] != version:
             unknown.append(job_id)
         else:
-            known.append((version, job))
+            known.append(remembered)
     if unknown:
         known += await schedules.many(connection, unknown)
     return known
 
 
-def _is_plain(job: ScheduledJob, decided: Decided) -> bool:
+def _is_plain(job: ScheduledJob, decided: Decided, occasion: Occasion) -> bool:
     """Whether it fires one first attempt here and now, and nothing more comes of it than an entry in the ledger."""
     if len(decided.fires) != 1 or len(decided.ledger) > 1 or decided.cancels or decided.job.status is not job.status:
         return False
-    return decided.fires[0].start is Start.NOW and not decided.fires[0].attempt
+    (fire,) = decided.fires
+    following = decided.job.next_slot
+    if fire.start is not Start.NOW or fire.attempt or fire.trigger is not occasion.trigger:
+        return False
+    return following is None or following.year < _LAST_YEAR
 
 
-def _plainly_ended(ending: Ending) -> Ended | None:
+def _plainly_ended(ending: Ending) -> _Ended | None:
     """The schedule after a success that nobody has to be told of."""
-    run, known = ending.execution, ending.known
-    if run is None or known is None or ending.outcome.status is not ExecutionStatus.SUCCESS:
+    run, known, outcome = ending.execution, ending.known, ending.outcome
+    if run is None or known is None or outcome.status is not ExecutionStatus.SUCCESS or outcome.token != FIRST_TOKEN:
         return None
     before = known.job
     if before.last_error or run.trigger is Trigger.MANUAL:
@@ -216,37 +187,64 @@ def _plainly_ended(ending: Ending) -> Ended | None:
         trigger=run.trigger,
         slot=run.scheduled_for,
         attempt=run.retry_attempt,
-        status=ending.outcome.status,
+        status=outcome.status,
     )
     # When exactly is Postgres' to say; whether it is plain does not depend on it.
     after = settle_schedule(before, ended, 0, known.at).job
     is_plain = after.status is before.status and after.generation == before.generation
-    return Ended(ending.outcome, known, after) if is_plain else None
+    return _Ended(outcome, known, after) if is_plain else None
 
 
-async def _begin(connection: AsyncConnection, seen: dict[UUID, _Seen], worker_id: UUID) -> list[Any]:
-    if not seen:
+async def _begin(
+    connection: AsyncConnection, firing: dict[UUID, _Firing], worker_id: UUID, occasion: Occasion
+) -> list[Any]:
+    if not firing:
         return []
-    ones = list(seen.values())
-    entries = [ledger.row(one.job.id, *one.decided.ledger) for one in ones]
-    versions = [one.version for one in ones]
+    ones = list(firing.values())
     return await _written(
-        _CLAIM.run(
-            connection, [worker_id, versions], [one.decided.job for one in ones], entries, [one.run for one in ones]
+        fetch(
+            connection,
+            CLAIM,
+            worker_id,
+            occasion.trigger,
+            list(firing),
+            [one.version for one in ones],
+            [one.fire.execution_id for one in ones],
+            _microseconds(one.fire.slot for one in ones),
+            _microseconds(one.decided.job.next_slot for one in ones),
+            # Without jitter it is due with its slot.
+            _short(_microseconds(one.decided.job.next_run_at if one.job.jitter_seconds else None for one in ones)),
+            _short([_encode(one.decided.ledger[0]).decode() if one.decided.ledger else None for one in ones]),
+            _short([one.moment for one in ones]),
         )
     )
 
 
-async def _end(connection: AsyncConnection, plain: Sequence[Ended]) -> list[Any]:
-    versions = [one.known.version for one in plain]
-    tokens = [one.outcome.token for one in plain]
-    over = [executions.ended(one.outcome, one.known.at) for one in plain]
-    return await _written(_SETTLE.run(connection, [versions, tokens], [one.after for one in plain], over))
+async def _end(connection: AsyncConnection, plain: Collection[_Ended]) -> list[Any]:
+    return await _written(
+        fetch(
+            connection,
+            SETTLE,
+            [one.known.job.id for one in plain],
+            [one.known.version for one in plain],
+            [one.outcome.execution_id for one in plain],
+            [_encode(one.outcome.node_results).decode() if one.outcome.node_results else None for one in plain],
+        )
+    )
+
+
+def _short(values: list[T]) -> list[T]:
+    """What is the same in all rows travels once."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
+def _microseconds(moments: Iterable[datetime | None]) -> list[int | None]:
+    return [None if moment is None else (moment - _EPOCH) // _MICROSECOND for moment in moments]
 
 
 async def _written(writing: Awaitable[list[Any]]) -> list[Any]:
     """What was written; nothing where a constraint objects: the careful way finds out to which of them."""
     try:
         return await writing
-    except IntegrityError:
+    except asyncpg.IntegrityConstraintViolationError:
         return []

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -22,35 +21,9 @@ from app.domain.settling import settle as settle_schedule
 from app.persistence import entity_runs, executions, gates, history, ledger, notices, plain, schedules, steps, turns
 from app.persistence.database import Database
 from app.persistence.execution_rows import Held
-from app.persistence.plain import Ending, Memory
-
-
-class Superseded(msgspec.Struct, frozen=True):
-    """The token had moved, or the execution was gone: someone else has had the last word."""
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """The execution has ended; the schedule as it was before and as it is now, and what may start."""
-
-    execution_id: UUID
-    before: ScheduledJob
-    job: ScheduledJob
-    pending: tuple[PendingRun, ...] = ()
-
-
-class EntityRunSettled(msgspec.Struct, frozen=True):
-    """The execution of an entity has ended; its next attempt, if there is one."""
-
-    execution_id: UUID
-    pending: tuple[PendingRun, ...] = ()
-
-
-class Delayed(msgspec.Struct, frozen=True):
-    """Someone holds a row that this needs; it has to be written alone, so that nobody else waits for it."""
-
-
-SettleResult = Superseded | Settled | EntityRunSettled
-FreeResult = SettleResult | Delayed
+from app.persistence.memory import Memory
+from app.persistence.plain import Ending
+from app.persistence.results import Delayed, EntityRunSettled, FreeResult, Settled, SettleResult, Superseded
 
 
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
@@ -64,10 +37,7 @@ async def settle_free(database: Database, endings: Sequence[Ending], memory: Mem
     written = await plain.settle(database, endings, memory)
     rest = [ending.outcome for ending in endings if ending.outcome.execution_id not in written]
     carefully = iter(await _settle_free(database, rest) if rest else [])
-    return [
-        Settled(run_id, written[run_id].known.job, written[run_id].after) if run_id in written else next(carefully)
-        for run_id in (ending.outcome.execution_id for ending in endings)
-    ]
+    return [written.get(ending.outcome.execution_id) or next(carefully) for ending in endings]
 
 
 async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:

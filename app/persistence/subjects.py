@@ -1,7 +1,7 @@
 """What runs, and on whose behalf: read anew for every run, but for the bodies of workflows that have not changed."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,12 +13,14 @@ from app.persistence.users import as_actor
 
 MOST_KEPT = 1000
 
+T = TypeVar("T")
+
 _READ = (
-    "SELECT asked.user_id, asked.flow_id, u.username, u.role, u.kind, w.id, w.updated_at, "
-    "w.updated_at IS NOT DISTINCT FROM asked.version AS is_known, "
-    "CASE WHEN w.updated_at IS DISTINCT FROM asked.version THEN jsonb_build_object('id', w.id, 'name', w.name, "
+    "SELECT asked.user_id, asked.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
+    "w.xmin IS NOT DISTINCT FROM asked.version AS is_known, "
+    "CASE WHEN w.xmin IS DISTINCT FROM asked.version THEN jsonb_build_object('id', w.id, 'name', w.name, "
     "'user_profile_id', w.user_profile_id, 'active', w.active, 'nodes', w.nodes, 'edges', w.edges) END AS body "
-    "FROM unnest($1::int[], $2::int[], $3::timestamptz[]) AS asked(user_id, flow_id, version) "
+    "FROM unnest($1::int[], $2::int[], $3::xid[]) AS asked(user_id, flow_id, version) "
     "LEFT JOIN user_profiles AS u ON u.id = asked.user_id LEFT JOIN workflows AS w ON w.id = asked.flow_id"
 )
 
@@ -28,10 +30,10 @@ Subject = tuple[Actor | None, Workflow | None]
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What was seen of a run's subject when it was claimed: the version of its workflow, and for whom it runs."""
+    """What was seen of a run's subject when it was claimed: the versions of the rows of its workflow and its user."""
 
-    version: datetime
-    actor: Actor
+    flow_version: int
+    user_version: int
 
 
 class Subjects:
@@ -39,32 +41,41 @@ class Subjects:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._known: dict[int, tuple[datetime, Workflow]] = {}
+        self._flows: dict[int, tuple[int, Workflow]] = {}
+        self._users: dict[int, tuple[int, Actor]] = {}
 
-    def recall(self, flow_id: int | None, version: datetime) -> Workflow | None:
-        """A workflow, if this is the version that is known."""
-        known = None if flow_id is None else self._known.get(flow_id)
-        return known[1] if known is not None and known[0] == version else None
+    def recall(self, ids: Ids, sight: Sight) -> Subject | None:
+        """Both, if they are known in the versions that were seen."""
+        user_id, flow_id = ids
+        user, flow = self._users.get(user_id), None if flow_id is None else self._flows.get(flow_id)
+        if user is None or flow is None or user[0] != sight.user_version or flow[0] != sight.flow_version:
+            return None
+        return user[1], flow[1]
 
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
         """Each at the place where it was asked for, as they are now; None for what is gone."""
         asked = list(dict.fromkeys(wanted))
-        versions = [self._known[flow_id][0] if flow_id in self._known else None for _, flow_id in asked]
+        versions = [self._flows[flow_id][0] if flow_id in self._flows else None for _, flow_id in asked]
         rows = await fetch(
             connection, _READ, [user_id for user_id, _ in asked], [flow_id for _, flow_id in asked], versions
         )
         found: dict[Ids, Subject] = {}
-        for user_id, flow_id, username, role, kind, existing, version, is_known, body in rows:
-            actor = None if username is None else as_actor(user_id, username, role, kind)
+        for user_id, flow_id, user_version, username, role, kind, existing, version, is_known, body in rows:
+            actor = None
+            if username is not None:
+                actor = as_actor(user_id, username, role, kind)
+                _keep(self._users, user_id, (user_version, actor))
             flow = None
             if existing is not None:
-                flow = self._known[existing][1] if is_known else self._keep(version, body)
+                flow = self._flows[existing][1] if is_known else msgspec.convert(body, Workflow)
+                _keep(self._flows, existing, (version, flow))
             found[user_id, flow_id] = (actor, flow)
         return [found[ids] for ids in wanted]
 
-    def _keep(self, version: datetime, body: object) -> Workflow:
-        flow = msgspec.convert(body, Workflow)
-        while len(self._known) >= MOST_KEPT:
-            self._known.pop(next(iter(self._known)))
-        self._known[flow.id] = (version, flow)
-        return flow
+
+def _keep(known: dict[int, T], number: int, value: T) -> None:
+    """The oldest are forgotten."""
+    known.pop(number, None)
+    while len(known) >= MOST_KEPT:
+        del known[next(iter(known))]
+    known[number] = value

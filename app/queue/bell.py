@@ -11,7 +11,16 @@ from redis.exceptions import RedisError
 
 from app.observability.metrics import BELL_ERRORS
 from app.queue.scripts import RING
-from app.queue.wire import BODY_EXTRA_MS, CANCEL_CHANNEL, EPOCH_KEY, FILLING_KEY, QUEUE, WAKE_CHANNEL, Wake
+from app.queue.wire import (
+    BODY_EXTRA_MS,
+    CANCEL_CHANNEL,
+    EPOCH_KEY,
+    FILLING_KEY,
+    QUEUE,
+    WAKE_CHANNEL,
+    Wake,
+    serialize,
+)
 
 RING_BATCH = 500
 # A Redis that does not answer within this is away.
@@ -46,10 +55,15 @@ class Bell:
     async def ring(self, wakes: Sequence[Wake], now: datetime) -> list[bool]:
         """Queue these messages; for each, whether it was queued now (False: it was there already)."""
         answers: list[bool] = []
+        now_ms = int(now.timestamp() * 1000)
         for start in range(0, len(wakes), RING_BATCH):
-            args: list[str | int | bytes] = []
+            given: list[str | int] = []
+            bodies: list[bytes] = []
             for wake in wakes[start : start + RING_BATCH]:
-                args += (wake.id, wake.score(), _time_to_live_ms(wake, now), wake.body())
+                score, body = wake.score(), wake.body()
+                given += (wake.id, score, max(0, score - now_ms) + BODY_EXTRA_MS, len(body))
+                bodies.append(body)
+            args = [serialize(given), b"".join(bodies)]
             async with bell_errors():
                 answers += map(bool, await self._ring(keys=[QUEUE, WAKE_CHANNEL], args=args))
         return answers
@@ -82,7 +96,3 @@ class Bell:
         """Raise ``BellAwayError`` unless Redis answers."""
         async with bell_errors():
             await self._redis.ping()
-
-
-def _time_to_live_ms(wake: Wake, now: datetime) -> int:
-    return max(0, wake.score() - int(now.timestamp() * 1000)) + BODY_EXTRA_MS

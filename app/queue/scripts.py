@@ -3,23 +3,30 @@
 Key names are arq 0.28's; ``tests/queue`` pins them against the installed version.
 """
 
-# ARGV: id, score, time to live in ms, body; four for each message. Answers 1 for each that was queued now and 0 for
-# each that was there already. Both the body and the queue entry must be there: either alone wakes nobody.
+# ARGV: msgpack of a list with id, score, time to live in ms and length of the body, four for each message; the bodies
+# one behind the other. Two arguments cost the client a fraction of what thousands do. Answers 1 for each that was
+# queued now and 0 for each that was there already: both the body and the queue entry must be there, either alone
+# wakes nobody.
 RING = """
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local earliest = tonumber(head[2])
-local answers, wake = {}, false
-for i = 1, #ARGV, 4 do
-  local id, score, body = ARGV[i], tonumber(ARGV[i + 1]), 'arq:job:' .. ARGV[i]
-  if redis.call('EXISTS', body) == 1 and redis.call('ZSCORE', KEYS[1], id) then
-    answers[#answers + 1] = 0
-  else
-    redis.call('SET', body, ARGV[i + 3], 'PX', ARGV[i + 2])
-    redis.call('ZADD', KEYS[1], score, id)
-    answers[#answers + 1] = 1
+local answers, queued, wake, given, at = {}, {}, false, cmsgpack.unpack(ARGV[1]), 1
+for i = 1, #given, 4 do
+  local id, score, body = given[i], given[i + 1], 'arq:job:' .. given[i]
+  local text = string.sub(ARGV[2], at, at + given[i + 3] - 1)
+  at = at + given[i + 3]
+  local is_new = redis.call('SET', body, text, 'PX', given[i + 2], 'NX')
+  if not is_new and not redis.call('ZSCORE', KEYS[1], id) then
+    is_new = redis.call('SET', body, text, 'PX', given[i + 2])
+  end
+  if is_new then
+    queued[#queued + 1] = score
+    queued[#queued + 1] = id
     wake = wake or earliest == nil or score < earliest
   end
+  answers[#answers + 1] = is_new and 1 or 0
 end
+if #queued > 0 then redis.call('ZADD', KEYS[1], unpack(queued)) end
 if wake then redis.call('PUBLISH', KEYS[2], '') end
 return answers
 """
@@ -31,38 +38,50 @@ CLAIM = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = tonumber(ARGV[2])
-local claimed = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])) do
-  local progress = 'arq:in-progress:' .. id
-  local body = redis.pcall('GET', 'arq:job:' .. id)
-  if type(body) ~= 'string' then
-    redis.call('ZREM', KEYS[1], id)
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[3])
+local claimed, leased, gone, bodies = {}, {}, {}, {}
+for i, id in ipairs(due) do bodies[i] = 'arq:job:' .. id end
+if #due > 0 then bodies = redis.call('MGET', unpack(bodies)) end
+for i, id in ipairs(due) do
+  if not bodies[i] then
+    gone[#gone + 1] = id
   else
-    redis.call('ZADD', KEYS[1], 'XX', now + lease, id)
-    if redis.call('SET', progress, ARGV[1], 'NX', 'PX', lease) then
+    leased[#leased + 1] = now + lease
+    leased[#leased + 1] = id
+    if redis.call('SET', 'arq:in-progress:' .. id, ARGV[1], 'NX', 'PX', lease) then
       claimed[#claimed + 1] = id
-      claimed[#claimed + 1] = body
+      claimed[#claimed + 1] = bodies[i]
     end
   end
 end
+if #gone > 0 then redis.call('ZREM', KEYS[1], unpack(gone)) end
+if #leased > 0 then redis.call('ZADD', KEYS[1], 'XX', unpack(leased)) end
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local wait = -1
 if head[2] then wait = math.max(0, math.ceil(tonumber(head[2]) - now)) end
 return {claimed, wait}
 """
 
-# ARGV: owner, then ids. Only what the owner still holds is finished; answers how many that were.
+# ARGV: owner, msgpack of a list of the lengths of ids, the ids one behind the other. Only what the owner still holds is
+# finished; answers how many that were.
 FINISH = """
-local finished = 0
-for i = 2, #ARGV do
-  local progress = 'arq:in-progress:' .. ARGV[i]
-  if redis.call('GET', progress) == ARGV[1] then
-    redis.call('DEL', progress, 'arq:job:' .. ARGV[i], 'arq:retry:' .. ARGV[i])
-    redis.call('ZREM', KEYS[1], ARGV[i])
-    finished = finished + 1
+local ids, progress, keys, finished, at = {}, {}, {}, {}, 1
+for i, length in ipairs(cmsgpack.unpack(ARGV[2])) do
+  ids[i] = string.sub(ARGV[3], at, at + length - 1)
+  progress[i] = 'arq:in-progress:' .. ids[i]
+  at = at + length
+end
+for i, owner in ipairs(redis.call('MGET', unpack(progress))) do
+  if owner == ARGV[1] then
+    finished[#finished + 1] = ids[i]
+    for _, prefix in ipairs({'arq:in-progress:', 'arq:job:', 'arq:retry:'}) do keys[#keys + 1] = prefix .. ids[i] end
   end
 end
-return finished
+if #finished > 0 then
+  redis.call('DEL', unpack(keys))
+  redis.call('ZREM', KEYS[1], unpack(finished))
+end
+return #finished
 """
 
 # ARGV: owner, id, delay in ms. The message is delivered again after the delay.

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from app.micro_batches import MicroBatcher
 from app.queue.bell import BellAwayError, bell_errors
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
-from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, to_message
+from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, serialize, to_message
 
 CLAIM_BATCH = 500
 # The longest sleep: a lost publish costs no more than this.
@@ -165,16 +165,15 @@ class QueueWorker:
             await self._functions[message.function](self._ctx, *message.args, **message.kwargs)
         except PutBack as wish:
             await self._return(message, wish.seconds)
+            return
         except Exception:
             # The reconciler rings again for what Postgres still expects.
             log.exception("wake_failed", id=message.id)
-            self._ends.tell(message.id.encode())
-        else:
-            self._ends.tell(message.id.encode())
+        self._ends.tell(message.id.encode())
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
         async with bell_errors():
-            await self._finish(keys=[QUEUE], args=[self._owner, *job_ids])
+            await self._finish(keys=[QUEUE], args=[self._owner, serialize([*map(len, job_ids)]), b"".join(job_ids)])
         return job_ids
 
     async def _return(self, message: Message, seconds: float) -> None:

@@ -14,7 +14,8 @@ from app.domain.parts import Part
 from app.engine.ringing import Ringer
 from app.persistence import execution_records
 from app.persistence.database import Database
-from app.persistence.settle import Settled, Superseded, settle
+from app.persistence.results import Settled, Superseded
+from app.persistence.settle import settle
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 

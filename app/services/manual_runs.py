@@ -12,10 +12,12 @@ from app.domain.identities import manual_execution_id
 from app.domain.manual_runs import ManualStart, manual_start
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.engine.ringing import Ringer
+from app.observability.tracing import current_context
 from app.persistence import execution_records, executions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import NewExecution
-from app.persistence.settle import Settled, settle_within
+from app.persistence.results import Settled
+from app.persistence.settle import settle_within
 from app.services.inputs import RunInput
 from app.services.schedules import owned_schedule
 from app.services.views import ExecutionView, execution_fields
@@ -96,4 +98,5 @@ def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Manu
         timeout_seconds=job.timeout_seconds,
         created_at=now,
         due_at=now,
+        trace_context=current_context(),
     )

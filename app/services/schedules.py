@@ -23,6 +23,7 @@ from app.engine import scheduling
 from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
 from app.micro_batches import MicroBatcher
+from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
 from app.persistence.pages import KnownTotals
@@ -214,6 +215,7 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
         owner_kind=actor.kind,
         owner_id=actor.owner_id,
         anchor_at=moment,
+        trace_context=current_context(),
         created_at=moment,
         updated_at=moment,
         **values,

@@ -29,9 +29,14 @@ class Figures(msgspec.Struct):
     sizes: list[Size] = []
 
     @property
-    def best(self) -> float:
-        """The most that it kept up with."""
+    def kept_up_with(self) -> float:
+        """The most of which nothing was passed over."""
         return max((one.per_second for one in self.saturation if one.keeps_up), default=0.0)
+
+    @property
+    def best(self) -> float:
+        """The most that fired in a second, wanted or more than could be done: what is measured of the peers."""
+        return max((one.per_second for one in self.saturation), default=0.0)
 
     def lines(self) -> list[str]:
         """For people."""
@@ -63,7 +68,8 @@ class Figures(msgspec.Struct):
             for one in self.sizes
         ]
         peers = [f"{name:>28} {figures}" for name, figures in self.peers.items()]
-        return [*peers, head, *table, f"{'kept up with':>28} {self.best:>9.0f} fires/s", *calls, *sizes]
+        most = f"{'kept up with':>28} {self.kept_up_with:>9.0f} fires/s, at saturation {self.best:.0f}"
+        return [*peers, head, *table, most, *calls, *sizes]
 
     def charts(self) -> list[tuple[str, list[tuple[str, float]], str]]:
         """For the picture."""
@@ -91,7 +97,7 @@ async def bench(seconds: float, rates: list[int], sizes: list[int], say: Any) ->
         say("saturation")
         figures.saturation = await saturation(stand, seconds)
         say("two workers")
-        figures.two_workers = await measure(stand, int(figures.best), seconds, workers=2)
+        figures.two_workers = await measure(stand, int(figures.kept_up_with), seconds, workers=2)
         say("HTTP")
         figures.http = await http_fires(stand, 2200, seconds)
         say("API")

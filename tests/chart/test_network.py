@@ -102,6 +102,20 @@ def test_each_reaches_what_it_needs(render: Renderer, component: str, expected: 
     assert expected == {port["port"] for rule in allowed for port in rule["ports"]}
 
 
+@pytest.mark.parametrize("component", ["api", "worker"])
+def test_the_collector_is_reached_where_there_is_one(render: Renderer, component: str) -> None:
+    """By whoever makes traces, on its port and where it is; by nobody if none are made."""
+    allowed = rules(render(EVERYTHING), component, "egress")
+    given = EVERYTHING["networkPolicy"]["collector"]
+    assert {"ports": [{"protocol": "TCP", "port": 4319}], "to": given["to"]} in allowed
+    anywhere = {**HIGHLY_AVAILABLE, "settings": {"otelEndpoint": "https://collector.example.org"}}
+    assert {"ports": [{"protocol": "TCP", "port": 4318}]} in rules(render(anywhere), component, "egress")
+    for rule in rules(render(HIGHLY_AVAILABLE), component, "egress"):
+        assert 4318 not in [port["port"] for port in rule.get("ports", [])]
+    for jobs in ("migrate", "schedules", "test"):
+        assert not [rule for rule in rules(render(EVERYTHING), jobs, "egress") if rule.get("to") == given["to"]]
+
+
 def test_names_are_asked_by_both_protocols(render: Renderer) -> None:
     """DNS is UDP, and TCP where the answer is long, on all its ports."""
     (dns, *_) = rules(render(EVERYTHING), "worker", "egress")

@@ -107,6 +107,8 @@ EVERYTHING: Values = {
         "publicUrl": "https://bells.example.org",
         "secretsDir": "/secrets",
         "schedulesEnabled": False,
+        "otelEndpoint": "http://collector.monitoring:4318",
+        "otelSampleRatio": 0.1,
     },
     "extraEnv": [
         {"name": "TZ", "value": "UTC"},
@@ -138,6 +140,7 @@ EVERYTHING: Values = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "dns": {"ports": [53, 5353]},
         "postgres": {"port": 6432, "to": [{"podSelector": {"matchLabels": {"cnpg.io/cluster": "postgres"}}}]},
+        "collector": {"port": 4319, "to": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
         "webhooks": {"ports": [80, 443]},
         "extraEgress": [{"ports": [{"protocol": "TCP", "port": 8125}], "to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]}],
     },

@@ -203,7 +203,8 @@ async def test_under_allow_a_retry_is_an_execution_of_its_own(
         run for run in runs if run["started_at"] and first["finished_at"] < run["started_at"] < second["started_at"]
     ]
     assert between
-    assert {"fired"} == {item["outcome"] for item in await carillon.ledger(schedule)}
+    # A machine that stalls may miss a slot; none is given up for the retry.
+    assert {"fired"} <= {item["outcome"] for item in await carillon.ledger(schedule)} <= {"fired", "missed"}
 
 
 async def test_the_guard_bounds_the_runs_of_all_schedules(carillon: Carillon, settings: Settings, sink: Sink) -> None:

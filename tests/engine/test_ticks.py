@@ -11,8 +11,9 @@ from app.config import Settings
 from app.domain.identities import execution_id
 from app.domain.ticks import Tick
 from app.persistence import schedules
-from app.persistence.claim import Busy, claim
+from app.persistence.claim import claim
 from app.persistence.database import Database
+from app.persistence.results import Busy
 from app.queue.pool import RedisPool
 from app.queue.wire import QUEUE
 from app.queue.worker import PutBack

@@ -1,6 +1,5 @@
 """The short way of plain ticks and plain ends: it writes what the careful way would, or leaves it to that."""
 
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -15,33 +14,50 @@ from app.domain.schedules import IfRunning
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, Tick, decide
+from app.persistence import memory as memories
 from app.persistence import plain, schedules
-from app.persistence.claim import Claimed, claim
+from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.persistence.gates import OPEN_GATE
-from app.persistence.plain import ENDED, FIRED, Memory
+from app.persistence.memory import Memory
+from app.persistence.results import Claimed
 from tests.carillon import Carillon, Json, engine_of, make_due
 from tests.domain.builders import after, schedule
 
 
-def changed(before: Any, now: Any) -> set[str]:
-    """The fields in which two schedules differ."""
-    return {name for name in before.__struct_fields__ if getattr(before, name) != getattr(now, name)}
-
-
-@given(st.integers(0, 5), st.integers(0, 4000), st.sampled_from(["skip", "queue", "cancel", "allow"]))
-def test_nothing_else_of_a_schedule_changes(repeats: int, seconds: int, policy: str) -> None:
-    """The columns that the short way writes are all that a plain tick and a plain end change."""
-    job = schedule(total_repeats=repeats, if_running=IfRunning(policy))
-    decided = decide(job, Tick(job.id, job.generation), (), OPEN_GATE, after(seconds), BY_A_WORKER)
-    if not isinstance(decided, Decided) or not plain._is_plain(job, decided):
+@given(st.integers(0, 5), st.integers(0, 4000), st.integers(0, 30), st.sampled_from(IfRunning))
+def test_nothing_else_of_a_schedule_changes(repeats: int, seconds: int, jitter: int, policy: IfRunning) -> None:
+    """What the short way writes is all that a plain tick and a plain end change, and just so."""
+    job = schedule(total_repeats=repeats, if_running=policy, jitter_seconds=jitter)
+    now = after(seconds)
+    decided = decide(job, Tick(job.id, job.generation), (), OPEN_GATE, now, BY_A_WORKER)
+    if not isinstance(decided, Decided) or not plain._is_plain(job, decided, BY_A_WORKER):
         return
-    assert changed(job, decided.job) <= set(FIRED)
     (fire,) = decided.fires
-    ended = _ended(fire)
-    settled = settle_schedule(decided.job, ended, 0, after(seconds + 1)).job
+    assert (job.current_repeat, 0, Trigger.SCHEDULE) == (fire.repeat_number, fire.attempt, fire.trigger)
+    following = decided.job.next_slot
+    due = decided.job.next_run_at if job.jitter_seconds else None
+    assert decided.job == msgspec.structs.replace(
+        job,
+        generation=job.generation + 1,
+        cadence_slot=following,
+        next_slot=following,
+        next_run_at=due or following,
+        next_attempt=0,
+        last_slot=fire.slot,
+        last_run_at=now,
+        last_fired_at=now,
+    )
+    settled = settle_schedule(decided.job, _ended(fire), 0, after(seconds + 1)).job
     if settled.status is decided.job.status and settled.generation == decided.job.generation:
-        assert changed(decided.job, settled) <= {*ENDED, "last_success_at"}
+        assert settled == msgspec.structs.replace(
+            decided.job,
+            current_repeat=job.current_repeat + 1,
+            current_retry=0,
+            run_count=job.run_count + 1,
+            last_success_execution_id=fire.execution_id,
+            last_success_at=after(seconds + 1),
+        )
 
 
 def _ended(fire: Fire) -> EndedRun:
@@ -77,7 +93,7 @@ async def test_what_is_not_plain_is_left_to_the_careful_way(
     async with database.transaction() as connection:
         await connection.execute(text(statement))
     async with engine_of(settings) as engine:
-        assert {} == await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, Memory())
+        assert [None] == await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, Memory())
         (result,) = await claim(database, [tick], engine._lease.worker_id)
     assert isinstance(result, Claimed)
 
@@ -92,7 +108,7 @@ async def test_what_was_written_since_is_read_again(carillon: Carillon, settings
     memory.keep(msgspec.structs.replace(job, generation=99), 3)
     async with engine_of(settings) as engine:
         found = await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, memory)
-    assert [plain.Fired] == [type(answer) for answer in found.values()]
+    assert [Claimed] == [type(answer) for answer in found]
     assert ["running"] == [run["status"] for run in await carillon.runs(made)]
 
 
@@ -117,10 +133,9 @@ async def test_a_manual_run_in_the_meantime_is_seen(carillon: Carillon, settings
 
 
 def test_the_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is remembered counts in its own version only."""
-    monkeypatch.setattr(plain, "MOST_REMEMBERED", 2)
+    """And keeps each in its version."""
+    monkeypatch.setattr(memories, "MOST_REMEMBERED", 2)
     memory, jobs = Memory(), [msgspec.structs.replace(schedule(), id=UUID(int=number)) for number in range(3)]
     for job in jobs:
         memory.keep(job, 7)
-    assert [None, jobs[1], jobs[2]] == [memory.recall(job.id, 7) for job in jobs]
-    assert memory.recall(jobs[2].id, 8) is None
+    assert [None, (7, jobs[1]), (7, jobs[2])] == [memory.recall(job.id) for job in jobs]

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisAwayError
 
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK, RING
-from app.queue.wire import WAKE_CHANNEL
+from app.queue.wire import WAKE_CHANNEL, deserialize
 from tests.simulation.faults import Fault
 from tests.simulation.processes import Process, Stage
 
@@ -70,8 +71,10 @@ class SimulatedRedis:
 
     def _ring(self, args: Sequence[Any]) -> list[int]:
         answers, earliest = [], min(self.queue.values(), default=None)
-        for at in range(0, len(args), 4):
-            name, score, _time_to_live, body = args[at : at + 4]
+        given, bodies = deserialize(args[0]), BytesIO(args[1])
+        for at in range(0, len(given), 4):
+            name, score, _time_to_live, length = given[at : at + 4]
+            body = bodies.read(length)
             key = name.encode()
             if key in self.queue and key in self.bodies:
                 answers.append(0)
@@ -102,7 +105,8 @@ class SimulatedRedis:
         return holder == owner and until > self._now()
 
     def _finish(self, args: Sequence[Any]) -> int:
-        owner, *names = args
+        owner, lengths, joined = args
+        names = map(BytesIO(joined).read, deserialize(lengths))
         finished = [name for name in names if self._is_owner(owner, name)]
         for name in finished:
             if name in self.bodies:

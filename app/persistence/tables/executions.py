@@ -7,7 +7,6 @@ from uuid import UUID
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
-    ForeignKey,
     Identity,
     Index,
     LargeBinary,
@@ -76,7 +75,8 @@ class WorkflowExecutionRow(Base):
     id: Mapped[UUID] = mapped_column(primary_key=True)
     # Whose it is; as its schedule never changes hands, it is written down once.
     user_profile_id: Mapped[int]
-    scheduled_job_id: Mapped[UUID | None] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    # No foreign key: whoever writes it holds the schedule, and a trigger deletes the history with it.
+    scheduled_job_id: Mapped[UUID | None]
     entity_type: Mapped[str | None]
     entity_id: Mapped[str | None]
     work: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
@@ -107,6 +107,8 @@ class WorkflowExecutionRow(Base):
     results: Mapped[list[Any]] = mapped_column(server_default="[]")
     # What its slot is accounted as, if it ended without having begun.
     unrun_outcome: Mapped[str | None]
+    # W3C's, of the request that asked for it; only where requests are traced.
+    trace_context: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

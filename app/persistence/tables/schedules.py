@@ -143,6 +143,8 @@ class ScheduledJobRow(Base):
     last_success_at: Mapped[datetime | None]
     last_success_execution_id: Mapped[UUID | None]
     dead_at: Mapped[datetime | None]
+    # W3C's, of the request that created or changed it last; only where requests are traced.
+    trace_context: Mapped[str | None]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
 
@@ -189,9 +191,8 @@ class LedgerEntryRow(Base):
         {"postgresql_partition_by": "RANGE (first_slot)"},
     )
 
-    scheduled_job_id: Mapped[UUID] = mapped_column(
-        ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), primary_key=True
-    )
+    # No foreign key: whoever writes it holds the schedule, and a trigger deletes the history with it.
+    scheduled_job_id: Mapped[UUID] = mapped_column(primary_key=True)
     first_slot: Mapped[datetime] = mapped_column(primary_key=True)
     last_slot: Mapped[datetime]
     slot_count: Mapped[int] = mapped_column(BigInteger)

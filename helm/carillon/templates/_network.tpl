@@ -47,6 +47,15 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
+{{/* Nothing unless traces are sent. */}}
+{{- define "carillon.egressToCollector" -}}
+{{- if .Values.settings.otelEndpoint -}}
+{{- with .Values.networkPolicy.collector -}}
+{{- include "carillon.egressTo" (list (list .port) .to) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Any port of the targets, or the ports that are named; nothing without targets. */}}
 {{- define "carillon.egressToWebhooks" -}}
 {{- with .Values.networkPolicy.webhooks -}}
