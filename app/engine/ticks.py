@@ -22,6 +22,7 @@ from app.engine.runner import Runner, outcome_of
 from app.failpoints import reach
 from app.micro_batches import MicroBatcher
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
+from app.observability.outages import Seldom
 from app.persistence import executions, schedules
 from app.persistence.claim import Busy, Claimed, ClaimResult, claim, read_back
 from app.persistence.database import Database
@@ -74,6 +75,7 @@ class TickEngine:
         self.owned: dict[UUID, int] = {}
         IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
+        self._seldom = Seldom()
         self._counted = _Counted()
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
@@ -214,7 +216,8 @@ class TickEngine:
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
                 in_doubt = True
-                log.warning("settle_waits", execution=str(outcome.execution_id))
+                if self._seldom.is_turn("settle_waits"):
+                    log.warning("settle_waits", execution=str(outcome.execution_id), in_flight=len(self.owned))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
         reach("after_settle")
         await self._after_settle(outcome, result, in_doubt=in_doubt)

@@ -7,18 +7,17 @@ from pathlib import Path
 import structlog
 from alembic import command
 from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
+from app.domain.errors import UnavailableError
 from app.persistence import partitions
-from app.persistence.database import Database, database_now
+from app.persistence.database import Database, database_now, why_away
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
-WAIT_SECONDS = 2.0
+WAIT_SECONDS = 3.0
 
 log = structlog.get_logger(__name__)
 
@@ -39,29 +38,18 @@ async def migrate(database_url: str) -> None:
 
 async def until_migrated(database_url: str) -> None:
     """Wait until the schema is what this release needs, or newer; a database that is away is waited for too."""
-    wanted = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
-    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
-    while True:
-        found = await _revision(database_url)
-        # One that this release does not know was made by a later one.
-        if found == head or (found and found not in wanted):
-            return
-        log.info("waiting_for_migrations", found=found or "none", wanted=head)
-        await asyncio.sleep(WAIT_SECONDS)
-
-
-async def _revision(database_url: str) -> str | None:
-    engine = create_async_engine(database_url)
+    database = Database(database_url, pool_size=1)
     try:
-        async with engine.connect() as connection:
-            revision: str | None = (
-                await connection.execute(text("SELECT version_num FROM alembic_version"))
-            ).scalar_one_or_none()
-            return revision
-    except (SQLAlchemyError, OSError):
-        return None
+        while True:
+            try:
+                await database.ping()
+            except UnavailableError as error:
+                log.info("waiting_for_migrations", error=why_away(error))
+            else:
+                return
+            await asyncio.sleep(WAIT_SECONDS)
     finally:
-        await engine.dispose()
+        await database.close()
 
 
 async def run_alembic(database_url: str, action: Callable[[Connection], None]) -> None:
