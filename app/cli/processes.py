@@ -82,6 +82,7 @@ def migrate(*, wait: bool = False) -> None:
     from app.persistence.migrations import migrate as migrate_database
     from app.persistence.migrations import until_migrated
 
-    url = settings_with_database().database_url
-    asyncio.run(until_migrated(url) if wait else migrate_database(url))
+    settings = settings_with_database()
+    set_up_logging(settings.log_format, settings.log_level)
+    asyncio.run(until_migrated(settings.database_url) if wait else migrate_database(settings.database_url))
     Console().print("The database is up to date.")

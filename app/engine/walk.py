@@ -1,6 +1,7 @@
 """Walking a workflow: nodes in graph order, branches side by side, the first failure ends it."""
 
 import asyncio
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
+from app.engine.naming import names
 
 # Enough to see what went wrong; an exception's text may be anything.
 ERROR_CHARACTERS = 2000
@@ -113,8 +115,15 @@ class Walk:
             result = self._answered(result, answer)
         except (ActionFailedError, LeaseLostError) as error:
             result = _failed(result, str(error) or type(error).__name__)
-        except Exception as error:
-            log.exception("action_crashed", node=node.id, type=node.type)
+        except Exception as error:  # noqa: BLE001 - whatever an action raises, others go on
+            # With its traceback, but without the secrets that the action was shown.
+            log.error(  # noqa: TRY400
+                "action_crashed",
+                node=node.id,
+                type=node.type,
+                exception=context.hidden(traceback.format_exc()),
+                **names(context.scheduled_job_id, context.execution_id),
+            )
             result = _failed(result, f"{type(error).__name__}: {error}")
         finally:
             result = msgspec.structs.replace(

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from sqlalchemy import text
@@ -19,7 +20,6 @@ CONNECT_TIMEOUT_SECONDS = 5
 CALL_SECONDS = 40.0
 # No statement of ours takes long; these bound what a stuck peer can cost us.
 SERVER_SETTINGS = {
-    "application_name": "carillon",
     "lock_timeout": "5000",
     "statement_timeout": "30000",
     "idle_in_transaction_session_timeout": "30000",
@@ -30,6 +30,7 @@ SERVER_SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
+_SETTINGS = "; ".join(f"SET {name} = '{value}'" for name, value in SERVER_SETTINGS.items())
 # Who we say we are is not known there, or the database is not: it may have to be made yet.
 _REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
 # Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
@@ -71,15 +72,15 @@ class Database:
             connect_args={
                 "timeout": CONNECT_TIMEOUT_SECONDS,
                 "command_timeout": call_seconds,
-                "server_settings": SERVER_SETTINGS,
+                "server_settings": {"application_name": "carillon"},
             },
         )
-        self.lanes = Lanes(self.engine, pool_size * 2, require_schema)
+        self.lanes = Lanes(self.engine, pool_size * 2, _set_up)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
-        with _told_when_away():
+        with told_when_away():
             async with self.lanes.lane("BEGIN") as connection:
                 yield connection
                 await _commit(connection)
@@ -87,7 +88,7 @@ class Database:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """Questions that each stand for themselves: there is no transaction around them."""
-        with _told_when_away():
+        with told_when_away():
             async with self.lanes.lane("") as connection:
                 yield connection
 
@@ -125,8 +126,15 @@ class Database:
         await self.engine.dispose()
 
 
+async def _set_up(driver: Any) -> None:
+    """A new connection. Settings come now and not while connecting: PgBouncer refuses those that bring any along."""
+    await driver.execute(_SETTINGS)
+    await require_schema(driver)
+
+
 @contextmanager
-def _told_when_away() -> Iterator[None]:
+def told_when_away() -> Iterator[None]:
+    """What the driver says of a database that is away becomes an ``UnavailableError``."""
     try:
         yield
     except _DATABASE_ERRORS as error:

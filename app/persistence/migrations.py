@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import partitions
-from app.persistence.database import Database, database_now, why_away
+from app.persistence.database import Database, database_now, told_when_away, why_away
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
@@ -56,8 +56,9 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
     """Run an action on a connection of its own, without the pool's time limits."""
     engine = create_async_engine(database_url)
     try:
-        async with engine.begin() as connection:
-            await connection.run_sync(action)
+        with told_when_away():
+            async with engine.begin() as connection:
+                await connection.run_sync(action)
     finally:
         await engine.dispose()
 

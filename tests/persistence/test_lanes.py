@@ -12,7 +12,7 @@ import pytest
 
 from app.domain.errors import UnavailableError
 from app.embedded import EmbeddedPostgres
-from app.persistence.database import Database
+from app.persistence.database import SERVER_SETTINGS, Database
 from app.persistence.lanes import driver_of
 from tests.carillon import until
 from tests.chaos.proxy import Proxy, to_unix
@@ -101,3 +101,28 @@ async def test_a_postgres_that_falls_silent_is_given_up(postgres: EmbeddedPostgr
         await use(database)
         await database.close()
         await proxy.close()
+
+
+async def test_a_pooler_by_session_would_let_it_in(database: Database) -> None:
+    """PgBouncer knows few parameters of a connection and refuses others; what is needed besides is said afterwards."""
+    brought: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = int.from_bytes(await reader.readexactly(4))
+        brought.put_nowait(await reader.readexactly(length - 4))
+        writer.close()
+
+    with tempfile.TemporaryDirectory(prefix="carillon-") as folder:
+        async with await asyncio.start_unix_server(listen, Path(folder) / ".s.PGSQL.5432"):
+            other = Database(f"postgresql+asyncpg://carillon@/x?host={folder}")
+            with pytest.raises(UnavailableError):
+                await other.ping()
+            await other.close()
+    # Behind the version of the protocol stand names and values by turns.
+    names = set(brought.get_nowait()[4:].split(b"\0")[:-2:2])
+    assert {b"user", b"database"} <= names <= {b"user", b"database", b"application_name", b"client_encoding"}
+    async with database.reading() as connection:
+        found = {name: await driver_of(connection).fetchval(f"SHOW {name}") for name in SERVER_SETTINGS}
+    assert ("5s", "30s", "off", "force_generic_plan") == tuple(
+        found[name] for name in ("lock_timeout", "statement_timeout", "enable_seqscan", "plan_cache_mode")
+    )
