@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -46,15 +47,22 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
         yield server
 
 
-@pytest.fixture
-async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
-    """A database of the test's own, with all tables, and empty but for the built-in admin."""
+@asynccontextmanager
+async def copied_database(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """The URL of a database with all tables, and empty but for the built-in admin."""
     name = f"test_{uuid4().hex}"
     connection = await asyncpg.connect(host=str(postgres.socket_folder), user="carillon", database="postgres")
     await connection.execute(f"CREATE DATABASE {name} TEMPLATE carillon STRATEGY WAL_LOG")
     yield postgres.url.replace("/carillon?", f"/{name}?")
     await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     await connection.close()
+
+
+@pytest.fixture
+async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """A database of the test's own."""
+    async with copied_database(postgres) as url:
+        yield url
 
 
 @pytest.fixture
@@ -68,6 +76,11 @@ def redis_url(valkey: EmbeddedValkey) -> str:
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
     """Settings with short leases, so that recovery takes seconds."""
+    return settings_on(database_url, redis_url, tmp_path)
+
+
+def settings_on(database_url: str, redis_url: str, data_dir: Path) -> Settings:
+    """Those of all tests, on these stores."""
     return load_settings(
         {
             "CARILLON_DATABASE_URL": database_url,
@@ -78,7 +91,7 @@ def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
             "CARILLON_RECONCILE_SECONDS": "0.5",
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
             "CARILLON_DRAIN_SECONDS": "1",
-            "CARILLON_DATA_DIR": str(tmp_path),
+            "CARILLON_DATA_DIR": str(data_dir),
         }
     )
 
@@ -103,6 +116,16 @@ async def redis(settings: Settings) -> AsyncIterator[RedisPool]:
 async def carillon(settings: Settings) -> AsyncIterator[Carillon]:
     """The API, in this process, on the real servers."""
     async with serving(settings) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+async def standing(
+    postgres: EmbeddedPostgres, valkey: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Carillon]:
+    """An API that many tests share: for those that are refused, or that look at nothing but what they made."""
+    folder = tmp_path_factory.mktemp("standing")
+    async with copied_database(postgres) as url, serving(settings_on(url, valkey.url, folder)) as client:
         yield client
 
 
