@@ -85,7 +85,9 @@ async def test_a_migration_keeps_nobody_waiting(database: Database, database_url
         # The next one refers to workflows, for which nobody may be writing to them.
         command.downgrade(config, "0007")
 
-    await run_alembic(database_url, back)
+    # Two connections from before: a new one would wait for the migration.
+    async with database.transaction(), database.transaction():
+        await run_alembic(database_url, back)
     async with database.transaction() as writer:
         await writer.execute(text("LOCK TABLE workflows IN ROW EXCLUSIVE MODE"))
         with capture_logs() as events:
