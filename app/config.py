@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from typing import Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -109,14 +109,27 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError(f"A CARILLON_ setting is wrong: {error}") from None
+    _readable("redis_url", settings.redis_url)
     return msgspec.structs.replace(settings, database_url=async_database_url(settings.database_url))
+
+
+def _readable(name: str, url: str) -> SplitResult:
+    """The parts of a URL; what is wrong with one is said without quoting it."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise SettingsError(
+            f"{ENV_PREFIX}{name.upper()} cannot be read: / ? # @ : % in a name or password are written %2F and so on"
+        ) from None
+    return parts
 
 
 def async_database_url(url: str) -> str:
     """The URL for SQLAlchemy's asyncpg dialect, from any usual spelling of a Postgres URL."""
     if not url:
         return ""
-    parts = urlsplit(url)
+    parts = _readable("database_url", url)
     if parts.scheme.split("+")[0] not in {"postgres", "postgresql"}:
         raise SettingsError("CARILLON_DATABASE_URL must start with postgresql://")
     query = urlencode([(_QUERY_NAMES.get(key, key), value) for key, value in parse_qsl(parts.query)])

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import msgspec
 import structlog
@@ -30,6 +31,7 @@ from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
+from app.observability.metrics import CONNECTIONS
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
 from app.queue.bell import Bell
@@ -150,8 +152,9 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         bell = Bell(redis)
         ringer = Ringer(bell)
         # On a connection of its own: runs that wait for one must not cost the lease.
-        lease_database = Database(settings.database_url, pool_size=1)
+        lease_database = Database(settings.database_url, pool_size=1, call_seconds=settings.lease_seconds)
         stack.push_async_callback(lease_database.close)
+        _count_connections(database, lease_database)
         lease = WorkerLease(lease_database, settings.lease_seconds)
         loaded, entities = _loaded()
         catalog = Catalog(loaded.actions)
@@ -172,6 +175,16 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         )
         await stack.enter_async_context(_started(plugins))
         yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life, plugins=plugins)
+
+
+def _count_connections(*databases: Database) -> None:
+    """Those of a worker are counted when they are asked for."""
+    for state in ("in_use", "idle"):
+        CONNECTIONS.labels(state).set_function(partial(_connections, databases, state))
+
+
+def _connections(databases: tuple[Database, ...], state: str) -> int:
+    return sum(database.lanes.counts[state] for database in databases)
 
 
 @asynccontextmanager

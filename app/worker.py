@@ -3,18 +3,22 @@
 import asyncio
 import signal
 from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from app.config import Settings, load_settings
 from app.engine.life import WorkerLife
 from app.engine.ticks import TickEngine
 from app.observability.logs import set_up_logging
-from app.observability.serving import serving
+from app.observability.serving import Address, Health, OwnAnswers, serving
 from app.queue.stock import stock_settings
 from app.queue.wire import EXECUTE, RUN
 from app.queue.worker import QueueWorker
+from app.services.health import REDIS_AWAY, readiness_of
 from app.uuids import uuid_of
 from app.wiring import require_stores, wire_worker
 
@@ -38,16 +42,18 @@ async def run_execution(ctx: Context, execution_id: str, token: int) -> None:
     await engine.run_execution(uuid_of(execution_id), token)
 
 
-async def run_until_signalled(settings: Settings) -> None:
-    """Work until SIGINT or SIGTERM."""
+async def run_until_signalled(settings: Settings, answer_at: Path | None = None) -> None:
+    """Work until SIGINT or SIGTERM. One of several answers on a socket, the port is another's."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await run_worker(settings, stopping)
+    await run_worker(settings, stopping, answer_at)
 
 
-async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
+async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Path | None = None) -> None:
     """Work until told to stop, then hand back what is unfinished."""
+    own_port = (settings.host, settings.metrics_port) if settings.metrics_port else None
+    address: Address | None = answer_at or own_port
     async with wire_worker(settings) as parts:
         worker = QueueWorker(
             parts.redis,
@@ -58,11 +64,18 @@ async def run_worker(settings: Settings, stopping: asyncio.Event) -> None:
             on_cancel=parts.life.call_off,
         )
         async with AsyncExitStack() as beside:
-            if settings.metrics_port:
-                await beside.enter_async_context(serving(settings.host, settings.metrics_port, parts.life.missing))
+            if address:
+                answers = OwnAnswers(partial(_health, parts.life, worker))
+                await beside.enter_async_context(serving(address, answers))
             await parts.life.begin()
             log.info("worker_started", concurrency=settings.worker_concurrency)
             await _work(worker, parts.life, settings.drain_seconds, stopping)
+
+
+def _health(life: WorkerLife, worker: QueueWorker) -> Health:
+    """What this worker has found out by itself: to be asked costs nothing, however often."""
+    found = readiness_of(life.lacks(), REDIS_AWAY if worker.is_away else "")
+    return Health(found.postgres == "ok", msgspec.json.encode(found))
 
 
 async def _work(worker: QueueWorker, life: WorkerLife, drain_seconds: float, stopping: asyncio.Event) -> None:

@@ -63,6 +63,11 @@ def redis_url(valkey: EmbeddedValkey) -> str:
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
     """Settings with short leases, so that recovery takes seconds."""
+    return settings_on(database_url, redis_url, tmp_path)
+
+
+def settings_on(database_url: str, redis_url: str, data_dir: Path) -> Settings:
+    """Those of all tests, on these stores."""
     return load_settings(
         {
             "CARILLON_DATABASE_URL": database_url,
@@ -73,7 +78,7 @@ def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
             "CARILLON_RECONCILE_SECONDS": "0.5",
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
             "CARILLON_DRAIN_SECONDS": "1",
-            "CARILLON_DATA_DIR": str(tmp_path),
+            "CARILLON_DATA_DIR": str(data_dir),
         }
     )
 
@@ -98,6 +103,16 @@ async def redis(settings: Settings) -> AsyncIterator[RedisPool]:
 async def carillon(settings: Settings) -> AsyncIterator[Carillon]:
     """The API, in this process, on the real servers."""
     async with serving(settings) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+async def standing(
+    postgres: EmbeddedPostgres, valkey: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Carillon]:
+    """An API that many tests share: for those that are refused, or that look at nothing but what they made."""
+    folder = tmp_path_factory.mktemp("standing")
+    async with fresh_database(postgres) as url, serving(settings_on(url, valkey.url, folder)) as client:
         yield client
 
 

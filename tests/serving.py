@@ -19,8 +19,6 @@ async def serving(settings: Settings) -> AsyncIterator[Carillon]:
     """An API with these settings, and a client with the admin's token."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        # Whoever connects before the server takes over waits in line.
-        listening.listen()
         config = uvicorn.Config(
             wire_api(settings),
             log_config=None,
@@ -29,11 +27,23 @@ async def serving(settings: Settings) -> AsyncIterator[Carillon]:
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listening]))
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listening])
         try:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
                 yield Carillon(client, settings)
         finally:
-            server.should_exit = True
-            await task
+            await _end(server)
+
+
+async def _end(server: uvicorn.Server) -> None:
+    """As ``Server.shutdown`` does, but for its pause, which would be a fifth of most tests."""
+    for listener in server.servers:
+        listener.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    if server.server_state.tasks:
+        await asyncio.wait(server.server_state.tasks)
+    await server.lifespan.shutdown()

@@ -135,7 +135,12 @@ class HttpCaller:
             reach("after_send")
         except aiohttp.ClientConnectorError as error:
             raise CallFailedError(_connect_problem(error, url)) from error
-        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+        except aiohttp.ClientResponseError as error:
+            # In its own words it quotes the URL, with all that may be secret in it, and what came back.
+            raise CallFailedError("The target did not answer as HTTP has it.") from error
+        except ValueError as error:
+            raise CallFailedError(f"This cannot be sent: {type(error).__name__}.") from error
+        except (TimeoutError, aiohttp.ClientError) as error:
             raise CallFailedError(f"{type(error).__name__}: {error}") from error
         return answer
 

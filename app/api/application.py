@@ -111,6 +111,8 @@ def create_application(
         middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],
         debug=False,
+        # Litestar would take the root logger for itself, and write to stderr in a form of its own.
+        logging_config=None,
     )
     app.state.rate_limits = services.rate_limits
     app.state.users = services.users

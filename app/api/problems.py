@@ -20,12 +20,15 @@ from app.domain.errors import (
     UnavailableError,
     WrongStateError,
 )
+from app.observability.outages import Seldom
+from app.persistence.database import why_away
 from app.services.validation import MalformedError
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
 
 log = structlog.get_logger(__name__)
+_seldom = Seldom()
 
 _STATUS: dict[type[CarillonError], HTTPStatus] = {
     MalformedError: HTTPStatus.BAD_REQUEST,
@@ -91,8 +94,10 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        if _seldom.is_turn("request_unavailable"):
+            log.warning("request_unavailable", error=why_away(error))
     return problem_response(status, error.code, error.detail, errors, headers)
 
 

@@ -2,9 +2,13 @@
 
 import asyncio
 import gc
+from pathlib import Path
+from typing import Annotated
 
+import structlog
 import uvicorn
 import uvloop
+from cyclopts import Parameter
 from rich.console import Console
 
 from app.cli.stores import settings_with_database
@@ -42,25 +46,31 @@ def api() -> None:
     )
 
 
-def worker(*, processes: int = 1) -> None:
+def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(show=False)] = None) -> None:
     """Fire schedules until stopped.
 
     Parameters
     ----------
     processes
         How many of them, for a machine with several cores.
+    answer_at
+        For one of several: the socket where it answers the one that has started it.
     """
-    # Imported here: the other two do without the worker.
-    from app.cli.fleet import run_fleet
-    from app.worker import run_until_signalled
-
     settings = require_stores(load_settings())
     set_up_logging(settings.log_format, settings.log_level)
     if processes > 1:
-        uvloop.run(run_fleet(processes))
+        # Imported here: whoever only looks after others does without the worker.
+        from app.cli.fleet import run_fleet
+
+        uvloop.run(run_fleet(processes, settings.host, settings.metrics_port))
         return
+    # And the other commands do without it too.
+    from app.worker import run_until_signalled
+
+    if answer_at:
+        structlog.contextvars.bind_contextvars(process=answer_at.stem)
     spare_the_collector()
-    uvloop.run(run_until_signalled(settings))
+    uvloop.run(run_until_signalled(settings, answer_at))
 
 
 def migrate(*, wait: bool = False) -> None:
@@ -75,6 +85,7 @@ def migrate(*, wait: bool = False) -> None:
     from app.persistence.migrations import migrate as migrate_database
     from app.persistence.migrations import until_migrated
 
-    url = settings_with_database().database_url
-    asyncio.run(until_migrated(url) if wait else migrate_database(url))
+    settings = settings_with_database()
+    set_up_logging(settings.log_format, settings.log_level)
+    asyncio.run(until_migrated(settings.database_url) if wait else migrate_database(settings.database_url))
     Console().print("The database is up to date.")

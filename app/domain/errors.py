@@ -80,6 +80,22 @@ class UnavailableError(CarillonError):
     code = "database_unavailable"
 
 
+class DatabaseRefusesError(UnavailableError):
+    """The database refuses the user or the password."""
+
+
+class NoSuchDatabaseError(UnavailableError):
+    """The server has no database of that name."""
+
+
+class NotMigratedError(UnavailableError):
+    """The database is not migrated yet."""
+
+    def __init__(self, found: str, wanted: str) -> None:
+        """Name the schema that is there, and the one that is needed."""
+        super().__init__(f"The database is not migrated yet: its schema is {found}, {wanted} is needed.")
+
+
 class InDoubtError(UnavailableError):
     """The answer to a commit was lost: it may have been written, or not."""
 

@@ -26,6 +26,11 @@ def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
     return _timed_id((slot - _EPOCH) // _MICROSECOND, f"{job_id}/manual/{nonce}")
 
 
+def slot_of(execution: UUID) -> datetime:
+    """The slot of an execution, which its id begins with, to the millisecond."""
+    return _EPOCH + timedelta(milliseconds=execution.int >> 80)
+
+
 def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
     """The key that an HTTP target sees: constant over all attempts at one slot's node."""
     return hashlib.sha256(f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]

@@ -18,6 +18,7 @@ async def all_or_each(
     items: Sequence[T],
     event: str,
     failed: Callable[[T, Exception], Awaitable[None]],
+    named: Callable[[T], dict[str, str]],
 ) -> list[R]:
     """Act on all items in one transaction; if one of them spoils it, on each in its own, so that it fails alone."""
     try:
@@ -33,6 +34,6 @@ async def all_or_each(
         except UnavailableError:
             raise
         except Exception as error:
-            log.exception(event, item=repr(item))
+            log.exception(event, **named(item))
             await failed(item, error)
     return results

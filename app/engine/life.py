@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from app.domain.errors import UnavailableError
+from app.domain.errors import CarillonError, UnavailableError
 from app.engine.delivering import Postman
 from app.engine.housekeeping import Housekeeper
 from app.engine.lease import WorkerLease
@@ -16,6 +16,8 @@ from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
+from app.observability.outages import Outage, Seldom
+from app.persistence.database import why_away
 
 # Renewed three times within its life.
 RENEWALS_PER_LEASE = 3
@@ -60,13 +62,14 @@ class WorkerLife:
         self._suspects: set[UUID] = set()
         self._ending = asyncio.Event()
         self._loops: set[asyncio.Task[None]] = set()
+        self._outage = Outage(log, away="database_away", back="database_back")
+        self._seldom = Seldom()
+        # Why the lease could not be kept, in words.
+        self._lacking = ""
 
     async def begin(self) -> None:
         """Take a lease, recover what was missed, and keep going. Postgres being away delays this, no more."""
-        with suppress(UnavailableError):
-            await self._keep_lease()
-            recovered = await self._reconciler.recover_scheduled_jobs()
-            log.info("recovered", schedules=recovered)
+        await self._survived("lease", self._recover)
         self._loops = {
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
             asyncio.create_task(self._repeat("reconcile", self._reconcile)),
@@ -85,17 +88,33 @@ class WorkerLife:
             with suppress(UnavailableError):
                 await release()
 
-    async def missing(self) -> str:
-        """What this worker cannot work without, in words; nothing while its lease holds. Redis it can do without."""
-        return "" if self._lease.holds() else "This worker has no lease: Postgres cannot be reached."
+    def lacks(self) -> str:
+        """Why this worker cannot work, in words; nothing while its lease holds."""
+        return "" if self._lease.holds() else self._lacking or "No answer came in time to keep this worker's lease."
 
     def call_off(self, execution_id: str) -> None:
         """Word from the bell: an execution is no longer to be run."""
         with suppress(ValueError):
             self._runner.call_off(UUID(execution_id))
 
+    async def _recover(self) -> float:
+        await self._keep_lease()
+        recovered = await self._reconciler.recover_scheduled_jobs()
+        log.info("recovered", schedules=recovered)
+        return 0.0
+
     async def _keep_lease(self) -> float:
-        """Register or renew; what was taken from this worker meanwhile is dropped. The pause until the next time."""
+        """Register or renew, and remember why if that fails. The pause until the next time."""
+        try:
+            pause = await self._registered_or_renewed()
+        except Exception as error:
+            self._lacking = error.detail if isinstance(error, CarillonError) else f"{type(error).__name__}."
+            raise
+        self._lacking = ""
+        return pause
+
+    async def _registered_or_renewed(self) -> float:
+        """What was taken from this worker meanwhile is dropped."""
         if not self._registered:
             await self._lease.begin()
             self._registered = True
@@ -137,16 +156,23 @@ class WorkerLife:
     async def _repeat(self, name: str, step: Callable[[], Awaitable[float]]) -> None:
         """Step after step until the end; a bad one is said and survived."""
         while not self._ending.is_set():
-            try:
-                pause = await step()
-            except UnavailableError:
-                log.warning("database_away", loop=name)
-                pause = OUTAGE_PAUSE_SECONDS
-            except Exception:
-                log.exception("loop_failed", loop=name)
-                pause = OUTAGE_PAUSE_SECONDS
+            pause = await self._survived(name, step)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), pause)
+
+    async def _survived(self, name: str, step: Callable[[], Awaitable[float]]) -> float:
+        """One step; the pause until the next one."""
+        try:
+            pause = await step()
+        except UnavailableError as error:
+            self._outage.missed(name, why_away(error))
+            return OUTAGE_PAUSE_SECONDS
+        except Exception:
+            if self._seldom.is_turn(name):
+                log.exception("loop_failed", loop=name)
+            return OUTAGE_PAUSE_SECONDS
+        self._outage.found(name)
+        return pause
 
     async def _loops_ended(self) -> None:
         """By being told; a cancellation can get lost inside a driver, so it is only the second means."""

@@ -6,6 +6,7 @@ import structlog
 
 from app.domain.errors import UnavailableError
 from app.domain.ticks import Tick
+from app.engine.naming import names
 from app.observability.metrics import QUARANTINED
 from app.persistence import quarantine
 from app.persistence.database import Database
@@ -30,7 +31,7 @@ class Quarantine:
                     return
         except UnavailableError:
             return
-        self._tell("schedule", tick.job_id, error)
+        self._tell(names(tick.job_id), error)
 
     async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
         """An execution could not be started or ended."""
@@ -42,11 +43,11 @@ class Quarantine:
                 await quarantine.end_execution(connection, execution_id, _words(error))
         except UnavailableError:
             return
-        self._tell("execution", execution_id, error)
+        self._tell(names(execution=execution_id), error)
 
-    def _tell(self, kind: str, subject_id: UUID, error: Exception) -> None:
+    def _tell(self, named: dict[str, str], error: Exception) -> None:
         QUARANTINED.inc()
-        log.error("quarantined", kind=kind, id=str(subject_id), error=_words(error))
+        log.error("quarantined", **named, error=_words(error))
 
 
 def _words(error: Exception) -> str:

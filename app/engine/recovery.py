@@ -29,6 +29,7 @@ from app.queue.worker import PutBack
 # A tick this late has lost its message; one that is merely waiting its turn rings twice at no cost.
 OVERDUE = timedelta(seconds=1)
 PAGE = 500
+MOST_NAMED = 20
 # What was missed while nobody worked is released at this pace, so that it does not stampede.
 SPREAD = timedelta(milliseconds=1)
 
@@ -155,7 +156,8 @@ class Reconciler:
         async with self._database.transaction() as connection:
             lost = await executions.lost(connection, PAGE)
         if lost:
-            log.warning("executions_lost", count=len(lost))
+            shown = [str(outcome.execution_id) for outcome in lost[:MOST_NAMED]]
+            log.warning("executions_lost", count=len(lost), executions=shown)
         return lost
 
     async def _without_callback(self) -> list[Outcome]:

@@ -12,6 +12,7 @@ from app import clock
 from app.domain.executions import PendingRun
 from app.domain.schedules import PlannedTick, ScheduledJob
 from app.micro_batches import MicroBatcher
+from app.observability.outages import Seldom
 from app.queue.bell import Bell, BellAwayError
 from app.queue.wire import Wake, execution_wake, tick_wake
 
@@ -24,6 +25,7 @@ class Ringer:
     def __init__(self, bell: Bell) -> None:
         """Ring this bell."""
         self._bell = bell
+        self._seldom = Seldom()
         self._rings = MicroBatcher("ring", self._ring_all)
 
     async def ticks(self, jobs: Iterable[ScheduledJob | PlannedTick]) -> int:
@@ -55,7 +57,8 @@ class Ringer:
         try:
             await self._bell.call_off(execution_ids)
         except BellAwayError as error:
-            log.warning("call_off_unheard", executions=len(execution_ids), error=str(error))
+            if self._seldom.is_turn("call_off_unheard"):
+                log.warning("call_off_unheard", executions=len(execution_ids), error=str(error))
 
     async def _ring(self, wakes: Sequence[Wake]) -> int:
         if not wakes:
@@ -68,5 +71,6 @@ class Ringer:
         try:
             return await self._bell.ring(wakes, clock.now())
         except BellAwayError as error:
-            log.warning("ring_unheard", messages=len(wakes), error=str(error))
+            if self._seldom.is_turn("ring_unheard"):
+                log.warning("ring_unheard", messages=len(wakes), error=str(error))
             return [False] * len(wakes)

@@ -16,6 +16,7 @@ from app.domain.schedules import IfRunning
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
 from app.engine.lease import WorkerLease
+from app.engine.naming import names
 from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
@@ -23,6 +24,7 @@ from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import reach
 from app.micro_batches import MicroBatcher
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
+from app.observability.outages import Seldom
 from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
 from app.persistence.claim import claim, read_back
@@ -87,6 +89,7 @@ class TickEngine:
         self.owned: dict[UUID, int] = {}
         IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
+        self._seldom = Seldom()
         self._counted = _Counted()
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
@@ -121,7 +124,7 @@ class TickEngine:
 
         reach("before_claim")
         try:
-            results = await all_or_each(claim_all, ticks, "claim_failed", self._quarantine.tick_failed)
+            results = await all_or_each(claim_all, ticks, "claim_failed", self._quarantine.tick_failed, _tick_named)
         except LeaseExpiredError:
             return []
         reach("after_claim")
@@ -138,7 +141,7 @@ class TickEngine:
         async def failed(outcome: Outcome, error: Exception) -> None:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
 
-        results = await all_or_each(settle_batch, outcomes, "settle_failed", failed)
+        results = await all_or_each(settle_batch, outcomes, "settle_failed", failed, _named)
         settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
         await self._ringer.executions([run for result in settled for run in result.pending])
@@ -200,7 +203,7 @@ class TickEngine:
         try:
             outcome = await self._runner.run(execution, None if claimed is None else claimed.sight)
         except Exception as error:
-            log.exception("run_crashed", execution=str(execution.id))
+            log.exception("run_crashed", **names(execution.scheduled_job_id, execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
         if self._tracer is not None:
             note_outcome(outcome)
@@ -210,7 +213,7 @@ class TickEngine:
         try:
             await self._settle(_ending(outcome, execution, claimed))
         except Exception as error:
-            log.exception("settle_failed", execution=str(execution.id))
+            log.exception("settle_failed", **names(execution.scheduled_job_id, execution.id))
             words = f"The outcome could not be stored: {type(error).__name__}."
             await self._settle_or_quarantine(outcome_of(execution, ExecutionStatus.FAILED, words))
 
@@ -235,7 +238,8 @@ class TickEngine:
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
                 in_doubt = True
-                log.warning("settle_waits", execution=str(outcome.execution_id))
+                if self._seldom.is_turn("settle_waits"):
+                    log.warning("settle_waits", in_flight=len(self.owned), **_named(outcome))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
         reach("after_settle")
         await self._after_settle(outcome, result, in_doubt=in_doubt)
@@ -302,7 +306,7 @@ class TickEngine:
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult, *, in_doubt: bool) -> None:
         if isinstance(result, Superseded):
-            log.info("settle_superseded", execution=str(outcome.execution_id))
+            log.info("settle_superseded", **_named(outcome))
             if in_doubt and outcome.scheduled_job_id is not None:
                 await self._ring_again(outcome.scheduled_job_id)
             return
@@ -310,10 +314,9 @@ class TickEngine:
         if outcome.status is not ExecutionStatus.SUCCESS:
             log.info(
                 "run_ended",
-                schedule=None if outcome.scheduled_job_id is None else str(outcome.scheduled_job_id),
-                execution=str(outcome.execution_id),
+                **_named(outcome),
+                # Not why: what a target answered may be in there. It stands in the execution.
                 outcome=outcome.status,
-                error=outcome.error or None,
                 state=result.job.status if isinstance(result, Settled) else None,
             )
         _ENDED[outcome.status].inc()
@@ -343,6 +346,14 @@ class TickEngine:
             raise
         finally:
             self.owned.pop(execution.id, None)
+
+
+def _named(outcome: Outcome) -> dict[str, str]:
+    return names(outcome.scheduled_job_id, outcome.execution_id)
+
+
+def _tick_named(tick: Tick) -> dict[str, str]:
+    return names(tick.job_id)
 
 
 def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None) -> Ending:

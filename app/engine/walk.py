@@ -1,6 +1,7 @@
 """Walking a workflow: nodes in graph order, branches side by side, the first failure ends it."""
 
 import asyncio
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
+from app.engine.naming import names
 from app.engine.spans import in_node
 from app.observability.tracing import current
 
@@ -110,8 +112,15 @@ class Walk:
                 self._outputs[node.id] = {"output": output}
         except (ActionFailedError, LeaseLostError) as failure:
             status, error = ExecutionStatus.FAILED, str(failure) or type(failure).__name__
-        except Exception as failure:
-            log.exception("action_crashed", node=node.id, type=node.type)
+        except Exception as failure:  # noqa: BLE001 - whatever an action raises, others go on
+            # With its traceback, but without the secrets that the action was shown.
+            log.error(  # noqa: TRY400
+                "action_crashed",
+                node=node.id,
+                type=node.type,
+                exception=context.hidden(traceback.format_exc()),
+                **names(context.scheduled_job_id, context.execution_id),
+            )
             status, error = ExecutionStatus.FAILED, f"{type(failure).__name__}: {failure}"
         finally:
             result = NodeResult(

@@ -8,6 +8,7 @@ from typing import Literal
 import structlog
 from structlog.typing import Processor
 
+from app.observability.discretion import as_event, with_slot, without_rows
 from app.observability.tracing import add_trace_id
 
 LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine", "aiohttp.access")
@@ -20,10 +21,11 @@ def set_up_logging(log_format: Literal["auto", "console", "json"], level: str) -
         structlog.contextvars.merge_contextvars,
         add_trace_id,
         structlog.processors.add_log_level,
+        with_slot,
         structlog.processors.TimeStamper(fmt="iso" if not console else "%H:%M:%S", utc=not console),
     ]
     renderer: Processor = _console() if console else structlog.processors.JSONRenderer()
-    tracebacks: list[Processor] = [] if console else [structlog.processors.format_exc_info]
+    tracebacks: list[Processor] = [structlog.processors.format_exc_info, without_rows]
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, *tracebacks, renderer],
@@ -31,7 +33,7 @@ def set_up_logging(log_format: Literal["auto", "console", "json"], level: str) -
         logger_factory=structlog.PrintLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
     )
-    _adopt_libraries([*shared, structlog.stdlib.ExtraAdder()], [*tracebacks, renderer])
+    _adopt_libraries([*shared, structlog.stdlib.add_logger_name, as_event], [*tracebacks, renderer])
 
 
 def _console() -> structlog.dev.ConsoleRenderer:

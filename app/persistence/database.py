@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from sqlalchemy import text
@@ -10,13 +11,15 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from app.domain.errors import InDoubtError, UnavailableError
-from app.persistence.lanes import BROKEN, Lanes, NoLaneError, driver_of
+from app.domain.errors import DatabaseRefusesError, InDoubtError, NoSuchDatabaseError, UnavailableError
+from app.persistence.lanes import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
+from app.persistence.revisions import require_schema
 
 CONNECT_TIMEOUT_SECONDS = 5
+# Somewhat longer than Postgres itself gives a statement: a host that has vanished never says that it is too late.
+CALL_SECONDS = 40.0
 # No statement of ours takes long; these bound what a stuck peer can cost us.
 SERVER_SETTINGS = {
-    "application_name": "carillon",
     "lock_timeout": "5000",
     "statement_timeout": "30000",
     "idle_in_transaction_session_timeout": "30000",
@@ -27,11 +30,14 @@ SERVER_SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
+_SETTINGS = "; ".join(f"SET {name} = '{value}'" for name, value in SERVER_SETTINGS.items())
+# Who we say we are is not known there, or the database is not: it may have to be made yet.
+_REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
 # Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
 # out, deadlocked.
-_AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40")
+_AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES)
 
-_DATABASE_ERRORS = (SQLAlchemyError, NoLaneError, *BROKEN)
+_DATABASE_ERRORS = (SQLAlchemyError, OSError, *DRIVER_ERRORS, NoLaneError)
 
 # Opens a unit of work.
 Unit = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
@@ -52,8 +58,8 @@ class _TakenBackError(Exception):
 class Database:
     """A pool of connections to Postgres. ``transaction`` commits when its block ends well, else it rolls back."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
-        """Open nothing yet: connections are made when they are first needed."""
+    def __init__(self, url: str, *, pool_size: int = 10, call_seconds: float = CALL_SECONDS) -> None:
+        """Open nothing yet: connections are made when first needed. A call that takes so long is given up."""
         self.engine = create_async_engine(
             url,
             # Connections stay open in the lanes below, which say themselves where a transaction begins and ends.
@@ -63,14 +69,18 @@ class Database:
             hide_parameters=True,
             json_serializer=_to_json,
             json_deserializer=msgspec.json.decode,
-            connect_args={"timeout": CONNECT_TIMEOUT_SECONDS, "server_settings": SERVER_SETTINGS},
+            connect_args={
+                "timeout": CONNECT_TIMEOUT_SECONDS,
+                "command_timeout": call_seconds,
+                "server_settings": {"application_name": "carillon"},
+            },
         )
-        self.lanes = Lanes(self.engine, pool_size * 2)
+        self.lanes = Lanes(self.engine, pool_size * 2, _set_up)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
-        with _told_when_away():
+        with told_when_away():
             async with self.lanes.lane("BEGIN") as connection:
                 yield connection
                 await _commit(connection)
@@ -78,7 +88,7 @@ class Database:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """Questions that each stand for themselves: there is no transaction around them."""
-        with _told_when_away():
+        with told_when_away():
             async with self.lanes.lane("") as connection:
                 yield connection
 
@@ -106,7 +116,7 @@ class Database:
                 raise _TakenBackError
 
     async def ping(self) -> None:
-        """Raise ``UnavailableError`` unless the database answers."""
+        """Raise ``UnavailableError`` unless the database answers, and has the schema that this release needs."""
         async with self.reading() as connection:
             await driver_of(connection).execute("SELECT 1")
 
@@ -116,14 +126,28 @@ class Database:
         await self.engine.dispose()
 
 
+async def _set_up(driver: Any) -> None:
+    """A new connection. Settings come now and not while connecting: PgBouncer refuses those that bring any along."""
+    await driver.execute(_SETTINGS)
+    await require_schema(driver)
+
+
 @contextmanager
-def _told_when_away() -> Iterator[None]:
+def told_when_away() -> Iterator[None]:
+    """What the driver says of a database that is away becomes an ``UnavailableError``."""
     try:
         yield
     except _DATABASE_ERRORS as error:
         if is_away(error):
-            raise UnavailableError from error
+            raise _kind_of_absence(error) from error
         raise
+
+
+def _kind_of_absence(error: Exception) -> UnavailableError:
+    state = _state_of(error)
+    if state.startswith(_REFUSED_STATES):
+        return DatabaseRefusesError()
+    return NoSuchDatabaseError() if state.startswith(_UNKNOWN_STATES) else UnavailableError()
 
 
 async def _commit(connection: AsyncConnection) -> None:
@@ -155,11 +179,27 @@ def is_away(error: BaseException) -> bool:
     """Whether trying again later may help, as nothing is wrong with what was asked."""
     if not isinstance(error, _DATABASE_ERRORS):
         return False
+    state = _state_of(error)
     if isinstance(error, DBAPIError):
-        state = getattr(error.orig, "sqlstate", None) or ""
         unsaid = not state and isinstance(error, (OperationalError, InterfaceError))
         return error.connection_invalidated or unsaid or state.startswith(_AWAY_STATES)
     if isinstance(error, SQLAlchemyError):
         return False
-    state = getattr(error, "sqlstate", None) or ""
     return not state or state.startswith(_AWAY_STATES)
+
+
+def why_away(error: UnavailableError) -> str:
+    """The driver's words for the log: their first line, as the others may quote rows."""
+    cause = error.__cause__
+    if cause is None:
+        return error.detail
+    told = cause.orig if isinstance(cause, DBAPIError) and cause.orig else cause
+    # SQLAlchemy puts the driver's error into one of its own, and that one's type into the words.
+    told = told.__cause__ or told
+    return f"{type(told).__name__}: {next(iter(str(told).splitlines()), '')}"
+
+
+def _state_of(error: BaseException) -> str:
+    """The SQLSTATE that Postgres gave; nothing if it had no say."""
+    told = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(told, "sqlstate", None) or ""

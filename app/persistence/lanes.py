@@ -5,7 +5,7 @@ of its own accord, so both are always inside the same one.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -19,8 +19,9 @@ WAIT_SECONDS = 10.0
 # Plans are made once and kept; a plan that was made while a table was all but empty is not kept for long.
 REPLAN_SECONDS = 5.0
 
-# What the driver raises where a connection is of no use any more; the last while it is only just finding out.
-BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+# The last is what the driver says between Postgres's last word on a connection and its end.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_BROKEN = (OSError, *DRIVER_ERRORS)
 
 
 class NoLaneError(Exception):
@@ -50,9 +51,10 @@ class _Lane(msgspec.Struct):
 class Lanes:
     """At most so many connections, the one used last lent out first."""
 
-    def __init__(self, engine: AsyncEngine, most: int) -> None:
-        """Open nothing yet."""
+    def __init__(self, engine: AsyncEngine, most: int, greet: Callable[[Any], Awaitable[None]]) -> None:
+        """Open nothing yet. ``greet`` looks at each new connection, and raises if it is of no use."""
         self._engine = engine
+        self._greet = greet
         self._most = most
         self._room = asyncio.Semaphore(most)
         self._idle: list[_Lane] = []
@@ -73,6 +75,10 @@ class Lanes:
             lane = await self._opened(opening)
             try:
                 yield lane.connection
+            except TimeoutError:
+                # It has not answered, and would not answer a rollback either.
+                _drop(lane)
+                raise
             except Exception:
                 await self._return(lane)
                 raise
@@ -109,12 +115,15 @@ class Lanes:
             if lane.is_lost:
                 _drop(lane)
                 continue
-            with suppress(*BROKEN):
+            with suppress(*_BROKEN):
                 return await _begun(lane, opening)
-        return await _begun(_lane_on(await self._engine.connect()), opening)
+        lane = _lane_on(await self._engine.connect())
+        with _dropped_on_error(lane):
+            await self._greet(lane.driver)
+        return await _begun(lane, opening)
 
     async def _return(self, lane: _Lane) -> None:
-        with suppress(*BROKEN), _dropped_on_error(lane):
+        with suppress(*_BROKEN), _dropped_on_error(lane):
             if not lane.is_lost and lane.driver.is_in_transaction():
                 await lane.driver.execute("ROLLBACK")
         if lane.is_lost or self._is_closed:

@@ -10,18 +10,19 @@ import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
+from app.domain.errors import UnavailableError
 from app.persistence import partitions
-from app.persistence.database import Database, database_now
+from app.persistence.database import Database, database_now, told_when_away, why_away
+from app.persistence.revisions import is_later
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846
-WAIT_SECONDS = 2.0
+WAIT_SECONDS = 3.0
 # Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again, with more
 # patience. Postgres looks for deadlocks after a second and may end either of the two: it shall not be a worker or a
 # client.
@@ -52,41 +53,27 @@ async def migrate(database_url: str) -> None:
 
 async def until_migrated(database_url: str) -> None:
     """Wait until the schema is what this release needs, or newer; a database that is away is waited for too."""
-    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
-    while True:
-        found = await _revision(database_url)
-        if found == head or _is_later(found):
-            return
-        log.info("waiting_for_migrations", found=found or "none", wanted=head)
-        await asyncio.sleep(WAIT_SECONDS)
-
-
-def _is_later(found: str | None) -> bool:
-    """Whether a schema was made by a later release: this one does not know it, and runs on it as it is."""
-    known = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
-    return found is not None and found not in known
-
-
-async def _revision(database_url: str) -> str | None:
-    engine = create_async_engine(database_url)
+    database = Database(database_url, pool_size=1)
     try:
-        async with engine.connect() as connection:
-            revision: str | None = (
-                await connection.execute(text("SELECT version_num FROM alembic_version"))
-            ).scalar_one_or_none()
-            return revision
-    except (SQLAlchemyError, OSError):
-        return None
+        while True:
+            try:
+                await database.ping()
+            except UnavailableError as error:
+                log.info("waiting_for_migrations", error=why_away(error))
+            else:
+                return
+            await asyncio.sleep(WAIT_SECONDS)
     finally:
-        await engine.dispose()
+        await database.close()
 
 
 async def run_alembic(database_url: str, action: Callable[[Connection], None]) -> None:
     """Run an action on a connection of its own, without the pool's time limits."""
     engine = create_async_engine(database_url)
     try:
-        async with engine.begin() as connection:
-            await connection.run_sync(action)
+        with told_when_away():
+            async with engine.begin() as connection:
+                await connection.run_sync(action)
     finally:
         await engine.dispose()
 
@@ -95,8 +82,8 @@ async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
     """Whether it could be done now: all of it in one transaction, or nothing if somebody was in the way."""
     try:
         await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds))
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) in _IN_THE_WAY:
+    except UnavailableError as error:
+        if isinstance(error.__cause__, DBAPIError) and getattr(error.__cause__.orig, "sqlstate", None) in _IN_THE_WAY:
             return False
         raise
     return True
@@ -118,7 +105,7 @@ def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
     connection.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_milliseconds}"))
     found = MigrationContext.configure(connection).get_current_revision()
-    if _is_later(found):
+    if is_later(found):
         log.info("schema_is_later", found=found)
         return
     config = alembic_config()

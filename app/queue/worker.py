@@ -19,6 +19,7 @@ from arq.worker import Retry
 from redis.exceptions import RedisError
 
 from app.micro_batches import MicroBatcher
+from app.observability.outages import Outage
 from app.queue.bell import BellAwayError, bell_errors
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, serialize, to_message
@@ -81,7 +82,8 @@ class QueueWorker:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._away = False
+        self.is_away = False
+        self._outage = Outage(log, away="redis_away", back="redis_back")
 
     async def run(self) -> None:
         """Deliver until ``stop`` is called; what has been delivered goes on."""
@@ -130,18 +132,17 @@ class QueueWorker:
         self._room.set()
 
     async def _claim_due(self, limit: int) -> Delivery | None:
-        """Claim what is due; None while Redis is away, which is said once."""
+        """Claim what is due; None while Redis is away, which is said every few seconds."""
         try:
             async with bell_errors():
                 claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
         except BellAwayError as error:
-            if not self._away:
-                log.warning("redis_away", error=str(error))
-            self._away = True
+            self._outage.missed("queue", str(error))
+            self.is_away = True
             return None
-        if self._away:
-            log.info("redis_back")
-            self._away = False
+        if self.is_away:
+            self._outage.found("queue")
+            self.is_away = False
         wait_seconds = None if wait_ms < 0 else wait_ms / 1000
         messages = [self._read(*pair) for pair in zip(claimed[::2], claimed[1::2], strict=True)]
         return Delivery(tuple(filter(None, messages)), wait_seconds, full=len(messages) >= limit)

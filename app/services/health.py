@@ -1,14 +1,24 @@
 """Whether what Carillon leans on is there."""
 
+import asyncio
 from typing import Literal
 
 import msgspec
+import structlog
 
 from app.domain.errors import UnavailableError
-from app.persistence.database import Database
+from app.observability.outages import Outage
+from app.persistence.database import Database, why_away
 from app.queue.bell import Bell, BellAwayError
 
 Presence = Literal["ok", "away"]
+
+REDIS_AWAY = "It cannot be reached."
+NO_ANSWER = "It does not answer."
+# Whoever probes does not wait much longer.
+PATIENCE_SECONDS = 3.0
+
+log = structlog.get_logger(__name__)
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +31,20 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
+def readiness_of(postgres: str, redis: str) -> Readiness:
+    """From what is wrong with each, in words. Postgres is needed; without Redis due schedules are found in Postgres."""
+    words = [f"Postgres: {postgres}"] if postgres else []
+    if redis:
+        words.append(f"Redis: {redis}")
+    return Readiness(
+        status="unavailable" if postgres else "degraded" if redis else "ok",
+        postgres="away" if postgres else "ok",
+        redis="away" if redis else "ok",
+        mode="sweep" if redis else "bell",
+        detail=" ".join(words),
+    )
+
+
 class HealthService:
     """Looks for itself, at every call."""
 
@@ -28,32 +52,31 @@ class HealthService:
         """Ask these two."""
         self._database = database
         self._bell = bell
+        self._postgres_outage = Outage(log, away="database_away", back="database_back")
+        self._redis_outage = Outage(log, away="redis_away", back="redis_back")
 
     async def readiness(self) -> Readiness:
-        """Postgres is needed; without Redis due schedules are found in Postgres."""
-        postgres, redis = await self._postgres(), await self._redis()
-        away = [name for name, state in (("Postgres", postgres), ("Redis", redis)) if state == "away"]
-        status: Literal["ok", "degraded", "unavailable"] = "ok"
-        if away:
-            status = "unavailable" if postgres == "away" else "degraded"
-        return Readiness(
-            status=status,
-            postgres=postgres,
-            redis=redis,
-            mode="bell" if redis == "ok" else "sweep",
-            detail=f"{' and '.join(away)} cannot be reached." if away else "",
-        )
+        """Ask both, side by side."""
+        return readiness_of(*await asyncio.gather(self._postgres(), self._redis()))
 
-    async def _postgres(self) -> Presence:
+    async def _postgres(self) -> str:
         try:
-            await self._database.ping()
-        except UnavailableError:
-            return "away"
-        return "ok"
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._database.ping()
+        except UnavailableError as error:
+            self._postgres_outage.missed("readiness", why_away(error))
+            return error.detail
+        except TimeoutError:
+            self._postgres_outage.missed("readiness", NO_ANSWER)
+            return NO_ANSWER
+        self._postgres_outage.found("readiness")
+        return ""
 
-    async def _redis(self) -> Presence:
+    async def _redis(self) -> str:
         try:
             await self._bell.ping()
-        except BellAwayError:
-            return "away"
-        return "ok"
+        except BellAwayError as error:
+            self._redis_outage.missed("readiness", str(error))
+            return REDIS_AWAY
+        self._redis_outage.found("readiness")
+        return ""

@@ -31,9 +31,9 @@ async def test_a_cursor_visits_everything_once_whatever_comes_meanwhile(carillon
 
 
 @pytest.mark.parametrize("cursor", ["x", "bm9wZQ", "WzEsMl0", "bnVsbA", "WyJhIiwiYiJd"])
-async def test_a_cursor_that_is_none_is_refused(carillon: Carillon, cursor: str) -> None:
+async def test_a_cursor_that_is_none_is_refused(standing: Carillon, cursor: str) -> None:
     """By its name."""
-    problem = await carillon.call("GET", "/schedules/", 422, params={"cursor": cursor})
+    problem = await standing.call("GET", "/schedules/", 422, params={"cursor": cursor})
     assert "cursor" == problem["errors"][0]["field"]
 
 

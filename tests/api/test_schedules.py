@@ -92,13 +92,13 @@ async def test_paths_work_with_and_without_the_trailing_slash(carillon: Carillon
         ({"trigger_payload": {"deep": ["x", {"k": "\x00"}]}}, "trigger_payload.deep[1].k"),
     ],
 )
-async def test_bad_values_are_422_and_name_the_field(carillon: Carillon, change: Json, field: str) -> None:
+async def test_bad_values_are_422_and_name_the_field(standing: Carillon, change: Json, field: str) -> None:
     """On POST, and on PATCH alike."""
-    schedule = await carillon.schedule()
+    schedule = await standing.schedule()
     body = {"name": "s", "workflow_id": schedule["workflow_id"], "interval_seconds": 300, **change}
     for method, path in (("POST", "/schedules/"), ("PATCH", f"/schedules/{schedule['id']}/")):
         sent = body if method == "POST" else change
-        response = await carillon.request(method, path, json=sent)
+        response = await standing.request(method, path, json=sent)
         problem = response.json()
         assert (422, "validation") == (response.status_code, problem["code"]), response.text
         assert "application/problem+json" == response.headers["content-type"]
@@ -106,11 +106,11 @@ async def test_bad_values_are_422_and_name_the_field(carillon: Carillon, change:
 
 
 @pytest.mark.parametrize("missing", ["name", "workflow_id", "interval_seconds"])
-async def test_a_missing_field_is_named(carillon: Carillon, missing: str) -> None:
+async def test_a_missing_field_is_named(standing: Carillon, missing: str) -> None:
     """422."""
     body = {"name": "s", "workflow_id": 1, "interval_seconds": 300}
     del body[missing]
-    problem = await carillon.call("POST", "/schedules/", 422, json=body)
+    problem = await standing.call("POST", "/schedules/", 422, json=body)
     assert [missing] == [error["field"] for error in problem["errors"]]
 
 
@@ -132,9 +132,9 @@ async def test_a_missing_field_is_named(carillon: Carillon, missing: str) -> Non
         (b" " * 300_000, 413),
     ],
 )
-async def test_garbage_is_refused_and_never_a_5xx(carillon: Carillon, content: bytes, status: int) -> None:
+async def test_garbage_is_refused_and_never_a_5xx(standing: Carillon, content: bytes, status: int) -> None:
     """Malformed, too deep, too large, not an object."""
-    response = await carillon.request("POST", "/schedules/", content=content)
+    response = await standing.request("POST", "/schedules/", content=content)
     assert status == response.status_code, response.text
     assert "application/problem+json" == response.headers["content-type"]
     assert {"type", "title", "status", "detail", "code"} <= response.json().keys()
@@ -181,9 +181,9 @@ async def test_lists_are_newest_first_with_filters_and_pages(carillon: Carillon)
         {"workflow_id": 10**30},
     ],
 )
-async def test_bad_parameters_are_422(carillon: Carillon, params: dict[str, Any]) -> None:
+async def test_bad_parameters_are_422(standing: Carillon, params: dict[str, Any]) -> None:
     """The parameter is named."""
-    problem = await carillon.call("GET", "/schedules/", 422, params=params)
+    problem = await standing.call("GET", "/schedules/", 422, params=params)
     assert list(params) == [error["field"] for error in problem["errors"]]
 
 
@@ -200,19 +200,19 @@ async def test_bad_parameters_are_422(carillon: Carillon, params: dict[str, Any]
         "9999-12-31T23:59:59-14:00",
     ],
 )
-async def test_the_ledger_wants_moments(carillon: Carillon, name: str, value: str) -> None:
+async def test_the_ledger_wants_moments(standing: Carillon, name: str, value: str) -> None:
     """With an offset, and within the calendar."""
-    schedule = await carillon.schedule()
+    schedule = await standing.schedule()
     path = f"/schedules/{schedule['id']}/ledger/"
-    problem = await carillon.call("GET", path, 422, params={name: value})
+    problem = await standing.call("GET", path, 422, params={name: value})
     assert [name] == [error["field"] for error in problem["errors"]]
-    await carillon.call("GET", path, params={"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"})
+    await standing.call("GET", path, params={"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T23:59:59Z"})
 
 
 @pytest.mark.parametrize("path", ["/schedules/nonsense/", f"/schedules/{NOBODY}/", f"/schedules/{NOBODY}/runs/"])
-async def test_unknown_ids_are_404(carillon: Carillon, path: str) -> None:
+async def test_unknown_ids_are_404(standing: Carillon, path: str) -> None:
     """As problems."""
-    problem = await carillon.call("GET", path, 404)
+    problem = await standing.call("GET", path, 404)
     assert "not_found" == problem["code"]
 
 
@@ -293,9 +293,9 @@ async def test_a_batch_is_created_all_or_none(carillon: Carillon) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1001])
-async def test_a_batch_has_bounds(carillon: Carillon, count: int) -> None:
+async def test_a_batch_has_bounds(standing: Carillon, count: int) -> None:
     """1 to 1,000."""
-    await carillon.call("POST", "/schedules/batch/", 422, json={"schedules": [{}] * count})
+    await standing.call("POST", "/schedules/batch/", 422, json={"schedules": [{}] * count})
 
 
 async def test_batch_delete_takes_what_is_mine_and_ignores_the_rest(carillon: Carillon) -> None:

@@ -30,9 +30,9 @@ async def test_me(carillon: Carillon) -> None:
         {"Authorization": "Bearer carillon_\xff\xff"},
     ],
 )
-async def test_without_a_good_token_everything_is_401(carillon: Carillon, headers: dict[str, str]) -> None:
+async def test_without_a_good_token_everything_is_401(standing: Carillon, headers: dict[str, str]) -> None:
     """Before anything else is looked at."""
-    nobody = carillon.with_token("")
+    nobody = standing.with_token("")
     encoded = {name: value.encode("latin-1") for name, value in headers.items()}
     for method, path in (("GET", "/me/"), ("GET", "/schedules/"), ("POST", "/schedules/"), ("DELETE", "/tokens/1/")):
         response = await nobody.request(method, path, headers=encoded)
@@ -89,9 +89,9 @@ async def test_a_name_is_taken_once(carillon: Carillon) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"username": ""}, {"username": "a b"}, {"username": "a\n"}, {"username": "x", "role": "god"}]
 )
-async def test_bad_users_are_422(carillon: Carillon, body: dict[str, str]) -> None:
+async def test_bad_users_are_422(standing: Carillon, body: dict[str, str]) -> None:
     """With the field named."""
-    problem = await carillon.call("POST", "/users/", 422, json=body)
+    problem = await standing.call("POST", "/users/", 422, json=body)
     assert problem["errors"][0]["field"] in {"username", "role"}
 
 
@@ -103,9 +103,9 @@ async def test_bad_users_are_422(carillon: Carillon, body: dict[str, str]) -> No
         for number in (99_999, 10**20, -1, -(10**20))
     ],
 )
-async def test_numbers_beyond_every_id_are_404(carillon: Carillon, method: str, path: str) -> None:
+async def test_numbers_beyond_every_id_are_404(standing: Carillon, method: str, path: str) -> None:
     """Not a failure of the database."""
-    await carillon.call(method, path, 404)
+    await standing.call(method, path, 404)
 
 
 async def test_limits_are_per_token_and_per_address(settings: Settings) -> None:

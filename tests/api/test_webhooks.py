@@ -58,12 +58,12 @@ async def test_a_cron_expression_is_heeded_in_its_zone(carillon: Carillon) -> No
         ({"last_error": "x"}, "last_error"),
     ],
 )
-async def test_what_is_not_valid_is_refused_by_its_name(carillon: Carillon, values: Json, field: str) -> None:
+async def test_what_is_not_valid_is_refused_by_its_name(standing: Carillon, values: Json, field: str) -> None:
     """When it is made, and nothing is stored."""
     when = {} if values.keys() & {"cron", "interval_minutes"} else {"interval_minutes": 5}
-    problem = await carillon.call("POST", "/webhooks/", 422, json={"url": URL, **when, **values})
+    problem = await standing.call("POST", "/webhooks/", 422, json={"url": URL, **when, **values})
     assert field in problem["errors"][0]["field"]
-    assert 0 == (await carillon.call("GET", "/webhooks/"))["total"]
+    assert 0 == (await standing.call("GET", "/webhooks/"))["total"]
 
 
 async def test_changed_times_are_counted_from_now(carillon: Carillon) -> None:

@@ -57,11 +57,11 @@ async def test_a_workflow_comes_back_as_it_was_sent(carillon: Carillon) -> None:
     ],
 )
 async def test_a_bad_graph_is_422_and_named(
-    carillon: Carillon, nodes: list[Json], edges: list[Json], field: str
+    standing: Carillon, nodes: list[Json], edges: list[Json], field: str
 ) -> None:
     """Cycles, dangling edges, unknown types, duplicate ids, bad configurations."""
     body = {"name": "w", "nodes": nodes, "edges": edges}
-    problem = await carillon.call("POST", "/workflows/", 422, json=body)
+    problem = await standing.call("POST", "/workflows/", 422, json=body)
     assert any(error["field"].startswith(field) for error in problem["errors"]), problem
 
 

@@ -1,5 +1,6 @@
 """The chart, rendered by the helms that can be had here."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,5 +40,13 @@ def _renderer(majors: tuple[int, ...], cache: Path, tmp_path_factory: pytest.Tem
         except HelmMissingError as error:
             problems.append(f"the chart with helm {major}: {error}")
         else:
-            return Renderer(helm, tmp_path_factory.mktemp("values"))
+            return Renderer(helm, tmp_path_factory.mktemp("values"), _shared(f"helm-{major}", tmp_path_factory))
     return leave_untested("\n".join(problems))
+
+
+def _shared(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run, whichever of its processes asks."""
+    folder = tmp_path_factory.getbasetemp()
+    run = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    (run / name).mkdir(exist_ok=True)
+    return run / name

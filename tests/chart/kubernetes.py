@@ -27,11 +27,18 @@ def own_schemas() -> dict[tuple[str, str], Any]:
 
 def problems(manifest: Manifest) -> list[str]:
     """What is wrong with an object, version by version; a kind that nobody knows is wrong too."""
+    return list(_problems(json.dumps(manifest)))
+
+
+@functools.cache
+def _problems(text: str) -> tuple[str, ...]:
+    """Many sets of values make the same object: it is looked at once."""
+    manifest: Manifest = json.loads(text)
     own = own_schemas().get((manifest["apiVersion"], manifest["kind"]))
     if own:
         found = jsonschema.Draft202012Validator(own).iter_errors(manifest)
-        return [f"{manifest['kind']}: {error.json_path}: {error.message}" for error in found]
-    return [problem for version in VERSIONS for problem in _problems_in(version, manifest)]
+        return tuple(f"{manifest['kind']}: {error.json_path}: {error.message}" for error in found)
+    return tuple(problem for version in VERSIONS for problem in _problems_in(version, manifest))
 
 
 def _problems_in(version: str, manifest: Manifest) -> list[str]:

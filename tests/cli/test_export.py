@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from tests.cli.declaring import NIGHTLY, Applying
 from tests.cli.test_files import CATALOG
 from tests.domain.builders import schedule
 from tests.domain.strategies import excluded_days, expressions, intervals, sparse_expressions, windows, zones
+from tests.examples import examples
 
 FULL = """\
 namespace: shop
@@ -126,7 +127,7 @@ async def test_a_workflow_from_elsewhere_comes_along(carillon: Carillon, apply: 
     assert ["+ workflow report (2)", moved] == told.lines
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(kinds, zones, windows(), excluded_days, st.sampled_from([Reason.MANUAL, Reason.INVALID_SPEC, None]))
 def test_every_spec_reads_as_it_was(
     kind: dict[str, Any], zone: str, window: str | None, days: list[str], paused: Reason | None

@@ -3,36 +3,21 @@
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from aiohttp import web
 from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
 from app.persistence.migrations import until_migrated
-from tests.carillon import Carillon, until
+from tests.carillon import Carillon, http_node, until
+from tests.cli.watched import Watched
+from tests.sink import Sink
+from tests.test_metrics import samples
 
-
-@asynccontextmanager
-async def carillon_process(settings: Settings, *command: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process on the stores of the test; whatever it has started is gone afterwards."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
-    stores = {"CARILLON_DATABASE_URL": settings.database_url, "CARILLON_REDIS_URL": settings.redis_url}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app.cli", *command),
-        env=environ | stores | {"CARILLON_LOG_LEVEL": "error", "CARILLON_LEASE_SECONDS": "5"},
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+RUNS = 10
+SUCCESSES = 'carillon_executions_ended_total{status="success"}'
 
 
 def children(pid: int) -> set[int]:
@@ -53,22 +38,35 @@ async def workers(database: Database) -> int:
         return number
 
 
+def fleet_of_two(settings: Settings, tmp_path: Path) -> Watched:
+    """Two workers in one process, on the stores of the test."""
+    stores = {"database_url": settings.database_url, "redis_url": settings.redis_url, "http_allow": settings.http_allow}
+    options = {"log_format": "json", "lease_seconds": "5", "reconcile_seconds": "0.5"}
+    return Watched(tmp_path / "log", "worker", "--processes", "2", **stores, **options)
+
+
+async def counted(fleet: Watched) -> dict[str, float]:
+    """What the fleet tells Prometheus."""
+    answer = await fleet.get("/metrics")
+    return samples(answer.text) if answer else {}
+
+
 async def test_several_workers_are_kept_up_and_stopped_together(
-    carillon: Carillon, settings: Settings, database: Database
+    carillon: Carillon, settings: Settings, database: Database, tmp_path: Path
 ) -> None:
     """They share the work; one that is killed is started again; all end at a word."""
     schedule = await carillon.schedule(interval_seconds=1)
-    async with carillon_process(settings, "worker", "--processes", "2") as fleet:
+    async with fleet_of_two(settings, tmp_path) as fleet:
 
         async def both_work() -> bool:
             return await workers(database) >= 2
 
         await until(both_work)
-        before = children(fleet.pid)
+        before = children(fleet.process.pid)
         os.kill(min(before), signal.SIGKILL)
 
         async def another() -> bool:
-            return len(children(fleet.pid)) == 2 and children(fleet.pid) != before
+            return len(children(fleet.process.pid)) == 2 and children(fleet.process.pid) != before
 
         await until(another)
 
@@ -76,10 +74,66 @@ async def test_several_workers_are_kept_up_and_stopped_together(
             return bool(await carillon.runs(schedule))
 
         await until(fires)
-        last = children(fleet.pid)
-        fleet.terminate()
-        assert 0 == await asyncio.wait_for(fleet.wait(), 30)
+        last = children(fleet.process.pid)
+        assert 0 == await fleet.stopped()
     assert [] == [pid for pid in last if is_running(pid)]
+    assert [("warning", -signal.SIGKILL)] == [(one["level"], one["code"]) for one in fleet.said("worker_process_ended")]
+
+
+async def test_several_workers_answer_as_one(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink, tmp_path: Path
+) -> None:
+    """Sums of what all have counted, also of those that have ended; ready and alive if all are."""
+    release = asyncio.Event()
+
+    async def hold(_request: web.Request) -> web.StreamResponse:
+        await release.wait()
+        return web.Response()
+
+    sink.answer = hold
+    workflow = await carillon.workflow(http_node(sink.url))
+    async with fleet_of_two(settings, tmp_path) as fleet:
+
+        async def is_ready() -> bool:
+            answer = await fleet.get("/health/ready")
+            return answer is not None and answer.status_code == 200
+
+        async def is_counted(name: str, value: float) -> bool:
+            return (await counted(fleet)).get(name) == value
+
+        await until(is_ready)
+        schedules = [await carillon.schedule(workflow) for _ in range(RUNS)]
+        for schedule in schedules:
+            await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+        await until(lambda: is_counted("carillon_runs_in_flight", RUNS))
+        release.set()
+        await until(lambda: is_counted(SUCCESSES, RUNS))
+        found = await counted(fleet)
+        assert (0, 1, 1) == (
+            found["carillon_runs_in_flight"],
+            found["carillon_mode"],
+            found['carillon_build_info{version="0.1.0"}'],
+        )
+        # Each has at least one for its work and one for its lease.
+        assert sum(found[f'carillon_database_connections{{state="{state}"}}'] for state in ("in_use", "idle")) >= 4
+
+        frozen, killed = sorted(children(fleet.process.pid))
+        os.kill(frozen, signal.SIGSTOP)
+        ready, live = await asyncio.gather(fleet.readiness(), fleet.get("/health/live"))
+        os.kill(frozen, signal.SIGCONT)
+        assert ready is not None
+        assert live is not None
+        assert (503, 503) == (ready[0], live.status_code)
+        silent = {"status": "unavailable", "detail": "This process does not answer."}
+        assert [silent] == [one for one in ready[1]["processes"] if one["status"] != "ok"]
+        await until(is_ready)
+        os.kill(killed, signal.SIGKILL)
+
+        async def is_replaced() -> bool:
+            return killed not in children(fleet.process.pid) and await is_ready()
+
+        await until(is_replaced)
+        assert await is_counted(SUCCESSES, RUNS)
 
 
 async def test_waiting_for_migrations_ends_when_they_are_made(settings: Settings, database: Database) -> None:

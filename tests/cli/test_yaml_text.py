@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.services.declarations import yaml_text
 from app.services.declarations.yaml_text import YamlProblemError, read_documents, write_documents
+from tests.examples import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -101,7 +102,7 @@ def test_places_have_lines() -> None:
     assert places == {place: document.line_of(place) for place in places}
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.dictionaries(st.text(), json_values | st.sampled_from(TEXTS), max_size=3), min_size=1, max_size=2))
 def test_what_is_written_reads_as_the_same(documents: list[dict[str, Any]]) -> None:
     """Here, and for any other reader."""

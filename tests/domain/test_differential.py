@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.domain.cron import canonical_cron
@@ -19,6 +19,7 @@ from tests.domain.golden_calendar import CALENDAR
 from tests.domain.golden_clock_changes import CLOCK_CHANGES
 from tests.domain.golden_windows import WINDOWS
 from tests.domain.strategies import day_rules, expressions, intervals, limits, moments, sparse_expressions, zones
+from tests.examples import examples
 
 DAY = timedelta(days=1)
 INSTANT = timedelta.resolution
@@ -78,7 +79,7 @@ def test_the_oracle_itself_agrees_with_what_was_written_by_hand(row: Row) -> Non
 
 
 @given(data=st.data(), expression=expressions, narrowed=limits())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_cron_slots_near_a_change_of_the_clocks(data: st.DataObject, expression: str, narrowed: dict[str, Any]) -> None:
     """Over the days around the change each slot is where the oracle sees it, in both directions."""
     assume(names_a_date(expression))
@@ -90,7 +91,7 @@ def test_cron_slots_near_a_change_of_the_clocks(data: st.DataObject, expression:
 
 
 @given(data=st.data(), expression=sparse_expressions, narrowed=limits())
-@settings(max_examples=25, deadline=None)
+@examples(10)
 def test_cron_slots_over_two_months(data: st.DataObject, expression: str, narrowed: dict[str, Any]) -> None:
     """Expressions that name few days agree with the oracle, too."""
     assume(names_a_date(expression))
@@ -102,7 +103,7 @@ def test_cron_slots_over_two_months(data: st.DataObject, expression: str, narrow
 
 
 @given(rule=day_rules, year=st.integers(1971, 2100))
-@settings(max_examples=120, deadline=None)
+@examples(48)
 def test_the_days_of_five_years(rule: str, year: int) -> None:
     """Days of month and week, by number, from the end and by their count, are those of the calendar."""
     cron = oracle.Cron(rule)
@@ -115,7 +116,7 @@ def test_the_days_of_five_years(rule: str, year: int) -> None:
 
 
 @given(rule=day_rules)
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_a_refused_day_rule_names_no_day(rule: str) -> None:
     """What is refused as impossible does not occur in the 28 years after which the calendar repeats itself."""
     cron = oracle.Cron(rule)
@@ -124,7 +125,7 @@ def test_a_refused_day_rule_names_no_day(rule: str) -> None:
 
 
 @given(data=st.data(), interval=intervals(), narrowed=limits())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_interval_slots_near_a_change_of_the_clocks(
     data: st.DataObject, interval: timedelta, narrowed: dict[str, Any]
 ) -> None:
@@ -137,7 +138,7 @@ def test_interval_slots_near_a_change_of_the_clocks(
 
 
 @given(data=st.data(), narrowed=limits())
-@settings(max_examples=20, deadline=None)
+@examples(10)
 def test_monthly_slots_over_changes_of_the_clocks(data: st.DataObject, narrowed: dict[str, Any]) -> None:
     """The wall time of the anchor on its day of each month, or the month's last, as a fixed wall time."""
     zone = narrowed["timezone"]
@@ -169,7 +170,7 @@ def recurrences(draw: st.DrawFn) -> tuple[Recurrence, dict[str, Any], datetime, 
 
 
 @given(recurrences())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_previous_is_the_mirror_of_next(case: tuple[Recurrence, dict[str, Any], datetime, datetime]) -> None:
     """Walked in either direction the sequence is the same, and its length is what count says."""
     slots, _, first, last = case
@@ -180,7 +181,7 @@ def test_previous_is_the_mirror_of_next(case: tuple[Recurrence, dict[str, Any], 
 
 
 @given(recurrences())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_slots_grow_are_allowed_and_are_found_from_just_before(
     case: tuple[Recurrence, dict[str, Any], datetime, datetime],
 ) -> None:
@@ -194,7 +195,7 @@ def test_slots_grow_are_allowed_and_are_found_from_just_before(
 
 
 @given(data=st.data(), expression=expressions, place=zones)
-@settings(max_examples=60, deadline=None)
+@examples(24)
 def test_a_slot_knows_what_the_clocks_do_to_it(data: st.DataObject, expression: str, place: str) -> None:
     """A slot whose wall time is not named stands for one that is named and skipped; one shown twice says so."""
     cron, info = oracle.Cron(expression), ZoneInfo(place)

@@ -3,13 +3,14 @@
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.executions import FAILURES, ActiveRun, ExecutionStatus, Trigger
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.ticks import Decided, decide
 from tests.domain.builders import OPEN, ended, schedule, settle, tick
+from tests.examples import examples
 
 ENDS = [
     ExecutionStatus.SUCCESS,
@@ -65,7 +66,7 @@ class History:
 
 
 @given(steps=STEPS, repeats=st.integers(0, 4), retries=st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_counters_equal_the_history(steps: list[tuple[ExecutionStatus, int, int]], repeats: int, retries: int) -> None:
     """Totals, the consecutive failures and the completed repeats are what the list of ends says."""
     history = History(schedule(total_repeats=repeats, max_retries=retries))
@@ -87,7 +88,7 @@ def test_counters_equal_the_history(steps: list[tuple[ExecutionStatus, int, int]
 
 
 @given(steps=STEPS, repeats=st.integers(1, 4), retries=st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_the_number_of_runs_is_bounded(
     steps: list[tuple[ExecutionStatus, int, int]], repeats: int, retries: int
 ) -> None:
@@ -101,7 +102,7 @@ def test_the_number_of_runs_is_bounded(
 
 
 @given(steps=STEPS, retries=st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_every_slot_has_exactly_one_outcome(steps: list[tuple[ExecutionStatus, int, int]], retries: int) -> None:
     """Fired or not fired, each slot from the first to the last is accounted for once."""
     history = History(schedule(max_retries=retries, backoff_base_seconds=7))
@@ -112,7 +113,7 @@ def test_every_slot_has_exactly_one_outcome(steps: list[tuple[ExecutionStatus, i
 
 
 @given(steps=STEPS)
-@settings(max_examples=200, deadline=None)
+@examples(100)
 def test_no_execution_is_early_and_generations_only_grow(steps: list[tuple[ExecutionStatus, int, int]]) -> None:
     """A tick that is planned lies after its slot, and each change of the tick moves the generation."""
     history = History(schedule())

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from app.domain.cron import LONGEST_EXPRESSION, canonical_cron
@@ -15,6 +15,7 @@ from app.domain.windows import WEEKDAYS, weekdays, window
 from app.domain.zones import canonical_zone
 from tests.domain import oracle
 from tests.domain.strategies import aliases, day_rules, expressions, moments, sparse_expressions, zones
+from tests.examples import examples
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -321,7 +322,7 @@ NAMED_CRON = st.lists(
 @given(ANY_TEXT | CRON_LIKE | NAMED_CRON | expressions | sparse_expressions | aliases)
 @example("0 0 30 2 *")
 @example("0" * LONGEST_EXPRESSION)
-@settings(max_examples=400, deadline=None)
+@examples(200)
 def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
     """Nothing but a ValueError is raised, and a stored form is its own stored form."""
     try:
@@ -334,7 +335,7 @@ def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
 
 
 @given(ANY_TEXT | st.text("0123456789.wdhms ", max_size=20) | st.from_regex(r"\A[0-9]{1,11}(\.[0-9]{1,6})?[wdhms]\Z"))
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_any_text_is_a_duration_or_is_refused(text: str) -> None:
     """Its spelling says the same, and is its own spelling."""
     try:
@@ -356,7 +357,7 @@ def test_a_spelled_duration_is_read_back(length: timedelta) -> None:
 @given(
     ANY_TEXT | st.text("0123456789:- ", max_size=13) | st.from_regex(r"\A[0-9]{1,2}:[0-9]{2} ?- ?[0-9]{1,2}:[0-9]{2}\Z")
 )
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_any_text_is_a_window_or_is_refused(text: str) -> None:
     """Its stored form is the same window."""
     try:
@@ -370,7 +371,7 @@ def test_any_text_is_a_window_or_is_refused(text: str) -> None:
 
 
 @given(st.lists(ANY_TEXT | st.integers() | st.sampled_from([*WEEKDAYS, "mon", "SUN", "7", 0, 7]), max_size=5))
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_any_list_is_weekdays_or_is_refused(days: list[int | str]) -> None:
     """Names of days, each once, in the order of the week."""
     try:
@@ -383,7 +384,7 @@ def test_any_list_is_weekdays_or_is_refused(days: list[int | str]) -> None:
 
 
 @given(ANY_TEXT | zones.map(str.upper) | zones.map(str.lower))
-@settings(max_examples=300, deadline=None)
+@examples(150)
 def test_any_text_is_a_timezone_or_is_refused(text: str) -> None:
     """Its stored form is the same zone, and can be compiled."""
     try:
@@ -399,7 +400,7 @@ def test_any_text_is_a_timezone_or_is_refused(text: str) -> None:
     zone=st.sampled_from(["America/Nuuk", "Europe/Berlin", "UTC"]),
     data=st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@examples(20)
 def test_the_stored_form_has_the_slots_of_the_text(text: str, zone: str, data: st.DataObject) -> None:
     """By the oracle, which reads both, over the days around a change of the clocks."""
     stored = canonical_or_none(text)
@@ -410,7 +411,7 @@ def test_the_stored_form_has_the_slots_of_the_text(text: str, zone: str, data: s
 
 
 @given(text=day_rules, year=st.integers(1971, 2100))
-@settings(max_examples=200, deadline=None)
+@examples(100)
 def test_the_stored_form_has_the_days_of_the_text(text: str, year: int) -> None:
     """The same, for all the days of two years."""
     stored = canonical_or_none(text)

@@ -213,11 +213,11 @@ async def test_a_tool_that_is_refused_says_why(
         ({"url": "{{ secret.URL }}", "timeout": 5}, "nodes[1].config.timeout"),
     ],
 )
-async def test_a_bad_configuration_is_refused_on_write(carillon: Carillon, config: Json, field: str) -> None:
+async def test_a_bad_configuration_is_refused_on_write(standing: Carillon, config: Json, field: str) -> None:
     """422 naming the node and the field."""
     nodes = [{"id": "start", "type": "trigger_schedule"}, node("core.http_request", "call", **config)]
     body = {"name": "w", "nodes": nodes, "edges": [{"from": "start", "to": "call"}]}
-    problem = await carillon.call("POST", "/workflows/", 422, json=body)
+    problem = await standing.call("POST", "/workflows/", 422, json=body)
     assert [field] == [error["field"] for error in problem["errors"]]
     assert "Node 'call'" in problem["errors"][0]["message"]
 

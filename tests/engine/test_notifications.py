@@ -193,6 +193,6 @@ async def test_a_wish_can_be_read_changed_and_taken_back(carillon: Carillon, sin
         ({"schedule_id": "00000000-0000-4000-8000-000000000001"}, 404),
     ],
 )
-async def test_a_bad_wish_is_refused(carillon: Carillon, sink: Sink, values: Json, status: int) -> None:
+async def test_a_bad_wish_is_refused(standing: Carillon, sink: Sink, values: Json, status: int) -> None:
     """By field, or as unknown."""
-    await carillon.call("POST", "/notifications/", status, json={"url": sink.url, **values})
+    await standing.call("POST", "/notifications/", status, json={"url": sink.url, **values})

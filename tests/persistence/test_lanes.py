@@ -2,14 +2,20 @@
 
 import asyncio
 import gc
+import re
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import asyncpg
 import pytest
 
-from app.persistence.database import Database
+from app.domain.errors import UnavailableError
+from app.embedded import EmbeddedPostgres
+from app.persistence.database import SERVER_SETTINGS, Database
 from app.persistence.lanes import driver_of
 from tests.carillon import until
+from tests.chaos.proxy import Proxy, to_unix
 
 
 async def others(database: Database) -> int:
@@ -77,3 +83,46 @@ async def test_an_opening_that_is_refused_gives_its_connection_back(database: Da
             pass
     assert {"in_use": 0, "idle": 0} == database.lanes.counts
     await use(database)
+
+
+async def test_a_postgres_that_falls_silent_is_given_up(postgres: EmbeddedPostgres, database_url: str) -> None:
+    """As when its host has vanished: whoever waits for an answer is told in the end, and later ones find it again."""
+    proxy = Proxy(to_unix(postgres.socket_folder / ".s.PGSQL.5432"))
+    with tempfile.TemporaryDirectory(prefix="carillon-") as folder:
+        await proxy.listen_unix(Path(folder) / ".s.PGSQL.5432")
+        database = Database(re.sub(r"host=.*", f"host={folder}", database_url), call_seconds=1)
+        await use(database)
+        proxy.swallow()
+        async with asyncio.timeout(30):
+            with pytest.raises(UnavailableError):
+                await use(database)
+        assert {"in_use": 0, "idle": 0} == database.lanes.counts
+        proxy.heal()
+        await use(database)
+        await database.close()
+        await proxy.close()
+
+
+async def test_a_pooler_by_session_would_let_it_in(database: Database) -> None:
+    """PgBouncer knows few parameters of a connection and refuses others; what is needed besides is said afterwards."""
+    brought: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = int.from_bytes(await reader.readexactly(4))
+        brought.put_nowait(await reader.readexactly(length - 4))
+        writer.close()
+
+    with tempfile.TemporaryDirectory(prefix="carillon-") as folder:
+        async with await asyncio.start_unix_server(listen, Path(folder) / ".s.PGSQL.5432"):
+            other = Database(f"postgresql+asyncpg://carillon@/x?host={folder}")
+            with pytest.raises(UnavailableError):
+                await other.ping()
+            await other.close()
+    # Behind the version of the protocol stand names and values by turns.
+    names = set(brought.get_nowait()[4:].split(b"\0")[:-2:2])
+    assert {b"user", b"database"} <= names <= {b"user", b"database", b"application_name", b"client_encoding"}
+    async with database.reading() as connection:
+        found = {name: await driver_of(connection).fetchval(f"SHOW {name}") for name in SERVER_SETTINGS}
+    assert ("5s", "30s", "off", "force_generic_plan") == tuple(
+        found[name] for name in ("lock_timeout", "statement_timeout", "enable_seqscan", "plan_cache_mode")
+    )

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from alembic import command
+from alembic.script import ScriptDirectory
 from msgspec.structs import replace
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
@@ -21,6 +22,7 @@ from app.persistence import entity_runs, executions, ledger, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
+from app.persistence.revisions import is_enough, known_revisions, newest_revision
 from app.persistence.tables import Base
 from tests.carillon import Carillon, until
 
@@ -230,3 +232,11 @@ async def test_finding_what_is_due_uses_its_index(database: Database, job: Sched
             text("EXPLAIN SELECT * FROM due_ticks WHERE next_run_at <= now() ORDER BY next_run_at LIMIT 10")
         )
         assert "ix_due_ticks_next_run_at" in "\n".join(plan.scalars())
+
+
+def test_the_names_of_the_migrations_tell_what_alembic_would() -> None:
+    """Processes that only wait for the schema do not load Alembic."""
+    script = ScriptDirectory.from_config(alembic_config())
+    assert {one.revision for one in script.walk_revisions()} == set(known_revisions())
+    assert script.get_current_head() == newest_revision()
+    assert [True, False, False, True] == [is_enough(one) for one in (newest_revision(), "0001", None, "9999")]

@@ -53,8 +53,9 @@ async def fail(config: FailConfig, _context: ActionContext) -> Any:
 
 async def say(config: LogConfig, context: ActionContext) -> Any:
     """Write a line into the worker's log."""
+    schedule = {} if context.scheduled_job_id is None else {"schedule": str(context.scheduled_job_id)}
     getattr(log, config.level)(
-        "workflow_says", words=context.hidden(config.message), execution=str(context.execution_id)
+        "workflow_says", words=context.hidden(config.message), **schedule, execution=str(context.execution_id)
     )
     return {"message": config.message}
 

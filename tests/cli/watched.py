@@ -1,0 +1,81 @@
+"""A ``carillon`` process that is watched from outside: its log, its port, its end."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+Json = dict[str, Any]
+
+
+def free_port() -> int:
+    """One of loopback that nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class Watched:
+    """A process with its settings; whatever it has started is gone when the block ends."""
+
+    def __init__(self, log: Path, *command: str, **settings: str) -> None:
+        self._log = log
+        self._command = (sys.executable, "-m", "app.cli", *command)
+        self.port = free_port()
+        ports = {"CARILLON_PORT": str(self.port), "CARILLON_METRICS_PORT": str(self.port)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
+        self._env = inherited | ports | {f"CARILLON_{name.upper()}": value for name, value in settings.items()}
+
+    async def __aenter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
+            )
+        self._client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            await self.process.wait()
+
+    @property
+    def output(self) -> str:
+        """All that it has written so far."""
+        return self._log.read_text()
+
+    @property
+    def lines(self) -> list[Json]:
+        """Its log; a line that is not JSON is a defect."""
+        return [msgspec.json.decode(line) for line in self.output.splitlines(keepends=True) if line.endswith("\n")]
+
+    def said(self, event: str) -> list[Json]:
+        """The lines of one event."""
+        return [line for line in self.lines if line["event"] == event]
+
+    async def get(self, path: str, **options: Any) -> httpx.Response | None:
+        """An answer, or nothing while nobody listens. A process that has ended is not waited for."""
+        assert self.process.returncode is None, self.output
+        with suppress(httpx.TransportError):
+            return await self._client.get(path, **options)
+        return None
+
+    async def readiness(self) -> tuple[int, Json] | None:
+        """What it says of itself."""
+        answer = await self.get("/health/ready")
+        return None if answer is None else (answer.status_code, answer.json())
+
+    async def stopped(self) -> int:
+        """Told to end; its exit code."""
+        self.process.terminate()
+        return await asyncio.wait_for(self.process.wait(), 60)
