@@ -116,13 +116,21 @@ async def _is_set_within(seconds: float, event: asyncio.Event) -> bool:
 
 
 def once_each(made: dict[UUID, str], rows: list[Any], arrivals: list[Arrival]) -> list[str]:
-    """What is wrong with the one-shots: each is done, by one execution of one attempt, which called once."""
+    """What is wrong with the one-shots: each is done, by one execution of one attempt, which called once.
+
+    One that its worker handed over may have called just before, and once more from where it went on.
+    """
     calls = Counter(arrival.execution_id for arrival in arrivals)
     executions = Counter(row["schedule"] for row in rows)
     return [
         *(f"{name} has {executions[made_id]} executions" for made_id, name in made.items() if executions[made_id] != 1),
         *(f"{row['name']} is {row['status']}, its run {row['outcome']}" for row in rows if _unfinished(row)),
-        *(f"{row['name']} called {calls[row['execution']]} times" for row in rows if calls[row["execution"]] != 1),
+        *(
+            f"{row['name']} called {calls[row['execution']]} times, with token {row['token']}"
+            for row in rows
+            # The end changes hands, too.
+            if not 1 <= calls[row["execution"]] < row["token"]
+        ),
     ]
 
 
