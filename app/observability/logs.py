@@ -30,7 +30,8 @@ def set_up_logging(log_format: Literal["auto", "console", "json"], level: str) -
     structlog.configure(
         processors=[*shared, *tracebacks, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        # A line and its end in one write: several processes share a pod's output.
+        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
     )
     _adopt_libraries([*shared, structlog.stdlib.add_logger_name, as_event], [*tracebacks, renderer])
