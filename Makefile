@@ -25,8 +25,8 @@ $(STAMP): requirements-dev.lock pyproject.toml
 up: $(STAMP)
 	@exec $(BIN)/carillon up
 
-# One run of tests for each core.
-TESTERS ?= auto
+# One run of tests for each core, and one more: many of them wait for something.
+TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx
+import msgspec
 from sqlalchemy import text
 
 from app.config import Settings
@@ -139,8 +140,11 @@ async def make_due(database: Database, schedule: Json, seconds_ago: float = 0) -
 
 @asynccontextmanager
 async def engine_of(settings: Settings) -> AsyncIterator[TickEngine]:
-    """A worker's engine that is driven by hand: with a lease, without a queue and without a reconciler."""
-    async with wire_worker(settings) as parts:
+    """A worker's engine that is driven by hand: with a lease, without a queue and without a reconciler.
+
+    Nobody renews the lease, so it is one that outlasts a machine that stalls.
+    """
+    async with wire_worker(msgspec.structs.replace(settings, lease_seconds=120)) as parts:
         await parts.life._lease.begin()
         yield parts.engine
 

@@ -2,7 +2,7 @@
 
 from tests.chaos.run import chaos
 
-SECONDS = 25
+SECONDS = 20
 SEED = 7
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from importlib.metadata import version
 from pathlib import Path
 
 from aiohttp import web
@@ -112,7 +113,7 @@ async def test_several_workers_answer_as_one(
         assert (0, 1, 1) == (
             found["carillon_runs_in_flight"],
             found["carillon_mode"],
-            found['carillon_build_info{version="0.1.0"}'],
+            found[f'carillon_build_info{{version="{version("carillon")}"}}'],
         )
         # Each has at least one for its work and one for its lease.
         assert sum(found[f'carillon_database_connections{{state="{state}"}}'] for state in ("in_use", "idle")) >= 4
