@@ -139,12 +139,12 @@ async def make_due(database: Database, schedule: Json, seconds_ago: float = 0) -
 
 
 @asynccontextmanager
-async def engine_of(settings: Settings) -> AsyncIterator[TickEngine]:
+async def engine_of(settings: Settings, lease_seconds: float = 120) -> AsyncIterator[TickEngine]:
     """A worker's engine that is driven by hand: with a lease, without a queue and without a reconciler.
 
     Nobody renews the lease, so it is one that outlasts a machine that stalls.
     """
-    async with wire_worker(msgspec.structs.replace(settings, lease_seconds=120)) as parts:
+    async with wire_worker(msgspec.structs.replace(settings, lease_seconds=lease_seconds)) as parts:
         await parts.life._lease.begin()
         yield parts.engine
 

@@ -186,7 +186,7 @@ async def test_the_execution_of_a_dead_worker_is_lost_and_retried(
     """Within the lease; it counts as a failed attempt of its slot, and the retry succeeds."""
     schedule = await carillon.schedule(interval_seconds=1, backoff_base_seconds=1)
     due = await make_due(database, schedule)
-    async with engine_of(replace(settings, lease_seconds=0.5)) as dead:
+    async with engine_of(settings, lease_seconds=0.5) as dead:
         # Claimed, and then never heard of again.
         await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], dead._lease.worker_id)
     async with working(settings):
