@@ -29,6 +29,7 @@ async def measure_size(stand: Stand, count: int, seconds: float) -> Size:
     await stand.forget()
     workflow = await stand.workflow({"id": "work", "type": "core.noop"})
     await stand.schedules(workflow, count, interval_seconds=FAR_SECONDS, begin=FAR_SECONDS)
+    await stand.put_in_order()
     get, listing = await _reads(stand, seconds)
     async with stand.running("worker") as worker:
         await _planned(stand, count)
