@@ -8,9 +8,9 @@ import pytest
 NOT_TESTED = "Not tested: "
 
 
-def leave_untested(what: str) -> NoReturn:
-    """Skip, to be said once more at the end of the run; fail where the run is a gate."""
-    if os.environ.get("CI"):
+def leave_untested(what: str, *, curable: bool = True) -> NoReturn:
+    """Skip, to be said once more at the end of the run; fail where the run is a gate that could have had it."""
+    if curable and os.environ.get("CI"):
         pytest.fail(NOT_TESTED + what, pytrace=False)
     pytest.skip(NOT_TESTED + what)
 

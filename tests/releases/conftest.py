@@ -12,7 +12,8 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Release:
     try:
         return install_previous(tmp_path_factory.mktemp("release") / "previous")
     except ReleaseMissingError as error:
-        return leave_untested(str(error))
+        # A gate that was handed a copy without its history cannot fetch it.
+        return leave_untested(str(error), curable=False)
 
 
 @pytest.fixture(scope="session")

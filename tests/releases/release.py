@@ -97,7 +97,7 @@ def _extract(version: str, commit: str, into: Path) -> None:
     """The tree of a commit."""
     archive = into.with_suffix(".tar")
     try:
-        _run("git", "-C", str(ROOT), "archive", "--output", str(archive), commit)
+        _run("git", "-c", "safe.directory=*", "-C", str(ROOT), "archive", "--output", str(archive), commit)
     except (OSError, subprocess.CalledProcessError) as error:
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         raise ReleaseMissingError(
