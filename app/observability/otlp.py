@@ -30,9 +30,9 @@ from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, Sam
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes as OtelAttributes
 
-from app import clock
 from app.observability import tracing
 from app.observability.metrics import SPANS_LOST
+from app.observability.outages import Seldom
 from app.observability.tracing import Attributes, Kind
 
 EXPORT_SECONDS = 5.0
@@ -207,7 +207,7 @@ class _SeldomComplaining(SpanExporter):
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost = 0
-        self._silent_until = clock.monotonic()
+        self._seldom = Seldom(SAY_AGAIN_SECONDS)
         self._is_closed = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -224,9 +224,8 @@ class _SeldomComplaining(SpanExporter):
     def _lose(self, count: int) -> None:
         SPANS_LOST.inc(count)
         self._lost += count
-        if clock.monotonic() >= self._silent_until:
+        if self._seldom.is_turn("traces_not_exported"):
             log.warning("traces_not_exported", spans=self._lost)
-            self._silent_until = clock.monotonic() + SAY_AGAIN_SECONDS
             self._lost = 0
 
 

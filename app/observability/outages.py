@@ -10,14 +10,15 @@ SAY_SECONDS = 5.0
 class Seldom:
     """Whether something that comes again and again is to be said now; each kind of it has turns of its own."""
 
-    def __init__(self) -> None:
-        """Everything is to be said the first time."""
+    def __init__(self, seconds: float = SAY_SECONDS) -> None:
+        """Everything is to be said the first time, and then after so long."""
+        self._seconds = seconds
         self._said_at: dict[str, float] = {}
 
     def is_turn(self, kind: str) -> bool:
         """Whether it has not been said for some seconds; now it has."""
         now = clock.monotonic()
-        if now - self._said_at.get(kind, -SAY_SECONDS) < SAY_SECONDS:
+        if kind in self._said_at and now - self._said_at[kind] < self._seconds:
             return False
         self._said_at[kind] = now
         return True
@@ -33,7 +34,7 @@ class Outage:
         self._back = back
         self._missed_by: set[str] = set()
         self._began = 0.0
-        self._said_at = -SAY_SECONDS
+        self._seldom = Seldom()
         self._is_said = False
 
     def missed(self, by: str, error: str) -> None:
@@ -42,9 +43,9 @@ class Outage:
         if not self._missed_by:
             self._began = now
         self._missed_by.add(by)
-        if now - self._said_at >= SAY_SECONDS:
+        if self._seldom.is_turn(self._away):
             self._log.warning(self._away, seconds=round(now - self._began, 1), error=error)
-            self._said_at, self._is_said = now, True
+            self._is_said = True
 
     def found(self, by: str) -> None:
         """It was there for someone; it is over when that is so for all who missed it."""

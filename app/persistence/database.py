@@ -144,7 +144,7 @@ def told_when_away() -> Iterator[None]:
 
 
 def _kind_of_absence(error: Exception) -> UnavailableError:
-    state = _state_of(error)
+    state = state_of(error)
     if state.startswith(_REFUSED_STATES):
         return DatabaseRefusesError()
     return NoSuchDatabaseError() if state.startswith(_UNKNOWN_STATES) else UnavailableError()
@@ -179,7 +179,7 @@ def is_away(error: BaseException) -> bool:
     """Whether trying again later may help, as nothing is wrong with what was asked."""
     if not isinstance(error, _DATABASE_ERRORS):
         return False
-    state = _state_of(error)
+    state = state_of(error)
     if isinstance(error, DBAPIError):
         unsaid = not state and isinstance(error, (OperationalError, InterfaceError))
         return error.connection_invalidated or unsaid or state.startswith(_AWAY_STATES)
@@ -199,7 +199,7 @@ def why_away(error: UnavailableError) -> str:
     return f"{type(told).__name__}: {next(iter(str(told).splitlines()), '')}"
 
 
-def _state_of(error: BaseException) -> str:
+def state_of(error: BaseException | None) -> str:
     """The SQLSTATE that Postgres gave; nothing if it had no say."""
     told = error.orig if isinstance(error, DBAPIError) else error
     return getattr(told, "sqlstate", None) or ""

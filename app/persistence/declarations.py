@@ -12,6 +12,7 @@ from app.domain.access import OwnerKind
 from app.domain.declarations import Key, Kind
 from app.domain.errors import UnavailableError
 from app.domain.schedules import ScheduledJob
+from app.persistence.database import state_of
 from app.persistence.schedules import to_job
 from app.persistence.tables import ManagedScheduleRow, ManagedWorkflowRow, ScheduledJobRow, WorkflowRow
 
@@ -35,7 +36,7 @@ async def lock(connection: AsyncConnection, namespaces: Iterable[str]) -> None:
         try:
             await connection.execute(_LOCK, {"namespace": namespace})
         except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", "") == _LOCK_NOT_AVAILABLE:
+            if state_of(error) == _LOCK_NOT_AVAILABLE:
                 raise UnavailableError(f"Somebody else is applying the namespace '{namespace}'.") from error
             raise
     await connection.execute(_WAIT, {"wait": usual})

@@ -11,13 +11,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import partitions
-from app.persistence.database import Database, database_now, told_when_away, why_away
+from app.persistence.database import Database, database_now, state_of, told_when_away, why_away
 from app.persistence.revisions import is_later
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
@@ -83,7 +82,7 @@ async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
     try:
         await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds))
     except UnavailableError as error:
-        if isinstance(error.__cause__, DBAPIError) and getattr(error.__cause__.orig, "sqlstate", None) in _IN_THE_WAY:
+        if state_of(error.__cause__) in _IN_THE_WAY:
             return False
         raise
     return True

@@ -6,7 +6,7 @@ transaction that wrote it last. Whatever is not plain, or has changed, is left t
 """
 
 from collections.abc import Awaitable, Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -25,13 +25,12 @@ from app.persistence.database import Database
 from app.persistence.execution_rows import begun
 from app.persistence.gates import OPEN_GATE
 from app.persistence.memory import Memory
-from app.persistence.plain_sql import CLAIM, SEE, SETTLE
+from app.persistence.plain_sql import CLAIM, EPOCH, SEE, SETTLE
 from app.persistence.results import Claimed, Known, Settled
 from app.persistence.subjects import Sight
 
-# Moments travel as microseconds, which costs a fifth; so far from their epoch they are exact.
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+# Moments that travel as microseconds are exact so far from their epoch.
 _LAST_YEAR = 2200
 
 T = TypeVar("T")
@@ -239,7 +238,7 @@ def _short(values: list[T]) -> list[T]:
 
 
 def _microseconds(moments: Iterable[datetime | None]) -> list[int | None]:
-    return [None if moment is None else (moment - _EPOCH) // _MICROSECOND for moment in moments]
+    return [None if moment is None else (moment - EPOCH) // _MICROSECOND for moment in moments]
 
 
 async def _written(writing: Awaitable[list[Any]]) -> list[Any]:

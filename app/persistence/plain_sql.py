@@ -4,6 +4,8 @@ Each row is looked up by its key in a part of its own, so that no statistics can
 What a plain tick changes is so little that they say it themselves; a test compares them with what ``domain`` decides.
 """
 
+from datetime import UTC, datetime
+
 from app.domain.executions import FIRST_TOKEN
 from app.domain.notices import NoticeEvent
 from app.persistence.switches import SCHEDULES_ENABLED
@@ -11,7 +13,8 @@ from app.persistence.tables import IS_LIMITED
 from app.persistence.workers import LEASE_HOLDS
 
 # Moments travel as microseconds since then, which costs a fifth.
-_MOMENT = "timestamptz '2000-01-01 00:00:00+00' + {} * interval '1 microsecond'"
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MOMENT = f"timestamptz '{EPOCH.isoformat()}' + {{}} * interval '1 microsecond'"
 _OTHERS = "SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id"
 
 # Only what nothing else has a say in: no gate, no other run.

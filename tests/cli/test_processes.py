@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.persistence.database import Database
@@ -143,8 +144,13 @@ async def test_waiting_for_migrations_ends_when_they_are_made(settings: Settings
     async with database.transaction() as connection:
         found = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one()
         await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
-    waiting = asyncio.create_task(until_migrated(settings.database_url))
-    await asyncio.sleep(0.5)
+    with capture_logs() as events:
+        waiting = asyncio.create_task(until_migrated(settings.database_url))
+
+        async def waits() -> bool:
+            return "waiting_for_migrations" in [event["event"] for event in events]
+
+        await until(waits)
     assert not waiting.done()
     for later in (found, "9999"):
         async with database.transaction() as connection:
