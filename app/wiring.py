@@ -35,6 +35,7 @@ from app.observability.metrics import CONNECTIONS
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
 from app.queue.bell import Bell
+from app.queue.bell_health import BellHealth
 from app.queue.limits import RateLimits
 from app.queue.pool import RedisPool, open_pool
 from app.services.actions import ActionService
@@ -67,6 +68,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker process is made of."""
 
     redis: RedisPool
+    bell_health: BellHealth
     engine: TickEngine
     reconciler: Reconciler
     life: WorkerLife
@@ -150,7 +152,8 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         await stack.enter_async_context(_closing(database, redis)())
         http = await stack.enter_async_context(_http(settings))
         bell = Bell(redis)
-        ringer = Ringer(bell)
+        bell_health = BellHealth(bell)
+        ringer = Ringer(bell, bell_health.ring_failed)
         # On a connection of its own: runs that wait for one must not cost the lease.
         lease_database = Database(settings.database_url, pool_size=1, call_seconds=settings.lease_seconds)
         stack.push_async_callback(lease_database.close)
@@ -161,7 +164,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         plugins = _plugins(database, ringer, loaded, catalog)
         runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
         engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled, tracer=tracer)
-        reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
+        reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
             lease,
             reconciler,
@@ -170,11 +173,14 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             Postman(database, http),
             _poller(settings, database, ringer, entities),
             Housekeeper(database, settings.history_days),
+            bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )
         await stack.enter_async_context(_started(plugins))
-        yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life, plugins=plugins)
+        yield WorkerParts(
+            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, life=life, plugins=plugins
+        )
 
 
 def _count_connections(*databases: Database) -> None:

@@ -15,10 +15,11 @@ from app.engine.life import WorkerLife
 from app.engine.ticks import TickEngine
 from app.observability.logs import set_up_logging
 from app.observability.serving import Address, Health, OwnAnswers, serving
+from app.queue.bell_health import BellHealth
 from app.queue.stock import stock_settings
 from app.queue.wire import EXECUTE, RUN
 from app.queue.worker import QueueWorker
-from app.services.health import REDIS_AWAY, readiness_of
+from app.services.health import readiness_of
 from app.uuids import uuid_of
 from app.wiring import require_stores, wire_worker
 
@@ -62,19 +63,20 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
             concurrency=settings.worker_concurrency,
             lease_seconds=settings.lease_seconds,
             on_cancel=parts.life.call_off,
+            on_failure=parts.bell_health.failed,
         )
         async with AsyncExitStack() as beside:
             if address:
-                answers = OwnAnswers(partial(_health, parts.life, worker))
+                answers = OwnAnswers(partial(_health, parts.life, parts.bell_health))
                 await beside.enter_async_context(serving(address, answers))
             await parts.life.begin()
             log.info("worker_started", concurrency=settings.worker_concurrency)
             await _work(worker, parts.life, settings.drain_seconds, stopping)
 
 
-def _health(life: WorkerLife, worker: QueueWorker) -> Health:
+def _health(life: WorkerLife, bell_health: BellHealth) -> Health:
     """What this worker has found out by itself: to be asked costs nothing, however often."""
-    found = readiness_of(life.lacks(), REDIS_AWAY if worker.is_away else "")
+    found = readiness_of(life.lacks(), bell_health.problem)
     return Health(found.postgres == "ok", msgspec.json.encode(found))
 
 

@@ -18,6 +18,7 @@ from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
 from app.observability.outages import Outage, Seldom
 from app.persistence.database import why_away
+from app.queue.bell_health import BellHealth
 
 # Renewed three times within its life.
 RENEWALS_PER_LEASE = 3
@@ -44,6 +45,7 @@ class WorkerLife:
         postman: Postman,
         poller: Poller,
         housekeeper: Housekeeper,
+        bell_health: BellHealth,
         *,
         lease_seconds: float,
         reconcile_seconds: float,
@@ -56,6 +58,7 @@ class WorkerLife:
         self._postman = postman
         self._poller = poller
         self._housekeeper = housekeeper
+        self._bell_health = bell_health
         self._lease_seconds = lease_seconds
         self._reconcile_seconds = reconcile_seconds
         self._registered = False
@@ -72,7 +75,8 @@ class WorkerLife:
         await self._survived("lease", self._recover)
         self._loops = {
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
-            asyncio.create_task(self._repeat("reconcile", self._reconcile)),
+            asyncio.create_task(self._repeat("bell", self._bell_health.probe)),
+            asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.sick)),
             asyncio.create_task(self._repeat("deliver", self._deliver)),
             asyncio.create_task(self._repeat("poll", self._poller.step)),
             asyncio.create_task(self._repeat("keep house", self._housekeeper.step)),
@@ -145,7 +149,7 @@ class WorkerLife:
         some = {kind: number for kind, number in found.counts.items() if number}
         if some:
             log.info("reconciled", **some)
-        if found.bell_away:
+        if found.bell_away or self._bell_health.sick.is_set():
             return SWEEP_SECONDS
         # Staggered, so that many workers do not all ask at once.
         return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret
@@ -153,12 +157,14 @@ class WorkerLife:
     async def _deliver(self) -> float:
         return 0.0 if await self._postman.run_once() else DELIVER_SECONDS
 
-    async def _repeat(self, name: str, step: Callable[[], Awaitable[float]]) -> None:
-        """Step after step until the end; a bad one is said and survived."""
+    async def _repeat(
+        self, name: str, step: Callable[[], Awaitable[float]], at_once: asyncio.Event | None = None
+    ) -> None:
+        """Step after step until the end; a bad one is said and survived. A pause ends when ``at_once`` becomes set."""
         while not self._ending.is_set():
             pause = await self._survived(name, step)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), pause)
+            hurry = () if at_once is None or at_once.is_set() else (at_once,)
+            await _set_within(pause, self._ending, *hurry)
 
     async def _survived(self, name: str, step: Callable[[], Awaitable[float]]) -> float:
         """One step; the pause until the next one."""
@@ -190,3 +196,13 @@ class WorkerLife:
         if held:
             await self._engine.hand_back(held)
         await self._engine.idle()
+
+
+async def _set_within(seconds: float, *events: asyncio.Event) -> None:
+    """Wait until one of the events is set, for so long at the most."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

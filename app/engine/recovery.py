@@ -23,7 +23,8 @@ from app.observability.metrics import MODE, RECONCILED
 from app.persistence import executions, schedules, workers
 from app.persistence.database import Database, database_now
 from app.queue.bell import Bell, BellAwayError
-from app.queue.wire import tick_wake
+from app.queue.bell_health import BellHealth
+from app.queue.wire import execution_wake, tick_wake
 from app.queue.worker import PutBack
 
 # A tick this late has lost its message; one that is merely waiting its turn rings twice at no cost.
@@ -67,13 +68,15 @@ class Reconciler:
         self,
         database: Database,
         bell: Bell,
+        health: BellHealth,
         ringer: Ringer,
         engine: TickEngine,
         lease_seconds: float,
     ) -> None:
-        """Claim directly whatever has been overdue for longer than a lease."""
+        """Claim directly whatever has been overdue for longer than a lease, and everything due while Redis is sick."""
         self._database = database
         self._bell = bell
+        self._health = health
         self._ringer = ringer
         self._engine = engine
         self._patience = timedelta(seconds=lease_seconds)
@@ -105,25 +108,40 @@ class Reconciler:
         timed_out = await self._engine.settle_all(await self._without_callback())
         taken_up = await self._take_up_valid_specs()
         found = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)
+        if self._health.sick.is_set():
+            return await self._sweep(found)
         try:
             rung = await self._ring_what_is_missing()
-        except BellAwayError:
-            claimed = await self._claim_overdue(timedelta(0))
-            return replace(found, claimed=claimed, started=await self._start_pending(), bell_away=True)
+        except BellAwayError as error:
+            self._health.ring_failed(error)
+            return await self._sweep(found)
         claimed = await self._claim_overdue(self._patience)
         await self._forget_workers()
         return replace(found, rung=rung, claimed=claimed)
 
+    async def _sweep(self, found: Recovered) -> Recovered:
+        """Fire from Postgres what is due, while Redis does not take messages."""
+        claimed = await self._claim_overdue(timedelta(0))
+        return replace(found, claimed=claimed, started=await self._start_pending(), bell_away=True)
+
     async def _ring_what_is_missing(self) -> int:
-        """After a flush everything, else what is overdue, and executions that nobody has started."""
-        if await self._bell.remembers():
-            rung = await self._ringer.ticks(await self._overdue(OVERDUE))
+        """After a flush or a sick Redis everything, else what is overdue, and executions that nobody has started.
+
+        Not through the ringer, which swallows errors: a Redis that fails here must not be taken for a well one.
+        """
+        if await self._bell.remembers() and not self._health.may_lack_messages:
+            rung = sum(await self._bell.ring(list(map(tick_wake, await self._overdue(OVERDUE))), clock.now()))
         else:
-            await self._bell.begin_filling()
-            rung = await self._ring_everything()
-            if await self._bell.begin_epoch():
-                log.info("bell_refilled", rung=rung)
-        return rung + await self._ringer.executions(await self._pending())
+            rung = await self._refill()
+        return rung + sum(await self._bell.ring(list(map(execution_wake, await self._pending())), clock.now()))
+
+    async def _refill(self) -> int:
+        await self._bell.begin_filling()
+        rung = await self._ring_everything()
+        if await self._bell.begin_epoch():
+            self._health.may_lack_messages = False
+            log.info("bell_refilled", rung=rung)
+        return rung
 
     async def _ring_everything(self) -> int:
         rung, after = 0, None
@@ -132,7 +150,6 @@ class Reconciler:
                 page = await schedules.planned_after(connection, after, PAGE)
             if not page:
                 return rung
-            # Not through the ringer: a bell that falls silent now must not be taken for a full one.
             rung += sum(await self._bell.ring([tick_wake(job) for job in page], clock.now()))
             after = page[-1].id
 

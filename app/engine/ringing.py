@@ -1,7 +1,7 @@
 """Ringing after the commit. A silent bell loses nothing: the reconciler rings again for what Postgres expects."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -22,9 +22,10 @@ log = structlog.get_logger(__name__)
 class Ringer:
     """Rings for schedules and executions, and never raises for want of Redis."""
 
-    def __init__(self, bell: Bell) -> None:
-        """Ring this bell."""
+    def __init__(self, bell: Bell, failed: Callable[[BellAwayError], None] = lambda _error: None) -> None:
+        """Ring this bell; ``failed`` is told when messages could not be queued."""
         self._bell = bell
+        self._failed = failed
         self._seldom = Seldom()
         self._rings = MicroBatcher("ring", self._ring_all)
 
@@ -71,6 +72,7 @@ class Ringer:
         try:
             return await self._bell.ring(wakes, clock.now())
         except BellAwayError as error:
+            self._failed(error)
             if self._seldom.is_turn("ring_unheard"):
                 log.warning("ring_unheard", messages=len(wakes), error=str(error))
             return [False] * len(wakes)

@@ -25,6 +25,7 @@ MODE = Gauge("carillon_mode", "Where ticks come from: 1 the bell, 0 a sweep of P
 # Of every process.
 MISSED = Counter("carillon_slots_missed_total", "Slots that did not fire, by why.", ["outcome"])
 BELL_ERRORS = Counter("carillon_bell_errors_total", "Calls to Redis that failed.")
+BELL_PROBLEM = Gauge("carillon_bell_problem", "1 for what is wrong with Redis now, by kind.", ["kind"])
 SPANS_LOST = Counter("carillon_spans_lost_total", "Spans of traces that the collector did not take.")
 CONNECTIONS = Gauge("carillon_database_connections", "Connections to Postgres.", ["state"])
 BUILD = Info("carillon_build", "What is running.")

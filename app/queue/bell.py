@@ -7,15 +7,17 @@ from datetime import datetime
 from uuid import UUID
 
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.observability.metrics import BELL_ERRORS
-from app.queue.scripts import RING
+from app.queue.scripts import PROBE, RING
 from app.queue.wire import (
     BODY_EXTRA_MS,
     CANCEL_CHANNEL,
     EPOCH_KEY,
     FILLING_KEY,
+    PROBE_KEY,
     QUEUE,
     WAKE_CHANNEL,
     Wake,
@@ -27,10 +29,46 @@ RING_BATCH = 500
 CALL_SECONDS = 2.0
 
 
+# What can be wrong with Redis, by kind, and how that is said.
+PROBLEMS = {
+    "unreachable": "It cannot be reached.",
+    "timeout": "It does not answer in time, or its writes are paused.",
+    "full": "It is full and refuses writes (maxmemory).",
+    "read_only": "It is a replica and refuses writes.",
+    "wrong_type": "A key that Carillon uses holds a value of another type.",
+    "refused": "It refuses writes.",
+}
+# Redis begins an error with a word for its kind.
+_KINDS = {"OOM": "full", "READONLY": "read_only", "WRONGTYPE": "wrong_type"}
+
+
 class BellAwayError(Exception):
     """Redis cannot be reached, or does not take what it is given."""
 
     code = "redis_unavailable"
+
+    def __init__(self, detail: str, kind: str = "unreachable") -> None:
+        """``kind`` is one of ``PROBLEMS``."""
+        self.kind = kind
+        super().__init__(detail)
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, for people."""
+        return PROBLEMS[self.kind]
+
+
+def _kind_of(error: Exception) -> str:
+    if isinstance(error, RedisTimeoutError | TimeoutError):
+        return "timeout"
+    if not isinstance(error, ResponseError):
+        return "unreachable"
+    # redis-py takes the word off the errors that have a class of their own; scripts put it behind theirs.
+    if isinstance(error, ReadOnlyError):
+        return "read_only"
+    if isinstance(error, OutOfMemoryError):
+        return "full"
+    return next((kind for word, kind in _KINDS.items() if word in str(error)), "refused")
 
 
 @asynccontextmanager
@@ -41,7 +79,7 @@ async def bell_errors() -> AsyncIterator[None]:
             yield
     except (RedisError, OSError) as error:
         BELL_ERRORS.inc()
-        raise BellAwayError(f"{type(error).__name__}: {error}") from error
+        raise BellAwayError(f"{type(error).__name__}: {error}", _kind_of(error)) from error
 
 
 class Bell:
@@ -51,6 +89,7 @@ class Bell:
         """Use the connections of a pool that someone else closes."""
         self._redis = redis
         self._ring = redis.register_script(RING)
+        self._probe = redis.register_script(PROBE)
 
     async def ring(self, wakes: Sequence[Wake], now: datetime) -> list[bool]:
         """Queue these messages; for each, whether it was queued now (False: it was there already)."""
@@ -93,6 +132,6 @@ class Bell:
             return True
 
     async def ping(self) -> None:
-        """Raise ``BellAwayError`` unless Redis answers."""
+        """Raise ``BellAwayError`` unless Redis takes a write, as a ring is one."""
         async with bell_errors():
-            await self._redis.ping()
+            await self._probe(keys=[QUEUE, PROBE_KEY], args=[])

@@ -96,6 +96,14 @@ redis.call('PUBLISH', KEYS[2], '')
 return 1
 """
 
+# KEYS: the queue, a key of our own. Writes as a ring does and changes nothing: a Redis that is full, a replica, paused
+# or has a queue of the wrong type refuses it, while it answers every read.
+PROBE = """
+redis.call('ZADD', KEYS[1], 'XX', 0, 'carillon:probe')
+redis.call('SET', KEYS[2], '1', 'PX', 60000)
+return 1
+"""
+
 # KEYS: one counter for each of the parties of a request. ARGV: the limit, the window in ms. Answers the ms to wait if
 # one of them is over the limit, else 0.
 LIMIT = """

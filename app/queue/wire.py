@@ -14,6 +14,7 @@ from app.domain.schedules import PlannedTick, ScheduledJob
 QUEUE = default_queue_name
 EPOCH_KEY = "carillon:epoch"
 FILLING_KEY = "carillon:filling"
+PROBE_KEY = "carillon:probe"
 WAKE_CHANNEL = "carillon:wake"
 CANCEL_CHANNEL = "carillon:cancel"
 

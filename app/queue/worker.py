@@ -19,7 +19,6 @@ from arq.worker import Retry
 from redis.exceptions import RedisError
 
 from app.micro_batches import MicroBatcher
-from app.observability.outages import Outage
 from app.queue.bell import BellAwayError, bell_errors
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, serialize, to_message
@@ -56,7 +55,7 @@ class Delivery(msgspec.Struct, frozen=True):
 class QueueWorker:
     """Delivers due messages to the functions that they name, many at once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it delivers to, and within which bounds
         self,
         redis: ArqRedis,
         functions: Mapping[str, WakeFunction],
@@ -65,8 +64,9 @@ class QueueWorker:
         concurrency: int,
         lease_seconds: float,
         on_cancel: Callable[[str], None],
+        on_failure: Callable[[BellAwayError], None] = lambda _error: None,
     ) -> None:
-        """Nothing runs until ``run``."""
+        """Nothing runs until ``run``. ``on_failure`` is told of each claim that Redis did not answer."""
         self._redis = redis
         self._functions = functions
         self._ctx = ctx
@@ -82,8 +82,7 @@ class QueueWorker:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
-        self.is_away = False
-        self._outage = Outage(log, away="redis_away", back="redis_back")
+        self._on_failure = on_failure
 
     async def run(self) -> None:
         """Deliver until ``stop`` is called; what has been delivered goes on."""
@@ -132,17 +131,13 @@ class QueueWorker:
         self._room.set()
 
     async def _claim_due(self, limit: int) -> Delivery | None:
-        """Claim what is due; None while Redis is away, which is said every few seconds."""
+        """Claim what is due; None while Redis does not answer."""
         try:
             async with bell_errors():
                 claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
         except BellAwayError as error:
-            self._outage.missed("queue", str(error))
-            self.is_away = True
+            self._on_failure(error)
             return None
-        if self.is_away:
-            self._outage.found("queue")
-            self.is_away = False
         wait_seconds = None if wait_ms < 0 else wait_ms / 1000
         messages = [self._read(*pair) for pair in zip(claimed[::2], claimed[1::2], strict=True)]
         return Delivery(tuple(filter(None, messages)), wait_seconds, full=len(messages) >= limit)

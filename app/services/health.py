@@ -13,7 +13,6 @@ from app.queue.bell import Bell, BellAwayError
 
 Presence = Literal["ok", "away"]
 
-REDIS_AWAY = "It cannot be reached."
 NO_ANSWER = "It does not answer."
 # Whoever probes does not wait much longer.
 PATIENCE_SECONDS = 3.0
@@ -77,6 +76,6 @@ class HealthService:
             await self._bell.ping()
         except BellAwayError as error:
             self._redis_outage.missed("readiness", str(error))
-            return REDIS_AWAY
+            return error.sentence
         self._redis_outage.found("readiness")
         return ""

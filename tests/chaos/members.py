@@ -68,11 +68,17 @@ class Member:
 
     async def is_ready(self) -> bool:
         """Whether it says so itself."""
+        said = await self.readiness()
+        return said is not None and said["status"] != "unavailable"
+
+    async def readiness(self) -> dict[str, Any] | None:
+        """What it says of itself; None while it does not answer."""
         try:
             async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
-                return (await client.get(f"{self.url}/health/ready")).status_code == 200
-        except httpx.HTTPError:
-            return False
+                said: dict[str, Any] = (await client.get(f"{self.url}/health/ready")).json()
+        except (httpx.HTTPError, ValueError):
+            return None
+        return said
 
     def defects(self) -> list[str]:
         """What it has said that is wrong with its code or with the schema, or that is no event at all."""

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -18,8 +19,8 @@ from tests.chaos.evidence import Fault
 from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy
 from tests.chaos.target import Mood
+from tests.refusing import QUEUE, REFUSALS, healed
 
-QUEUE = "arq:queue"
 LIBRARY = "vendor/libfaketime/src/libfaketime.so.1"
 
 Act = Callable[[], Awaitable[None]]
@@ -48,7 +49,7 @@ class Nemesis:
             "an old snapshot of valkey": self._valkey_snapshot,
             "flush": self._flush,
             "pause valkey's clients": self._client_pause,
-            "valkey out of memory": self._maxmemory,
+            **{f"valkey refuses writes: {kind}": partial(self._refuse, kind) for kind in REFUSALS},
             "garbage in valkey": self._garbage,
             "die at a named point": self._failpoint,
             "stop a worker beyond its lease": self._stop_beyond_lease,
@@ -137,11 +138,14 @@ class Nemesis:
             await redis.execute_command("CLIENT", "PAUSE", milliseconds, "ALL")
         await asyncio.sleep(milliseconds / 1000)
 
-    async def _maxmemory(self) -> None:
+    async def _refuse(self, kind: str) -> None:
+        """It answers every read and takes no write."""
         async with self._deployment.redis() as redis:
-            await redis.config_set("maxmemory", "1mb")
-            await asyncio.sleep(self._while())
-            await redis.config_set("maxmemory", "0")
+            await REFUSALS[kind](redis)
+            try:
+                await asyncio.sleep(self._while() + 2)
+            finally:
+                await healed(redis)
 
     async def _garbage(self) -> None:
         async with self._deployment.redis() as redis:

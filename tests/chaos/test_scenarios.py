@@ -10,11 +10,15 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.queue.bell import PROBLEMS
 from tests.carillon import until
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Arrival
 from tests.chaos.run import LEASE_SECONDS, SETTINGS
+from tests.refusing import REFUSALS, healed
+
+LATE_SECONDS = 6.0
 
 LONG = {
     "name": "long",
@@ -109,6 +113,38 @@ async def test_without_redis_firing_goes_on_and_comes_back_to_the_bell(deploymen
         ") AS o JOIN scheduled_jobs AS j ON j.id = o.scheduled_job_id GROUP BY j.name"
     )
     assert {row["name"]: int(row["slots"]) for row in outcomes} == {row["name"]: row["outcomes"] for row in outcomes}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+async def test_a_redis_that_refuses_writes_delays_nobody_for_long(deployment: Deployment, kind: str) -> None:
+    """It answers reads. Firing goes on from Postgres, every worker says what is wrong, and nothing comes twice."""
+    await schedules(deployment, 10)
+    await until(arrived(deployment, 0, 2, 10))
+    async with deployment.redis() as redis:
+        await REFUSALS[kind](redis)
+        try:
+            await until(sick(deployment, PROBLEMS[kind]))
+            since = len(deployment.target.arrivals)
+            await until(arrived(deployment, since, 6, 10))
+            calls = deployment.target.arrivals[since:]
+        finally:
+            await healed(redis)
+    # The target of two seconds is the bench's to measure; a stalled machine may take longer.
+    assert max((call.at - call.slot).total_seconds() for call in calls) < LATE_SECONDS
+    await until(sick(deployment, ""))
+    await until(arrived(deployment, len(deployment.target.arrivals), 3, 10))
+    assert [] == doubled(deployment.target.arrivals)
+
+
+def sick(deployment: Deployment, problem: str) -> Any:
+    """Whether every process says that this is wrong with Redis; a blank is nothing."""
+    wanted = {"status": "degraded", "detail": f"Redis: {problem}"} if problem else {"status": "ok", "detail": ""}
+
+    async def all_say_so() -> bool:
+        said = [await member.readiness() for member in deployment.members]
+        return all(one is not None and wanted.items() <= one.items() for one in said)
+
+    return all_say_so
 
 
 async def test_long_runs_keep_nobody_waiting(deployment: Deployment) -> None:

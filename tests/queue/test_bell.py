@@ -3,12 +3,15 @@
 from datetime import timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from app import clock
-from app.queue.bell import RING_BATCH, Bell, BellAwayError
+from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellAwayError
+from app.queue.bell_health import BellHealth
 from app.queue.limits import RateLimits
 from app.queue.pool import RedisPool, open_pool
 from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE, Wake
+from tests.refusing import REFUSALS, healed
 
 
 def wake(name: str, seconds: float = 0) -> Wake:
@@ -93,3 +96,29 @@ async def test_a_flush_while_it_is_filled_is_noticed(redis: RedisPool) -> None:
     await redis.flushdb()
     assert not await bell.begin_epoch()
     assert not await bell.remembers()
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+async def test_health_is_judged_by_a_write(redis: RedisPool, kind: str) -> None:
+    """A Redis that answers reads and refuses writes is sick, and the kind of it is said; then it is well again."""
+    health = BellHealth(Bell(redis))
+    try:
+        await REFUSALS[kind](redis)
+        assert 0 == await redis.exists("any key")
+        await health.probe()
+        assert (True, PROBLEMS[kind]) == (health.sick.is_set(), health.problem)
+        assert 1.0 == REGISTRY.get_sample_value("carillon_bell_problem", {"kind": kind})
+    finally:
+        await healed(redis)
+    await health.probe()
+    assert (False, "") == (health.sick.is_set(), health.problem)
+    assert 0.0 == REGISTRY.get_sample_value("carillon_bell_problem", {"kind": kind})
+
+
+async def test_after_failed_rings_messages_may_be_missing(redis: RedisPool) -> None:
+    """However short it was: what could not be queued is not there."""
+    health = BellHealth(Bell(redis))
+    health.ring_failed(BellAwayError("gone"))
+    assert not health.may_lack_messages
+    await health.probe()
+    assert health.may_lack_messages

@@ -27,6 +27,7 @@ from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.queue.bell import Bell
+from app.queue.bell_health import BellHealth
 from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
 from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
@@ -142,12 +143,13 @@ class World:
         process = PROCESS.get()
         database, redis = self.database_of(process), RedisClient(self.redis, process)
         bell = Bell(redis)
-        ringer = Ringer(bell)
+        bell_health = BellHealth(bell)
+        ringer = Ringer(bell, bell_health.ring_failed)
         lease = WorkerLease(database, settings.lease_seconds)
         lease.name = process.name
         runner = Runner(database, self._actions(database), lease)
         engine = self.engines[process] = TickEngine(database, ringer, runner, lease)
-        reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
+        reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         poller = Poller(database, ringer, (), poll_seconds=3600, batch_size=1, lease_seconds=1)
         life = WorkerLife(
             lease,
@@ -157,10 +159,13 @@ class World:
             _NoPost(),
             poller,
             _NoHouse(),
+            bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )
-        yield WorkerParts(redis=redis, engine=engine, reconciler=reconciler, life=life, plugins=None)
+        yield WorkerParts(
+            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, life=life, plugins=None
+        )
 
     def start_worker(self) -> Process:
         """A new process."""
