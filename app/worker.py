@@ -17,7 +17,7 @@ from app.observability.logs import set_up_logging
 from app.observability.serving import Address, Health, OwnAnswers, serving
 from app.queue.bell_health import BellHealth
 from app.queue.stock import stock_settings
-from app.queue.wire import EXECUTE, RUN
+from app.queue.wire import EXECUTE, RUN, are_arguments
 from app.queue.worker import QueueWorker
 from app.services.health import readiness_of
 from app.uuids import uuid_of
@@ -33,14 +33,17 @@ FINISH_SECONDS = 2.0
 
 async def execute_scheduled_job(ctx: Context, job_id: str, generation: int) -> None:
     """The function that a schedule's message names."""
-    engine: TickEngine = ctx["engine"]
-    await engine.execute_scheduled_job(uuid_of(job_id), generation)
+    # Our own worker has looked at them already; a stock one has not.
+    if are_arguments(EXECUTE, (job_id, generation), {}):
+        engine: TickEngine = ctx["engine"]
+        await engine.execute_scheduled_job(uuid_of(job_id), generation)
 
 
 async def run_execution(ctx: Context, execution_id: str, token: int) -> None:
     """The function that the message of a manual or handed-back execution names."""
-    engine: TickEngine = ctx["engine"]
-    await engine.run_execution(uuid_of(execution_id), token)
+    if are_arguments(RUN, (execution_id, token), {}):
+        engine: TickEngine = ctx["engine"]
+        await engine.run_execution(uuid_of(execution_id), token)
 
 
 async def run_until_signalled(settings: Settings, answer_at: Path | None = None) -> None:

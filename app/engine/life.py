@@ -97,9 +97,9 @@ class WorkerLife:
         return "" if self._lease.holds() else self._lacking or "No answer came in time to keep this worker's lease."
 
     def call_off(self, execution_id: str) -> None:
-        """Word from the bell: an execution is no longer to be run."""
+        """Word from Redis that an execution is no longer to be run."""
         with suppress(ValueError):
-            self._runner.call_off(UUID(execution_id))
+            self._engine.cancellation_heard(UUID(execution_id))
 
     async def _recover(self) -> float:
         await self._keep_lease()

@@ -26,7 +26,7 @@ class Quarantine:
         """A tick could not be handled."""
         try:
             async with self._database.transaction() as connection:
-                times = await quarantine.count(connection, tick.job_id, tick.generation, _words(error))
+                times = await quarantine.count_tick(connection, tick.job_id, tick.generation, _words(error))
                 if times < MOST_MISHAPS or not await quarantine.poison_schedule(connection, tick.job_id, _words(error)):
                     return
         except UnavailableError:
@@ -37,7 +37,7 @@ class Quarantine:
         """An execution could not be started or ended."""
         try:
             async with self._database.transaction() as connection:
-                times = await quarantine.count(connection, execution_id, token, _words(error))
+                times = await quarantine.count_execution(connection, execution_id, token, _words(error))
                 if times < MOST_MISHAPS:
                     return
                 await quarantine.end_execution(connection, execution_id, _words(error))

@@ -82,6 +82,7 @@ class TickEngine:
         self._quarantine = Quarantine(database)
         self._memory = Memory()
         self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
+        self._cancellations = MicroBatcher("cancel", self._look_at_cancelled)
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
         # Told of every run that has ended here.
         self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
@@ -159,6 +160,25 @@ class TickEngine:
         if returned:
             log.info("runs_handed_back", count=len(returned))
         await self._ringer.executions(returned)
+
+    def cancellation_heard(self, execution_id: UUID) -> None:
+        """Somebody says that an execution was cancelled; believed after a look into Postgres."""
+        if execution_id in self._runner.running():
+            self._cancellations.tell(execution_id)
+
+    async def _look_at_cancelled(self, asked: Sequence[UUID]) -> Sequence[UUID]:
+        """Drop what Postgres says is not ours any more: anybody who reaches Redis can publish a cancellation.
+
+        While Postgres is away nothing is dropped; the next renewal of the lease finds what was cancelled.
+        """
+        running = self._runner.running()
+        with suppress(UnavailableError):
+            async with self._database.reading() as connection:
+                held = await executions.held_tokens(connection, self._lease.worker_id, list(set(asked)))
+            for execution_id in asked:
+                if execution_id in running and held.get(execution_id) != running[execution_id]:
+                    self._runner.call_off(execution_id)
+        return asked
 
     def close(self) -> None:
         """Take on nothing more."""

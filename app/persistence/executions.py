@@ -106,6 +106,10 @@ _WAITING = text(
     "e.started_at IS NOT NULL AS handed_back "
     "FROM workflow_executions AS e WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
 )
+_HELD_TOKENS = (
+    "SELECT a.id, a.token FROM unnest($1::uuid[]) AS asked(id) JOIN active_executions AS a ON a.id = asked.id "
+    "WHERE a.worker_id = $2 AND a.status = 'running'"
+)
 _HAND_BACK = text(
     "UPDATE workflow_executions AS e SET status = 'pending', worker_id = NULL, token = e.token + 1 "
     "FROM jsonb_to_recordset(CAST(:held AS jsonb)) AS h(id uuid, token int) "
@@ -305,6 +309,12 @@ async def still_held(connection: AsyncConnection, worker_id: UUID) -> dict[UUID,
     query = select(_ACTIVE.c.id, _ACTIVE.c.token)
     rows = await connection.execute(query.where(_ACTIVE.c.worker_id == worker_id, _ACTIVE.c.status == "running"))
     return {row.id: row.token for row in rows}
+
+
+async def held_tokens(connection: AsyncConnection, worker_id: UUID, ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Those of these executions that a worker still holds, with their tokens."""
+    rows = await fetch(connection, _HELD_TOKENS, list(ids), worker_id)
+    return {row["id"]: row["token"] for row in rows}
 
 
 async def active_tokens(connection: AsyncConnection, job_id: UUID) -> list[tuple[UUID, int]]:

@@ -5,7 +5,7 @@ All of it is plain SQL on single columns: what is wrong with such a row may be t
 
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.identities import execution_id
@@ -15,11 +15,18 @@ from app.persistence.tables import IS_ACTIVE_EXECUTION
 MOST_MISHAPS = 3
 ERROR_CHARACTERS = 2000
 
-# A mishap of an older state, one that has moved on since, does not count any more.
-_COUNT = text(
-    "INSERT INTO mishaps AS m (subject_id, state, count, error) VALUES (:id, :state, 1, :error) "
+# A mishap counts only against the state that is there now: a message with another generation or token has nothing to do
+# with it, and neither has one of an older state.
+_COUNT = (
+    "INSERT INTO mishaps AS m (subject_id, state, count, error) SELECT id, CAST(:state AS bigint), 1, :error FROM {subject} "
     "ON CONFLICT (subject_id) DO UPDATE SET state = EXCLUDED.state, error = EXCLUDED.error, at = clock_timestamp(), "
     "count = CASE WHEN m.state = EXCLUDED.state THEN m.count + 1 ELSE 1 END RETURNING m.count"
+)
+_COUNT_TICK = text(_COUNT.format(subject="scheduled_jobs WHERE id = :id AND generation = CAST(:state AS bigint)"))
+_COUNT_EXECUTION = text(
+    _COUNT.format(
+        subject=f"workflow_executions WHERE id = :id AND token = CAST(:state AS bigint) AND {IS_ACTIVE_EXECUTION}"
+    )
 )
 _FORGET = text("DELETE FROM mishaps WHERE subject_id = :id")
 _POISON = text(
@@ -52,11 +59,20 @@ _END = text(
 )
 
 
-async def count(connection: AsyncConnection, subject_id: UUID, state: int, error: str) -> int:
-    """Count a mishap of a schedule or an execution in one state; how many there have been."""
+async def count_tick(connection: AsyncConnection, job_id: UUID, generation: int, error: str) -> int:
+    """Count a mishap of a schedule's pending tick; how many there have been, 0 if that tick is not pending."""
+    return await _counted(connection, _COUNT_TICK, job_id, generation, error)
+
+
+async def count_execution(connection: AsyncConnection, run_id: UUID, token: int, error: str) -> int:
+    """Count a mishap of an active execution under its token; how many there have been, 0 if the token has moved."""
+    return await _counted(connection, _COUNT_EXECUTION, run_id, token, error)
+
+
+async def _counted(connection: AsyncConnection, statement: TextClause, subject_id: UUID, state: int, error: str) -> int:
     values = {"id": subject_id, "state": state, "error": error[:ERROR_CHARACTERS]}
-    times: int = (await connection.execute(_COUNT, values)).scalar_one()
-    return times
+    times: int | None = (await connection.execute(statement, values)).scalar_one_or_none()
+    return times or 0
 
 
 async def poison_schedule(connection: AsyncConnection, job_id: UUID, error: str) -> bool:

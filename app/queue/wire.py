@@ -1,6 +1,8 @@
 """What travels through Redis: arq's job format in msgpack, under ids that are computed from the state they wake."""
 
 import math
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +22,10 @@ CANCEL_CHANNEL = "carillon:cancel"
 
 EXECUTE = "execute_scheduled_job"
 RUN = "run_execution"
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# The largest generation and the largest token that the database can hold.
+_LARGEST = {EXECUTE: 2**63 - 1, RUN: 2**31 - 1}
 
 # Never pickle: whoever can write to Redis would run code in the worker.
 serialize = msgspec.msgpack.Encoder().encode
@@ -44,9 +50,9 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A message that a worker has claimed."""
+    """A message that a worker has claimed. Its id stays as it came: whoever writes to Redis may use any bytes."""
 
-    id: str
+    id: bytes
     function: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -76,10 +82,25 @@ def execution_wake(run: PendingRun) -> Wake:
     return Wake(name, RUN, (str(run.execution_id), run.token), run.due_at)
 
 
-def to_message(job_id: str, body: bytes) -> Message:
+def to_message(job_id: bytes, body: bytes) -> Message:
     """A claimed body as a message, or ``GarbageError``."""
     try:
         function, args, kwargs, _try, _enqueued = deserialize_job_raw(body, deserializer=deserialize)
-        return Message(job_id, str(function), tuple(args), dict(kwargs))
+        message = Message(job_id, str(function), tuple(args), dict(kwargs))
     except (DeserializationError, TypeError, ValueError) as error:
-        raise GarbageError(f"job {job_id} cannot be read") from error
+        raise GarbageError(f"the job {job_id!r} cannot be read") from error
+    if message.function in _LARGEST and not are_arguments(message.function, message.args, message.kwargs):
+        raise GarbageError(f"the job {job_id!r} has arguments that nothing of ours has")
+    return message
+
+
+def are_arguments(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function of ours can be called so: an id, and a number that the database can hold.
+
+    A message that was not written by Carillon is dropped here, before anything of it is looked up or counted.
+    """
+    if kwargs or len(args) != 2:  # noqa: PLR2004 - an id and a number
+        return False
+    subject_id, number = args
+    is_id = isinstance(subject_id, str) and _UUID.fullmatch(subject_id) is not None
+    return is_id and type(number) is int and 0 <= number <= _LARGEST[function]

@@ -29,6 +29,8 @@ IDLE_SECONDS = 1.0
 OUTAGE_PAUSE_SECONDS = 0.5
 LISTEN_SECONDS = 2.0
 MAX_PUT_BACK_SECONDS = 60.0
+# Of what somebody else may have written to Redis.
+SHOWN_CHARACTERS = 200
 
 log = structlog.get_logger(__name__)
 
@@ -144,12 +146,12 @@ class QueueWorker:
 
     def _read(self, job_id: bytes, body: bytes) -> Message | None:
         """A message, or None for garbage, which is removed so that it is met once only."""
-        name = job_id.decode(errors="replace")
+        name = _shown(job_id)
         try:
-            message = to_message(name, body)
+            message = to_message(job_id, body)
             if message.function in self._functions:
                 return message
-            log.warning("unknown_function_in_queue", id=name, function=message.function)
+            log.warning("unknown_function_in_queue", id=name, function=message.function[:SHOWN_CHARACTERS])
         except GarbageError:
             log.warning("garbage_in_queue", id=name)
         self._ends.tell(job_id)
@@ -164,8 +166,8 @@ class QueueWorker:
             return
         except Exception:
             # The reconciler rings again for what Postgres still expects.
-            log.exception("wake_failed", id=message.id)
-        self._ends.tell(message.id.encode())
+            log.exception("wake_failed", id=_shown(message.id))
+        self._ends.tell(message.id)
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
         async with bell_errors():
@@ -173,7 +175,7 @@ class QueueWorker:
         return job_ids
 
     async def _return(self, message: Message, seconds: float) -> None:
-        args: list[str | int] = [self._owner, message.id, max(1, math.ceil(seconds * 1000))]
+        args: list[str | bytes | int] = [self._owner, message.id, max(1, math.ceil(seconds * 1000))]
         with suppress(BellAwayError):
             async with bell_errors():
                 await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
@@ -206,3 +208,8 @@ class QueueWorker:
             self._on_cancel(data.decode(errors="replace"))
         else:
             self._wake.set()
+
+
+def _shown(job_id: bytes) -> str:
+    """An id in a log line."""
+    return job_id[:SHOWN_CHARACTERS].decode(errors="backslashreplace")

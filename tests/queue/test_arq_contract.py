@@ -32,7 +32,7 @@ async def test_a_stock_producers_message_reads_like_ours(redis: RedisPool) -> No
     job = schedule()
     await redis.enqueue_job("execute_scheduled_job", str(job.id), 7, _job_id="stock")
     stored = await redis.get("arq:job:stock")
-    message = wire.to_message("stock", stored)
+    message = wire.to_message(b"stock", stored)
     assert ("execute_scheduled_job", (str(job.id), 7), {}) == (message.function, message.args, message.kwargs)
     ours = msgspec.msgpack.decode(wire.tick_wake(job).body())
     theirs = msgspec.msgpack.decode(stored)

@@ -118,7 +118,7 @@ class SimulatedRedis:
 
     def _put_back(self, args: Sequence[Any]) -> int:
         owner, name, milliseconds = args
-        key = name.encode()
+        key = name
         if not self._is_owner(owner, key):
             return 0
         if key in self.queue:
