@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from app.domain.backoff import CAP_SECONDS, DEFAULT_BASE_SECONDS, MAX_EXPONENT
 from app.domain.errors import InvalidError
 from app.domain.executions import FAILURES, Entity, EntityWork, ExecutionStatus
+from app.domain.settling import is_poison
 from app.domain.specs import Spec, canonical
 
 ONE_KIND = "Exactly one of a cron expression and an interval in minutes is needed."
@@ -78,8 +79,10 @@ def first_time(job: ScheduledJobConfig, anchor: datetime, after: datetime) -> da
     return upcoming
 
 
-def retry_at(entity: Entity, status: ExecutionStatus, attempt: int, now: datetime) -> datetime | None:
+def retry_at(
+    entity: Entity, status: ExecutionStatus, attempt: int, now: datetime, times_lost: int = 0
+) -> datetime | None:
     """When a run of an entity that has ended is tried again, if it is; ``attempt`` counts from 0."""
-    if status not in FAILURES or attempt >= entity.work.max_retries:
+    if status not in FAILURES or attempt >= entity.work.max_retries or is_poison(times_lost):
         return None
     return now + timedelta(seconds=min(DEFAULT_BASE_SECONDS * 2 ** min(attempt, MAX_EXPONENT), CAP_SECONDS))

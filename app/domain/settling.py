@@ -11,6 +11,9 @@ from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigg
 from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, moved
 
+# A worker may die once or twice of something else.
+MOST_LOST = 3
+
 
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that has ended, as far as its schedule is concerned."""
@@ -21,6 +24,8 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     status: ExecutionStatus
     error: str = ""
+    # How many runs of this slot have lost their worker, this one among them.
+    times_lost: int = 0
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -75,11 +80,24 @@ def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) 
         return Settlement(counted)
     if retry > job.max_retries:
         return Settlement(replace(moved(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
+    if is_poison(run.times_lost) and job.status is Status.ACTIVE:
+        return Settlement(_quarantined(counted))
     waiting = replace(counted, current_retry=retry)
     if job.status is Status.PAUSED:
         # A paused schedule plans nothing; the count of its failures goes on.
         return Settlement(waiting)
     return _retried(waiting, run, other_active, now)
+
+
+def is_poison(times_lost: int) -> bool:
+    """Whether a slot is given up: a run that takes its worker down with it would take down one after another."""
+    return times_lost >= MOST_LOST
+
+
+def _quarantined(job: ScheduledJob) -> ScheduledJob:
+    """Paused until somebody has looked at it, however many retries are left."""
+    error = f"Quarantined: {MOST_LOST} runs of one slot lost their worker. {job.last_error}"
+    return replace(moved(without_tick(job), Status.PAUSED, Reason.POISONED), last_error=error)
 
 
 def _retried(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:

@@ -1,16 +1,19 @@
 """What fails again and again is put aside, so that it is seen and blocks nobody."""
 
+from collections.abc import Iterable
 from uuid import UUID
 
 import structlog
 
 from app.domain.errors import UnavailableError
+from app.domain.schedules import Reason
 from app.domain.ticks import Tick
 from app.engine.naming import names
 from app.observability.metrics import QUARANTINED
 from app.persistence import quarantine
 from app.persistence.database import Database
 from app.persistence.quarantine import MOST_MISHAPS
+from app.persistence.results import Settled
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +47,14 @@ class Quarantine:
         except UnavailableError:
             return
         self._tell(names(execution=execution_id), error)
+
+    def note(self, settled: Iterable[Settled]) -> None:
+        """Say which schedules the end of a run has put aside."""
+        for result in settled:
+            after = result.job
+            if after.status_reason is Reason.POISONED and result.before.status_reason is not Reason.POISONED:
+                QUARANTINED.inc()
+                log.error("quarantined", **names(after.id, result.execution_id), error=after.last_error)
 
     def _tell(self, named: dict[str, str], error: Exception) -> None:
         QUARANTINED.inc()

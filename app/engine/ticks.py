@@ -144,6 +144,7 @@ class TickEngine:
 
         results = await all_or_each(settle_batch, outcomes, "settle_failed", failed, _named)
         settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
+        self._quarantine.note(result for result in settled if isinstance(result, Settled))
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
         await self._ringer.executions([run for result in settled for run in result.pending])
         return len(settled)

@@ -44,6 +44,11 @@ class Held(msgspec.Struct, frozen=True):
     workflow_id: int | None
     entity: Entity | None
 
+    @property
+    def source(self) -> str:
+        """What fires it."""
+        return str(self.scheduled_job_id) if self.entity is None else self.entity.source
+
 
 class FirstAttempt(msgspec.Struct, frozen=True):
     """What later attempts at the same slot take over from the first."""

@@ -20,6 +20,7 @@ from app.domain.executions import (
     PendingRun,
     Trigger,
 )
+from app.domain.identities import execution_id
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import fetch, insert_many, run_many, update_many
@@ -121,6 +122,12 @@ _LOST = text(
     "WHERE e.status = 'running' AND NOT e.awaiting "
     "AND (w.id IS NULL OR w.lease_expires_at < clock_timestamp()) LIMIT :limit"
 )
+_LOST_EARLIER = (
+    "SELECT e.id FROM unnest($1::uuid[]) AS asked(id) JOIN workflow_executions AS e ON e.id = asked.id "
+    "WHERE e.status = 'lost'"
+)
+# Attempts at one slot that are looked at, the newest ones: there may be a thousand.
+MOST_LOOKED_BACK = 100
 _OVERDUE = text(
     "SELECT e.id, e.scheduled_job_id, e.token, e.timeout_seconds FROM active_executions AS e "
     "WHERE e.awaiting AND e.deadline_at < clock_timestamp() LIMIT :limit"
@@ -279,6 +286,22 @@ async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:
         )
         for row in await connection.execute(_LOST, {"limit": limit})
     ]
+
+
+async def times_lost(connection: AsyncConnection, runs: Sequence[Held]) -> dict[UUID, int]:
+    """How many earlier runs of the same slots lost their workers, by the run; those with none are left out."""
+    if not runs:
+        return {}
+    attempts = {
+        execution_id(run.source, run.scheduled_for, attempt): run.id
+        for run in runs
+        for attempt in range(max(0, run.retry_attempt - MOST_LOOKED_BACK), run.retry_attempt)
+    }
+    counts: dict[UUID, int] = {}
+    for row in await fetch(connection, _LOST_EARLIER, list(attempts)):
+        run_id = attempts[row["id"]]
+        counts[run_id] = counts.get(run_id, 0) + 1
+    return counts
 
 
 async def overdue(connection: AsyncConnection, limit: int) -> list[Outcome]:

@@ -18,7 +18,8 @@ ERROR_CHARACTERS = 2000
 # A mishap counts only against the state that is there now: a message with another generation or token has nothing to do
 # with it, and neither has one of an older state.
 _COUNT = (
-    "INSERT INTO mishaps AS m (subject_id, state, count, error) SELECT id, CAST(:state AS bigint), 1, :error FROM {subject} "
+    "INSERT INTO mishaps AS m (subject_id, state, count, error) "
+    "SELECT id, CAST(:state AS bigint), 1, :error FROM {subject} "
     "ON CONFLICT (subject_id) DO UPDATE SET state = EXCLUDED.state, error = EXCLUDED.error, at = clock_timestamp(), "
     "count = CASE WHEN m.state = EXCLUDED.state THEN m.count + 1 ELSE 1 END RETURNING m.count"
 )

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.accounting import accounted, dropped
 from app.domain.breakers import Gate
 from app.domain.entities import retry_at
-from app.domain.executions import ACTIVE, ActiveRun, Entity, Outcome, PendingRun, Trigger, counting
+from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry
 from app.domain.notices import Notice, of_breaker, of_entries, of_run
@@ -89,7 +89,9 @@ async def _settled(
 ) -> list[SettleResult]:
     """Decide and write, with workflows, schedules and executions locked."""
     active, now = await executions.active_and_now(connection, jobs)
-    batch = _Batch(jobs, held, active, before, now)
+    lost_runs = [held[one.execution_id] for one in outcomes if _is_lost(one) and one.execution_id in held]
+    times_lost = await executions.times_lost(connection, lost_runs)
+    batch = _Batch(jobs, held, active, before, now, times_lost)
     results = [batch.handle(outcome) for outcome in outcomes]
     released = await batch.write(connection)
     return [_with_turn(result, released) for result in results]
@@ -105,9 +107,12 @@ class _Batch:
         active: dict[UUID, tuple[ActiveRun, ...]],
         before: dict[int, Gate],
         now: datetime,
+        times_lost: dict[UUID, int],
     ) -> None:
         self.jobs = jobs
         self.held = held
+        # Of those that are lost now, how many of their slot were lost before.
+        self.times_lost = times_lost
         self.active = active
         self.before = before
         self.gates = dict(before)
@@ -130,7 +135,7 @@ class _Batch:
 
     def _end_entity_run(self, run: Held, entity: Entity, outcome: Outcome) -> EntityRunSettled:
         self.accepted.append(outcome)
-        due = retry_at(entity, outcome.status, run.retry_attempt, self.now)
+        due = retry_at(entity, outcome.status, run.retry_attempt, self.now, self._times_lost(run, outcome))
         if due is None:
             return EntityRunSettled(run.id)
         retry = PendingRun(execution_id(entity.source, run.scheduled_for, run.retry_attempt + 1), 1, due)
@@ -139,7 +144,8 @@ class _Batch:
 
     def _end_run(self, job: ScheduledJob, run: Held, outcome: Outcome) -> Settled:
         others = tuple(one for one in self.active.get(job.id, ()) if one.execution_id != run.id)
-        settlement = settle_schedule(job, _ended(run, outcome), counting(others), self.now)
+        ended = _ended(run, outcome, self._times_lost(run, outcome))
+        settlement = settle_schedule(job, ended, counting(others), self.now)
         entries = dropped(job, settlement.job, self.now)
         after = accounted(settlement.job, entries)
         self.active[job.id] = others
@@ -150,9 +156,12 @@ class _Batch:
         revision = unasked(job, after, self.now)
         if revision is not None:
             self.revisions.append(revision)
-        self.notices += [*of_run(job, after, _ended(run, outcome)), *of_entries(after, entries)]
+        self.notices += [*of_run(job, after, ended), *of_entries(after, entries)]
         self._tell_breaker(run, outcome)
         return Settled(run.id, job, after, self._retry(job, run, settlement))
+
+    def _times_lost(self, run: Held, outcome: Outcome) -> int:
+        return self.times_lost.get(run.id, 0) + 1 if _is_lost(outcome) else 0
 
     def _tell_breaker(self, run: Held, outcome: Outcome) -> None:
         gate = None if run.workflow_id is None else self.gates.get(run.workflow_id)
@@ -187,7 +196,11 @@ def _may_end(run: Held, outcome: Outcome) -> bool:
     return run.status in ACTIVE and run.token == outcome.token
 
 
-def _ended(run: Held, outcome: Outcome) -> EndedRun:
+def _is_lost(outcome: Outcome) -> bool:
+    return outcome.status is ExecutionStatus.LOST
+
+
+def _ended(run: Held, outcome: Outcome, times_lost: int) -> EndedRun:
     return EndedRun(
         execution_id=run.id,
         trigger=run.trigger,
@@ -195,6 +208,7 @@ def _ended(run: Held, outcome: Outcome) -> EndedRun:
         attempt=run.retry_attempt,
         status=outcome.status,
         error=outcome.error,
+        times_lost=times_lost,
     )
 
 

@@ -1,6 +1,7 @@
 """The repeat and retry state machine."""
 
 import pytest
+from msgspec.structs import replace
 
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.lifecycle import edited, paused
@@ -138,3 +139,24 @@ def test_the_end_of_the_last_run_before_end_at_finishes_the_schedule() -> None:
 
 def _fields(run: object) -> dict[str, object]:
     return {name: getattr(run, name) for name in run.__struct_fields__}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("times_lost", "max_retries", "wanted"),
+    [
+        (1, 1000, (Status.ACTIVE, Reason.NONE)),
+        (2, 1000, (Status.ACTIVE, Reason.NONE)),
+        (3, 1000, (Status.PAUSED, Reason.POISONED)),
+        (3, 0, (Status.DEAD, Reason.MAX_RETRIES)),
+    ],
+)
+def test_a_slot_that_loses_its_worker_three_times_is_quarantined(
+    times_lost: int, max_retries: int, wanted: tuple[Status, Reason]
+) -> None:
+    """Whatever max_retries says: each more would cost another worker."""
+    job, fire = fired(schedule(max_retries=max_retries), after(300))
+    lost = replace(ended(fire, ExecutionStatus.LOST, "its worker is gone"), times_lost=times_lost)
+    settled = settle(job, lost, 0, after(310))
+    assert wanted == (settled.status, settled.status_reason)
+    assert "its worker is gone" in settled.last_error
+    assert (settled.next_run_at is None) == (settled.status is not Status.ACTIVE)

@@ -108,3 +108,24 @@ async def test_an_execution_that_cannot_be_ended_is_failed_and_its_schedule_paus
     assert ("failed", True) == (run["status"], "could not be handled 3 times" in run["error"])
     shown = await carillon.get(schedule)
     assert ("paused", "poisoned") == (shown["status"], shown["status_reason"])
+
+
+async def test_a_run_that_takes_three_workers_down_is_put_aside(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """With a thousand retries left; it says so, and it can be resumed."""
+    schedule = await carillon.schedule(max_retries=1000, backoff_base_seconds=1)
+    for _ in range(3):
+        assert "active" == (await carillon.get(schedule))["status"]
+        due = await make_due(database, schedule)
+        async with wire_worker(settings) as dead, wire_worker(settings) as other:
+            await dead.life._lease.begin()
+            await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
+            await dead.life._lease.release()
+            assert 1 == (await other.reconciler.run_once()).lost
+    shown = await carillon.get(schedule)
+    assert ("paused", "poisoned", None) == (shown["status"], shown["status_reason"], shown["next_run_at"])
+    assert "3 runs of one slot lost their worker" in shown["last_error"]
+    assert ["created", "paused"] == [change["action"] for change in await carillon.history(schedule)]
+    assert ["lost"] * 3 == [run["status"] for run in await carillon.runs(schedule)]
+    assert "active" == (await carillon.call("POST", f"/schedules/{schedule['id']}/resume/"))["status"]
