@@ -46,7 +46,14 @@ class Awaiting(msgspec.Struct, frozen=True):
     output: Any = None
 
 
-Result = Done | Skipped | Blocked | Awaiting
+class Sleeping(msgspec.Struct, frozen=True):
+    """The run goes on after so many seconds; until then it is put aside and takes nobody's place."""
+
+    seconds: float
+    output: Any = None
+
+
+Result = Done | Skipped | Blocked | Awaiting | Sleeping
 
 
 class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
@@ -129,7 +136,7 @@ class Catalog:
         except msgspec.ValidationError as error:
             return Blocked(f"The configuration is not valid: {error}")
         result = await self._by_name[node.type].handler(config, context)
-        return result if isinstance(result, Skipped | Blocked | Awaiting) else Done(result)
+        return result if isinstance(result, Skipped | Blocked | Awaiting | Sleeping) else Done(result)
 
     def _fixed_config(self, node: Node) -> msgspec.Struct | None:
         """The configuration of a node without templates, read once; None if it has some."""

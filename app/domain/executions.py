@@ -121,6 +121,9 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     # What is left of its time by the database's clock, where it has been put aside to wait for a callback.
     seconds_left: float | None = None
+    # When it was started again by the database's clock, and the graph that it began with, where it has been put aside.
+    resumed_at: datetime | None = None
+    graph: dict[str, Any] | None = None
     # The request that asked for it, for traces alone.
     trace_context: str | None = None
 

@@ -44,6 +44,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime
     # It has run before and was handed back.
     handed_back: bool
+    # It was put aside while it waited, and has kept its place in its workflow.
+    was_parked: bool = False
 
 
 def may_start(
@@ -53,6 +55,8 @@ def may_start(
     if run.due_at > now:
         return Wait(run.due_at - now)
     if run.trigger is Trigger.MANUAL:
+        return Go(gate)
+    if run.was_parked:
         return Go(gate)
     if run.handed_back:
         return Wait(GUARD_PAUSE) if gate.full else Go(gate.entered(run.execution_id, now))

@@ -23,6 +23,15 @@ class Dispatched(msgspec.Struct, frozen=True):
     user: Actor
 
     @property
+    def graph(self) -> dict[str, Any]:
+        """What a run that is put aside goes on with, whatever becomes of the workflow meanwhile."""
+        flow = self.workflow
+        graph: dict[str, Any] = msgspec.to_builtins(
+            {"name": flow.name, "nodes": flow.nodes, "edges": flow.edges, "trigger": self.trigger.id}
+        )
+        return graph
+
+    @property
     def order(self) -> Order:
         """The nodes that the trigger reaches, and which waits for which."""
         return self.workflow.order_from(self.trigger.id)
@@ -45,6 +54,17 @@ def dispatch_event(
     if not workflow.active:
         raise NoTriggerError(f"The workflow '{workflow.name}' is not active.")
     return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data, user)
+
+
+def dispatch_again(
+    graph: Mapping[str, Any], event_data: Mapping[str, Any], user: Actor | None, workflow: Workflow | None
+) -> Dispatched:
+    """A run that was put aside, with the graph that it began with; the workflow as it is now says whose it is."""
+    if user is None or workflow is None:
+        raise NoTriggerError("The workflow, or the user who owns the schedule, no longer exists.")
+    kept = {"name": graph["name"], "nodes": graph["nodes"], "edges": graph["edges"]}
+    began_with = msgspec.convert({**msgspec.to_builtins(workflow), **kept, "active": True}, Workflow)
+    return Dispatched(began_with, began_with.node(graph["trigger"]), event_data, user)
 
 
 def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor | None) -> Dispatched:

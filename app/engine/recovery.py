@@ -29,6 +29,8 @@ from app.queue.worker import PutBack
 
 # A tick this late has lost its message; one that is merely waiting its turn rings twice at no cost.
 OVERDUE = timedelta(seconds=1)
+# Executions that are due so soon are rung for already: a sleeper whose message is gone shall not oversleep.
+AHEAD = timedelta(seconds=10)
 PAGE = 500
 MOST_NAMED = 20
 # What was missed while nobody worked is released at this pace, so that it does not stampede.
@@ -133,7 +135,8 @@ class Reconciler:
             rung = sum(await self._bell.ring(list(map(tick_wake, await self._overdue(OVERDUE))), clock.now()))
         else:
             rung = await self._refill()
-        return rung + sum(await self._bell.ring(list(map(execution_wake, await self._pending())), clock.now()))
+        pending = await self._pending(AHEAD)
+        return rung + sum(await self._bell.ring(list(map(execution_wake, pending)), clock.now()))
 
     async def _refill(self) -> int:
         await self._bell.begin_filling()
@@ -186,9 +189,9 @@ class Reconciler:
             now: datetime = await database_now(connection)
             return await schedules.overdue_in_turn(connection, now - by, PAGE)
 
-    async def _pending(self) -> list[PendingRun]:
+    async def _pending(self, ahead: timedelta = timedelta(0)) -> list[PendingRun]:
         async with self._database.transaction() as connection:
-            return await executions.pending(connection, PAGE)
+            return await executions.pending(connection, PAGE, ahead)
 
     async def _take_up_valid_specs(self) -> int:
         """A schedule whose spec had become invalid comes back by itself once it is valid again."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from app import clock
 from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
@@ -17,14 +19,15 @@ from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
 from app.domain.events import Event, template_variables
-from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
 from app.engine.callbacks import CallbackBook
-from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
+from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_again, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
-from app.engine.walk import Walk
+from app.engine.walk import Earlier, Walk
 from app.micro_batches import MicroBatcher
-from app.persistence import callbacks, execution_records
+from app.persistence import callbacks, execution_records, parking
 from app.persistence.database import Database
+from app.persistence.parking import Answered, Parked
 from app.persistence.subjects import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -81,30 +84,34 @@ class Runner:
             run.task.cancel()
             log.info("run_called_off", execution=str(execution_id))
 
-    async def run(self, execution: Execution, sight: Sight | None = None) -> Outcome | None:
-        """Run to the end; None if it was called off meanwhile, or waits for a callback."""
+    async def run(self, execution: Execution, sight: Sight | None = None) -> Outcome | PendingRun | None:
+        """Run to the end, or until it has to sleep: then it is to be started again at its time.
+
+        None if it was called off meanwhile, or waits for a callback.
+        """
         try:
             dispatched = await self._dispatch(execution, sight)
         except NoTriggerError as error:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
-        earlier: Sequence[NodeResult] = ()
+        earlier = Earlier()
         if execution.token != FIRST_TOKEN:
             earlier = await _patiently(partial(self._earlier, execution))
+        if execution.seconds_left is not None and execution.seconds_left <= 0:
+            # Nothing more is begun: its time ran out while it was put aside.
+            return _with_results(_timed_out(execution), earlier.results)
         while True:
             run, outcome = await self._walk(execution, dispatched, earlier)
             if run.called_off:
                 return None
-            if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_awaiting:
-                return msgspec.structs.replace(outcome, node_results=tuple(map(_ended, run.walk.known_results)))
-            answered = await _patiently(partial(self._park, execution, run.walk.known_results))
-            if answered is None:
-                return None
+            if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_parked:
+                return _with_results(outcome, run.walk.known_results)
+            parked = await _patiently(partial(self._park, execution, dispatched, run.walk))
+            if not isinstance(parked, Answered):
+                return parked
             # A callback has overtaken the answer that promised it.
-            earlier = answered
+            earlier = Earlier(parked.results, run.walk.asleep)
 
-    async def _walk(
-        self, execution: Execution, dispatched: Dispatched, earlier: Sequence[NodeResult]
-    ) -> tuple[_Running, Outcome]:
+    async def _walk(self, execution: Execution, dispatched: Dispatched, earlier: Earlier) -> tuple[_Running, Outcome]:
         worker_id = self._lease.worker_id
         secrets = RevealedSecrets(self._actions.secrets)
 
@@ -124,15 +131,27 @@ class Runner:
         finally:
             del self._running[execution.id]
 
-    async def _earlier(self, execution: Execution) -> list[NodeResult]:
-        """What was done before it was put aside or handed back, with what callbacks have said since."""
+    async def _earlier(self, execution: Execution) -> Earlier:
+        """What was done before it was put aside or handed back, with what callbacks have said since.
+
+        A node whose time has not come, by the database's clock, is still asleep: a callback came first.
+        """
         async with self._database.transaction() as connection:
             kept = await execution_records.kept_results(connection, execution.id)
-            return await callbacks.with_callbacks(connection, execution.id, kept)
+            results = await callbacks.with_callbacks(connection, execution.id, kept)
+        return Earlier(results, _still_asleep(execution))
 
-    async def _park(self, execution: Execution, results: Sequence[NodeResult]) -> list[NodeResult] | None:
+    async def _park(self, execution: Execution, dispatched: Dispatched, walk: Walk) -> Answered | PendingRun | None:
+        now = clock.monotonic()
+        parked = Parked(
+            execution_id=execution.id,
+            token=execution.token,
+            results=walk.known_results,
+            asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
+            graph=dispatched.graph,
+        )
         async with self._database.transaction() as connection:
-            return await callbacks.park(connection, execution.id, execution.token, results)
+            return await parking.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
         ids = (execution.user_profile_id, execution.workflow_id)
@@ -142,6 +161,8 @@ class Runner:
         user, workflow = subject
         if execution.entity is not None:
             return dispatch_entity(execution.entity, Event(execution), user)
+        if execution.graph is not None:
+            return dispatch_again(execution.graph, Event(execution), user, workflow)
         return dispatch_event(EVENT_TYPE, Event(execution), user, workflow, execution.trigger_node_id)
 
     async def _read_subjects(self, wanted: Sequence[Ids]) -> list[Subject]:
@@ -174,6 +195,15 @@ class Runner:
         )
 
 
+def _still_asleep(execution: Execution) -> dict[str, float]:
+    """The nodes that were put to sleep and are not to wake up yet, each with when, by our monotonic clock."""
+    wakes = msgspec.convert((execution.graph or {}).get("asleep", {}), dict[str, datetime])
+    if execution.resumed_at is None:
+        return {}
+    now, by_database = clock.monotonic(), execution.resumed_at
+    return {node: now + (wake - by_database).total_seconds() for node, wake in wakes.items() if wake > by_database}
+
+
 def _ended(result: NodeResult) -> NodeResult:
     """In an execution that ends, nothing is awaited any more."""
     if result.status is not ExecutionStatus.RUNNING:
@@ -199,13 +229,21 @@ async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) 
             # An action that ignores this is left to itself: its time is over.
             await _ended_within(task, DROP_SECONDS)
             if not task.done() or task.cancelled():
-                late = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
-                return outcome_of(execution, ExecutionStatus.TIMED_OUT, late)
+                return _timed_out(execution)
     finally:
         task.cancel()
     if task.cancelled():
         return outcome_of(execution, ExecutionStatus.CANCELLED, "The run was dropped.")
     return _outcome(execution, task.result())
+
+
+def _timed_out(execution: Execution) -> Outcome:
+    late = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
+    return outcome_of(execution, ExecutionStatus.TIMED_OUT, late)
+
+
+def _with_results(outcome: Outcome, results: Sequence[NodeResult]) -> Outcome:
+    return msgspec.structs.replace(outcome, node_results=tuple(map(_ended, results)))
 
 
 def _outcome(execution: Execution, ended_by: NodeResult | None) -> Outcome:

@@ -11,7 +11,7 @@ import structlog
 
 from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
-from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
+from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.schedules import IfRunning
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
@@ -219,13 +219,17 @@ class TickEngine:
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
         began = clock.monotonic()
-        if not execution.retry_attempt and execution.trigger in _PUNCTUAL:
+        # A run that was put aside or handed back began earlier, and was measured then.
+        if execution.token == FIRST_TOKEN and not execution.retry_attempt and execution.trigger in _PUNCTUAL:
             LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
         try:
             outcome = await self._runner.run(execution, None if claimed is None else claimed.sight)
         except Exception as error:
             log.exception("run_crashed", **names(execution.scheduled_job_id, execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
+        if isinstance(outcome, PendingRun):
+            await self._ringer.executions([outcome])
+            outcome = None
         if self._tracer is not None:
             note_outcome(outcome)
         if outcome is None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from app import clock
-from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped
+from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.workflows import Node, Order
@@ -25,6 +27,16 @@ _STANDING = frozenset({ExecutionStatus.SUCCESS, ExecutionStatus.FAILED, Executio
 log = structlog.get_logger(__name__)
 
 
+class Earlier(msgspec.Struct, frozen=True):
+    """What was done before a run was put aside or handed back, and which of its nodes still sleep until when.
+
+    The times are those of this process's monotonic clock.
+    """
+
+    results: Sequence[NodeResult] = ()
+    asleep: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+
 class Walk:
     """One walk through one workflow. ``results`` grows while it goes on, and can be read when it was cut short."""
 
@@ -34,23 +46,27 @@ class Walk:
         catalog: Catalog,
         context_for: Callable[[str], ActionContext],
         variables: Callable[[], Mapping[str, Any]],
-        earlier: Iterable[NodeResult] = (),
+        earlier: "Earlier | None" = None,
     ) -> None:
         """Nothing runs until ``run``; ``context_for`` makes the context of a node, templates see the variables.
 
-        What has been done earlier is not done again, and what is awaited still is.
+        What has been done earlier is not done again, and what is awaited or asleep still is.
         """
+        earlier = earlier or Earlier()
         self._dispatched = dispatched
         self._catalog = catalog
         self._context_for = context_for
-        self._earlier = {result.node_id: result for result in earlier}
+        self._earlier = {result.node_id: result for result in earlier.results}
+        self._still_asleep = earlier.asleep
         self._outputs: dict[str, Any] = {}
         self._variables = variables
         self.results: list[NodeResult] = []
+        # The nodes that sleep now, each with when it wakes up by this process's monotonic clock.
+        self.asleep: dict[str, float] = {}
 
     @property
-    def is_awaiting(self) -> bool:
-        """Whether a callback has to come before it goes on."""
+    def is_parked(self) -> bool:
+        """Whether a callback or a time has to come before it goes on."""
         return any(result.status is ExecutionStatus.RUNNING for result in self.results)
 
     @property
@@ -92,6 +108,9 @@ class Walk:
     async def _result_of(self, node: Node) -> NodeResult:
         """What was done earlier, or is done now."""
         earlier = self._earlier.get(node.id)
+        if earlier is not None and node.id in self._still_asleep:
+            self.asleep[node.id] = self._still_asleep[node.id]
+            earlier = replace(earlier, status=ExecutionStatus.RUNNING)
         if earlier is None or earlier.status not in _STANDING:
             work, span = self._run_node(node), current()
             return await (work if span is None else in_node(span, node, work))
@@ -110,6 +129,8 @@ class Walk:
             status, output, error = _read(answer)
             if status is ExecutionStatus.SUCCESS:
                 self._outputs[node.id] = {"output": output}
+            if isinstance(answer, Sleeping):
+                self.asleep[node.id] = clock.monotonic() + answer.seconds
         except (ActionFailedError, LeaseLostError) as failure:
             status, error = ExecutionStatus.FAILED, str(failure) or type(failure).__name__
         except Exception as failure:  # noqa: BLE001 - whatever an action raises, others go on
@@ -145,7 +166,7 @@ def _read(answer: Result) -> tuple[ExecutionStatus, Any, str]:
     match answer:
         case Skipped():
             return ExecutionStatus.SKIPPED, None, answer.reason
-        case Awaiting():
+        case Awaiting() | Sleeping():
             return ExecutionStatus.RUNNING, answer.output, ""
         case Blocked():
             return ExecutionStatus.BLOCKED, None, answer.reason

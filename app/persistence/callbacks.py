@@ -1,6 +1,6 @@
 """Callbacks: what a target was promised it may say later, and what it said."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult, PendingRun
-from app.persistence import executions
 
 # A node that is run anew has a new callback; the old one is stale.
 _SUPERSEDE = text(
@@ -33,10 +32,10 @@ _COMPLETED = text(
     "SELECT node_id, succeeded, output, error, completed_at FROM callbacks "
     "WHERE execution_id = :execution_id AND state = 'completed' ORDER BY id"
 )
-_LOCK = text("SELECT status, token, awaiting FROM workflow_executions WHERE id = :id FOR UPDATE")
-_PARK = text(
-    "UPDATE workflow_executions SET awaiting = true, worker_id = NULL, "
-    "deadline_at = started_at + make_interval(secs => timeout_seconds) WHERE id = :id"
+# A run that sleeps beside the callback is woken by it too.
+_LOCK = text(
+    "SELECT status, awaiting OR (status = 'pending' AND deadline_at IS NOT NULL) AS is_parked "
+    "FROM workflow_executions WHERE id = :id FOR UPDATE"
 )
 _UNPARK = text(
     "UPDATE workflow_executions SET status = 'pending', awaiting = false, token = token + 1, "
@@ -85,7 +84,7 @@ async def find(connection: AsyncConnection, execution_id: UUID, token_hash: byte
     row = (await connection.execute(_FIND, values)).one_or_none()
     if held is None or row is None:
         return None
-    return Callback(row.id, is_open=row.state == "open" and held.status in ACTIVE, is_awaited=held.awaiting)
+    return Callback(row.id, is_open=row.state == "open" and held.status in ACTIVE, is_awaited=held.is_parked)
 
 
 async def complete(
@@ -110,24 +109,6 @@ async def complete(
 async def heartbeat(connection: AsyncConnection, callback: Callback) -> None:
     """Write down that the target is at it."""
     await connection.execute(_HEARTBEAT, {"id": callback.id})
-
-
-async def park(
-    connection: AsyncConnection, execution_id: UUID, token: int, results: Sequence[NodeResult]
-) -> list[NodeResult] | None:
-    """Let an execution wait for its callbacks, without a worker; or, if one has come already, the results with it.
-
-    Nothing happens to an execution that is no longer ours.
-    """
-    held = (await connection.execute(_LOCK, {"id": execution_id})).one_or_none()
-    if held is None or held.token != token or held.status != ExecutionStatus.RUNNING:
-        return None
-    answered = await with_callbacks(connection, execution_id, results)
-    if answered != list(results):
-        return answered
-    await executions.keep_results(connection, execution_id, results)
-    await connection.execute(_PARK, {"id": execution_id})
-    return None
 
 
 async def with_callbacks(

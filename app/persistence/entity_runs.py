@@ -44,7 +44,8 @@ _START = text(
     "started_at = CASE WHEN e.deadline_at IS NULL THEN clock_timestamp() ELSE e.started_at END "
     "WHERE e.id = :id AND e.token = :token AND e.status = 'pending' "
     f"RETURNING {STARTED}, e.work ->> 'name' AS job_name, CAST(NULL AS text) AS trigger_node_id, "
-    "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
+    "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left, "
+    "clock_timestamp() AS resumed_at"
 )
 _OF_ENTITY = "SELECT e.id FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id"
 _NOT_BEGUN = f"{_OF_ENTITY} AND e.status = 'pending' AND e.started_at IS NULL"

@@ -5,17 +5,19 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, select
+from sqlalchemy import ColumnElement, Row, and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.executions import NodeResult
+from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.parts import Part
 from app.persistence.pages import Page, read_page
 from app.persistence.tables import WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
 # What the nodes did is shown with a single execution only.
+# Begun and asleep: shown as running, though no worker holds it.
+_IS_ASLEEP = and_(_TABLE.c.status == ExecutionStatus.PENDING, _TABLE.c.deadline_at.is_not(None))
 _LISTED = tuple(column for column in _TABLE.columns if column.name != "results")
 
 
@@ -42,8 +44,18 @@ async def page(connection: AsyncConnection, actor: Actor, wanted: Mapping[str, A
         query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
     for name, value in wanted.items():
         if value is not None:
-            query = query.where(_TABLE.c[name] == value)
+            query = query.where(_condition(name, value))
     return await read_page(connection, query, (_TABLE.c.id,), part)
+
+
+def _condition(name: str, value: Any) -> ColumnElement[bool]:
+    """That a column has a value, as it is shown."""
+    stored: ColumnElement[bool] = _TABLE.c[name] == value
+    if name == "status" and value == ExecutionStatus.RUNNING:
+        return or_(stored, _IS_ASLEEP)
+    if name == "status" and value == ExecutionStatus.PENDING:
+        return and_(stored, _TABLE.c.deadline_at.is_(None))
+    return stored
 
 
 async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:

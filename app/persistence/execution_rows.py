@@ -19,7 +19,7 @@ CARRIED = (
 
 # What the start of an execution answers of its row. Named one by one: a later column breaks no prepared statement.
 STARTED = ", ".join(
-    f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work", "trace_context")
+    f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work", "graph", "trace_context")
 )
 HELD_COLUMNS = (
     *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
@@ -69,6 +69,7 @@ class Waiting(msgspec.Struct, frozen=True):
     retry_attempt: int
     due_at: datetime
     handed_back: bool
+    was_parked: bool
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +186,8 @@ def to_execution(row: Row[Any]) -> Execution:
         trigger_node_id=row.trigger_node_id,
         fired_at=row.started_at,
         seconds_left=row.seconds_left,
+        resumed_at=row.resumed_at,
+        graph=row.graph,
         entity=entity_of(row),
         trace_context=row.trace_context,
         **carried,

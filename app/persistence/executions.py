@@ -1,7 +1,7 @@
 """Executions and the results of their nodes: created, started, handed back and ended."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -53,7 +53,7 @@ _END = ("status", "error", "token", "worker_id", "queued", "awaiting")
 # What ends without having begun says what becomes of its slot.
 _END_TOO = (
     ", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END"
-    ", results = coalesce(r.results, t.results)"
+    ", results = coalesce(r.results, t.results), graph = NULL"
 )
 END = update_many(WorkflowExecutionRow, (*_END, "finished_at"), _END_TOO, also=("unrun_outcome", "results"))
 _CANCEL = text(
@@ -100,11 +100,12 @@ _START = text(
     "FROM scheduled_jobs AS j WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued "
     "AND j.id = e.scheduled_job_id "
     f"RETURNING {STARTED}, j.name AS job_name, j.trigger_node_id, "
-    "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left"
+    "CAST(extract(epoch FROM e.deadline_at - clock_timestamp()) AS float) AS seconds_left, "
+    "clock_timestamp() AS resumed_at"
 )
 _WAITING = text(
     "SELECT e.scheduled_job_id, e.workflow_id, e.entity_type, e.entity_id, e.trigger, e.retry_attempt, e.due_at, "
-    "e.started_at IS NOT NULL AS handed_back "
+    "e.started_at IS NOT NULL AS handed_back, e.deadline_at IS NOT NULL AS was_parked "
     "FROM workflow_executions AS e WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
 )
 _HELD_TOKENS = (
@@ -239,6 +240,7 @@ async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -
         row.retry_attempt,
         row.due_at,
         row.handed_back,
+        row.was_parked,
     )
 
 
@@ -318,10 +320,11 @@ async def overdue(connection: AsyncConnection, limit: int) -> list[Outcome]:
     ]
 
 
-async def pending(connection: AsyncConnection, limit: int) -> list[PendingRun]:
-    """Executions that may be started now, the longest due first."""
+async def pending(connection: AsyncConnection, limit: int, ahead: timedelta = timedelta(0)) -> list[PendingRun]:
+    """Executions that may be started now, or so much later, the longest due first."""
+    due = _ACTIVE.c.due_at <= func.clock_timestamp() + ahead
     query = select(_ACTIVE.c.id, _ACTIVE.c.token, _ACTIVE.c.due_at).where(
-        _ACTIVE.c.status == ExecutionStatus.PENDING, ~_ACTIVE.c.queued, _ACTIVE.c.due_at <= func.clock_timestamp()
+        _ACTIVE.c.status == ExecutionStatus.PENDING, ~_ACTIVE.c.queued, due
     )
     rows = await connection.execute(query.order_by(_ACTIVE.c.due_at).limit(limit))
     return [PendingRun(row.id, row.token, row.due_at) for row in rows]

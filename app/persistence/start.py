@@ -101,6 +101,7 @@ def _candidate(asked: _Asked) -> Candidate:
         attempt=asked.waiting.retry_attempt,
         due_at=asked.waiting.due_at,
         handed_back=asked.waiting.handed_back,
+        was_parked=asked.waiting.was_parked,
     )
 
 

@@ -12,6 +12,8 @@ from aiohttp import web
 from tests.chaos.evidence import Arrival
 
 SLOW_SECONDS = 1.5
+# A call to this path is never answered.
+NEVER = "/never"
 
 
 class Mood(StrEnum):
@@ -66,6 +68,8 @@ class Target:
                 key=headers["Idempotency-Key"],
             )
         )
+        if request.path == NEVER:
+            await asyncio.Event().wait()
         return await self._answer(request)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

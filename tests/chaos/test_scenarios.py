@@ -16,18 +16,20 @@ from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Arrival
 from tests.chaos.run import LEASE_SECONDS, SETTINGS
+from tests.chaos.target import NEVER
 from tests.refusing import REFUSALS, healed
 
 LATE_SECONDS = 6.0
 
-LONG = {
-    "name": "long",
-    "nodes": [
+
+def long_calls(deployment: Deployment) -> dict[str, Any]:
+    """A workflow whose call is never answered."""
+    url = f"http://127.0.0.1:{deployment.target_port}{NEVER}"
+    nodes = [
         {"id": "start", "type": "trigger_schedule"},
-        {"id": "wait", "type": "core.delay", "config": {"seconds": 60}},
-    ],
-    "edges": [{"from": "start", "to": "wait"}],
-}
+        {"id": "call", "type": "core.http_request", "config": {"url": url}},
+    ]
+    return {"name": "long", "nodes": nodes, "edges": [{"from": "start", "to": "call"}]}
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +152,7 @@ def sick(deployment: Deployment, problem: str) -> Any:
 async def test_long_runs_keep_nobody_waiting(deployment: Deployment) -> None:
     """Three hundred in flight, and a new schedule of a second still fires, with its first attempt, at its time."""
     asking = Clients(deployment, 1, count=1, pause_seconds=(1, 1))
-    _, workflow = await asking._send("POST", "/api/v1/workflows/", LONG)
+    _, workflow = await asking._send("POST", "/api/v1/workflows/", long_calls(deployment))
     assert workflow is not None
     one = {"name": "long", "workflow_id": workflow["id"], "after": "1s"}
     await asking._send("POST", "/api/v1/schedules/batch/", {"schedules": [one] * 300})
@@ -160,10 +162,11 @@ async def test_long_runs_keep_nobody_waiting(deployment: Deployment) -> None:
         return bool(row["number"] == 300)
 
     await until(all_going)
+    before = len(deployment.target.arrivals)
     (fresh,) = await schedules(deployment, 1)
-    await until(arrived(deployment, 0, 5, 1))
+    await until(arrived(deployment, before, 5, 1))
     assert [] == doubled(deployment.target.arrivals)
-    first = min(arrival.slot for arrival in deployment.target.arrivals)
+    first = min(arrival.slot for arrival in deployment.target.arrivals[before:])
     assert datetime.fromisoformat(fresh["next_slot"]) == first
     await asking.close()
 
@@ -171,7 +174,7 @@ async def test_long_runs_keep_nobody_waiting(deployment: Deployment) -> None:
 async def test_the_run_of_a_killed_worker_is_found_within_its_lease(deployment: Deployment) -> None:
     """Not after the longest timeout: lost, and its retry planned, by lease and reconciler."""
     asking = Clients(deployment, 1, count=1, pause_seconds=(1, 1))
-    _, workflow = await asking._send("POST", "/api/v1/workflows/", LONG)
+    _, workflow = await asking._send("POST", "/api/v1/workflows/", long_calls(deployment))
     assert workflow is not None
     body = {"name": "s", "workflow_id": workflow["id"], "after": "1s", "timeout_seconds": 600}
     await asking._send("POST", "/api/v1/schedules/", body)

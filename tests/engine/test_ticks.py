@@ -17,7 +17,8 @@ from app.persistence.results import Busy
 from app.queue.pool import RedisPool
 from app.queue.wire import QUEUE
 from app.queue.worker import PutBack
-from tests.carillon import Carillon, Json, engine_of, make_due
+from tests.carillon import Carillon, Json, engine_of, http_node, make_due
+from tests.sink import Sink
 
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 
@@ -118,10 +119,10 @@ async def test_retries_back_off_and_then_the_schedule_is_dead(
     assert [{"v": 1}] * 4 == [run["payload"] for run in runs]
 
 
-async def test_a_timeout_is_a_failure(carillon: Carillon, settings: Settings, database: Database) -> None:
+async def test_a_timeout_is_a_failure(carillon: Carillon, settings: Settings, database: Database, sink: Sink) -> None:
     """The run is dropped when its time is over."""
-    delay = {"id": "work", "type": "core.delay", "config": {"seconds": 60}}
-    schedule = await carillon.schedule(await carillon.workflow(delay), timeout_seconds=1)
+    sink.hold_until(asyncio.Event())
+    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)), timeout_seconds=1)
     await fire(settings, database, schedule)
     (run,) = await carillon.runs(schedule)
     assert "timed_out" == run["status"]

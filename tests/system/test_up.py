@@ -20,13 +20,14 @@ FIFTY, SECONDS = 50, 20
 
 async def test_it_starts_fires_survives_a_killed_worker_and_stops(tmp_path: Path, sink: Sink) -> None:
     """The tour of the README, with a kill -9 in the middle; nothing is left running."""
-    async with RunningCarillon(tmp_path / "data with spaces") as up:
+    async with RunningCarillon(tmp_path / "data with spaces") as up, Sink() as silent:
+        silent.hold_until(asyncio.Event())
         carillon = up.carillon
         workflow = await carillon.workflow(http_node(sink.url))
         schedule = await carillon.schedule(workflow, interval_seconds=1)
         await sink.wait_for_calls(2)
 
-        slow = await carillon.workflow({"id": "work", "type": "core.delay", "config": {"seconds": 3600}})
+        slow = await carillon.workflow(http_node(silent.url))
         long_run = await carillon.schedule(slow, interval_seconds=1, backoff_base_seconds=1, total_repeats=1)
 
         async def running() -> bool:

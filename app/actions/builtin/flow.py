@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import structlog
 
-from app.actions.catalog import Action, ActionFailedError
+from app.actions.catalog import Action, ActionFailedError, Sleeping
 from app.actions.context import ActionContext
+
+# Putting a run aside and starting it again costs two transactions: not worth it for less.
+SHORT_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -37,8 +40,11 @@ class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def delay(config: DelayConfig, _context: ActionContext) -> Any:
     """Wait for some seconds."""
+    output = {"seconds": config.seconds}
+    if config.seconds > SHORT_SECONDS:
+        return Sleeping(config.seconds, output)
     await asyncio.sleep(config.seconds)
-    return {"seconds": config.seconds}
+    return output
 
 
 async def noop(_config: NoopConfig, _context: ActionContext) -> Any:

@@ -105,6 +105,8 @@ class WorkflowExecutionRow(Base):
     error: Mapped[str]
     # What each node did.
     results: Mapped[list[Any]] = mapped_column(server_default="[]")
+    # The graph that it began with, where it has been parked.
+    graph: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     # What its slot is accounted as, if it ended without having begun.
     unrun_outcome: Mapped[str | None]
     # W3C's, of the request that asked for it; only where requests are traced.
@@ -144,6 +146,12 @@ class ActiveExecutionRow(Base):
         Index("ix_active_executions_of_worker", "worker_id", postgresql_where=text("worker_id IS NOT NULL")),
         # What the guard of a workflow counts.
         Index("ix_active_executions_running_of_workflow", "workflow_id", postgresql_where=text("status = 'running'")),
+        # What sleeps, or has been woken and not started yet, keeps its place among them.
+        Index(
+            "ix_active_executions_suspended_of_workflow",
+            "workflow_id",
+            postgresql_where=text("status = 'pending' AND deadline_at IS NOT NULL"),
+        ),
         # What may start, once its time has come.
         Index("ix_active_executions_pending", "due_at", postgresql_where=text("status = 'pending' AND NOT queued")),
         Index("ix_active_executions_awaiting", "deadline_at", postgresql_where=text("awaiting")),

@@ -87,7 +87,7 @@ def execution_fields(row: Row[Any]) -> dict[str, Any]:
         "entity_type": row.entity_type,
         "entity_id": row.entity_id,
         "trigger": Trigger(row.trigger),
-        "status": ExecutionStatus(row.status),
+        "status": shown_status(row),
         "repeat_number": row.repeat_number,
         "retry_attempt": row.retry_attempt,
         "scheduled_for": row.scheduled_for,
@@ -96,6 +96,13 @@ def execution_fields(row: Row[Any]) -> dict[str, Any]:
         "duration_ms": _duration_ms(row.started_at, row.finished_at),
         "error": row.error,
     }
+
+
+def shown_status(row: Row[Any]) -> ExecutionStatus:
+    """A run that has begun and sleeps is under way for whoever looks at it, though no worker holds it."""
+    if row.status == ExecutionStatus.PENDING and row.deadline_at is not None:
+        return ExecutionStatus.RUNNING
+    return ExecutionStatus(row.status)
 
 
 def node_view(result: NodeResult) -> NodeResultView:
