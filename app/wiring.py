@@ -26,6 +26,7 @@ from app.engine.housekeeping import Housekeeper
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
 from app.engine.pinging import Pinger
+from app.engine.places import Places
 from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
@@ -113,6 +114,7 @@ def wire_services(
                 _actions(settings, database, ringer, http, catalog, plugins),
                 _poller(settings, database, ringer, entities),
                 settings.lease_seconds,
+                concurrency=settings.worker_concurrency,
                 enabled=settings.schedules_enabled,
                 tracer=tracer,
             ),
@@ -163,7 +165,15 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         catalog = Catalog(loaded.actions)
         plugins = _plugins(database, ringer, loaded, catalog)
         runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
-        engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled, tracer=tracer)
+        engine = TickEngine(
+            database,
+            ringer,
+            runner,
+            lease,
+            places=Places(settings.worker_concurrency),
+            enabled=settings.schedules_enabled,
+            tracer=tracer,
+        )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         life = WorkerLife(
             lease,

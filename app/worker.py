@@ -64,6 +64,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
             {EXECUTE: execute_scheduled_job, RUN: run_execution},
             {"engine": parts.engine},
             concurrency=settings.worker_concurrency,
+            room=lambda: parts.engine.places.room,
             lease_seconds=settings.lease_seconds,
             on_cancel=parts.life.call_off,
             on_failure=parts.bell_health.failed,

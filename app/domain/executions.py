@@ -74,6 +74,8 @@ class PendingRun(msgspec.Struct, frozen=True):
     execution_id: UUID
     token: int
     due_at: datetime
+    # Whose it is, where that was asked for.
+    user_profile_id: int | None = None
 
 
 class EntityWork(msgspec.Struct, frozen=True, kw_only=True):

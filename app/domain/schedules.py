@@ -191,9 +191,10 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedTick(msgspec.Struct, frozen=True):
-    """The pending tick of a schedule, as far as ringing for it is concerned."""
+    """The pending tick of a schedule, as far as ringing for it, or claiming it in turn, is concerned."""
 
     id: UUID
+    user_profile_id: int
     generation: int
     next_run_at: datetime
     current_repeat: int

@@ -77,6 +77,7 @@ class WorkerLife:
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
             asyncio.create_task(self._repeat("bell", self._bell_health.probe)),
             asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.sick)),
+            asyncio.create_task(self._repeat("share out", self._reconciler.share_out)),
             asyncio.create_task(self._repeat("deliver", self._deliver)),
             asyncio.create_task(self._repeat("poll", self._poller.step)),
             asyncio.create_task(self._repeat("keep house", self._housekeeper.step)),

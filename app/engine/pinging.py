@@ -15,6 +15,7 @@ from app.domain.ticks import BY_A_PING, Tick
 from app.engine.delivering import Postman
 from app.engine.lease import WorkerLease
 from app.engine.locking import held_lock
+from app.engine.places import Places
 from app.engine.polling import Poller
 from app.engine.recovery import survived
 from app.engine.ringing import Ringer
@@ -70,6 +71,7 @@ class Pinger:
         poller: Poller,
         lease_seconds: float,
         *,
+        concurrency: int,
         enabled: bool,
         tracer: Tracer | None = None,
     ) -> None:
@@ -80,6 +82,8 @@ class Pinger:
         self._poller = poller
         self._postman = Postman(database, actions.http)
         self._lease_seconds = lease_seconds
+        # So many run at once.
+        self._page = min(PAGE, concurrency)
         self._enabled = enabled
         self._tracer = tracer
 
@@ -108,7 +112,7 @@ class Pinger:
         after = None
         while True:
             async with self._database.transaction() as connection:
-                page = await schedules.overdue(connection, moment, PAGE, after)
+                page = await schedules.overdue(connection, moment, self._page, after)
             if not page:
                 return
             after = page[-1]
@@ -128,7 +132,7 @@ class Pinger:
         tried: set[tuple[Any, int]] = set()
         for _ in range(MOST_ROUNDS):
             async with self._database.transaction() as connection:
-                pending = await executions.pending(connection, PAGE)
+                pending = await executions.pending(connection, self._page)
             fresh = [run for run in pending if (run.execution_id, run.token) not in tried]
             if not fresh:
                 return
@@ -141,7 +145,15 @@ class Pinger:
         lease = WorkerLease(self._database, self._lease_seconds)
         await lease.begin()
         runner = Runner(self._database, self._actions, lease)
-        engine = TickEngine(self._database, self._ringer, runner, lease, enabled=self._enabled, tracer=self._tracer)
+        engine = TickEngine(
+            self._database,
+            self._ringer,
+            runner,
+            lease,
+            places=Places(self._page),
+            enabled=self._enabled,
+            tracer=self._tracer,
+        )
         engine.on_settled = done.count
         ended = asyncio.Event()
         keeper = asyncio.create_task(_keep(lease, self._lease_seconds / RENEWALS_PER_LEASE, ended))

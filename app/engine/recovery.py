@@ -1,7 +1,7 @@
 """Recovery: what went astray is found in Postgres and set going again, at start-up and every few seconds."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from app.domain.executions import Outcome, PendingRun
 from app.domain.schedules import PlannedTick
 from app.domain.ticks import Tick
 from app.engine import scheduling
+from app.engine.places import UNKNOWN
 from app.engine.ringing import Ringer
 from app.engine.ticks import TickEngine
 from app.observability.metrics import MODE, RECONCILED
@@ -32,6 +33,9 @@ OVERDUE = timedelta(seconds=1)
 # Executions that are due so soon are rung for already: a sleeper whose message is gone shall not oversleep.
 AHEAD = timedelta(seconds=10)
 PAGE = 500
+# How often is looked for what others have due while a worker is full, and how late that has to be.
+SHARE_SECONDS = 0.2
+SHARE_LATE = timedelta(milliseconds=100)
 MOST_NAMED = 20
 # What was missed while nobody worked is released at this pace, so that it does not stampede.
 SPREAD = timedelta(milliseconds=1)
@@ -158,19 +162,58 @@ class Reconciler:
 
     async def _claim_overdue(self, by: timedelta) -> int:
         """Claim and run without the bell; the fence makes it harmless if a message comes after all."""
-        overdue = await self._overdue(by)
-        if not overdue:
-            return 0
-        claimed = await self._engine.claim_directly([Tick(job.id, job.generation) for job in overdue])
-        for result in claimed:
-            self._go(self._engine.carry_on(result))
+        return await self._claim(await self._overdue(by))
+
+    async def _claim(self, overdue: Sequence[PlannedTick]) -> int:
+        """Claim those for which there is a place, and run them; the others are found again."""
+        taken = {tick.id: self._engine.places.take_if_fair(tick.user_profile_id) for tick in overdue}
+        places = {job_id: place for job_id, place in taken.items() if place is not None}
+        ticks = [Tick(tick.id, tick.generation) for tick in overdue if tick.id in places]
+        try:
+            claimed = await self._engine.claim_directly(ticks) if ticks else []
+            for result in claimed:
+                self._go(self._engine.carry_on(result, places.pop(result.job.id)))
+        finally:
+            for place in places.values():
+                place.leave()
         return len(claimed)
 
     async def _start_pending(self) -> int:
-        pending = await self._pending()
+        async with self._database.transaction() as connection:
+            pending = await executions.pending_of_owners(connection, PAGE)
+        return self._start(pending)
+
+    def _start(self, pending: Sequence[PendingRun]) -> int:
+        """Start those for which there is a place; the others are found again."""
+        started = 0
         for run in pending:
-            self._go(self._engine.run_execution(run.execution_id, run.token))
-        return len(pending)
+            place = self._engine.places.take_if_fair(run.user_profile_id or UNKNOWN)
+            if place is not None:
+                self._go(self._engine.run_execution(run.execution_id, run.token, place))
+                started += 1
+        return started
+
+    async def share_out(self) -> float:
+        """While a few owners fill all places, start what others have due, on those that are kept for them.
+
+        It is found in Postgres: in the queue it may stand behind thousands. The seconds until the next time.
+        """
+        places, began = self._engine.places, clock.monotonic()
+        if not places.is_crowded:
+            places.keep(len(places.owners), were_short=False)
+            return SHARE_SECONDS
+        greedy = places.greedy
+        async with self._database.transaction() as connection:
+            if len(greedy) == 1 and not await schedules.has_others(connection, greedy[0]):
+                return SHARE_SECONDS
+            now: datetime = await database_now(connection)
+            overdue = await schedules.overdue_in_turn(connection, now - SHARE_LATE, PAGE, greedy)
+            pending = await executions.pending_of_owners(connection, PAGE, greedy)
+        started = await self._claim(overdue) + self._start(pending)
+        owners = {*greedy, *(tick.user_profile_id for tick in overdue), *(run.user_profile_id for run in pending)}
+        places.keep(len(owners), were_short=started < len(overdue) + len(pending))
+        # A long backlog takes long to look through: most of the time is left to the work itself.
+        return max(SHARE_SECONDS, (clock.monotonic() - began) * 4)
 
     async def _lost(self) -> list[Outcome]:
         async with self._database.transaction() as connection:

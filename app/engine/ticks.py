@@ -17,6 +17,7 @@ from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
 from app.engine.lease import WorkerLease
 from app.engine.naming import names
+from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
@@ -62,17 +63,19 @@ log = structlog.get_logger(__name__)
 class TickEngine:
     """Carries ticks and executions out."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with
         self,
         database: Database,
         ringer: Ringer,
         runner: Runner,
         lease: WorkerLease,
         *,
+        places: Places,
         enabled: bool = True,
         tracer: Tracer | None = None,
     ) -> None:
-        """Work under this lease; where schedules are not enabled, their slots are missed."""
+        """Work under this lease, within these places; where schedules are not enabled, their slots are missed."""
+        self.places = places
         self._tracer = tracer
         self._occasion = Occasion(switched_off=not enabled)
         self._database = database
@@ -91,27 +94,28 @@ class TickEngine:
         IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
         self._seldom = Seldom()
-        self._counted = _Counted()
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
-        with self._counted:
+        with self.places.take() as place:
             began = None if self._tracer is None else clock.now()
             claimed = await self._claim(Tick(job_id, generation))
             if claimed is not None:
+                place.belongs_to(claimed.job.user_profile_id)
                 work = self._carry_on(claimed)
                 await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
 
-    async def run_execution(self, execution_id: UUID, token: int) -> None:
+    async def run_execution(self, execution_id: UUID, token: int, place: Place | None = None) -> None:
         """What the message of an execution starts that exists already."""
-        with self._counted:
+        with place or self.places.take() as taken:
             execution = await self._start(execution_id, token)
             if execution is not None:
+                taken.belongs_to(execution.user_profile_id)
                 await self._while_held(execution)
 
-    async def carry_on(self, claimed: Claimed) -> None:
+    async def carry_on(self, claimed: Claimed, place: Place | None = None) -> None:
         """The rest of a tick that was claimed without its message."""
-        with self._counted:
+        with place or self.places.take(claimed.job.user_profile_id):
             work = self._carry_on(claimed)
             await (work if self._tracer is None else in_tick(self._tracer, claimed, work))
 
@@ -187,7 +191,7 @@ class TickEngine:
 
     async def idle(self) -> None:
         """Wait until nothing is under way any more."""
-        await self._counted.none.wait()
+        await self.places.empty.wait()
 
     async def _carry_on(self, claimed: Claimed) -> None:
         """Ring for the next tick, and meanwhile run what this one fires."""
@@ -384,21 +388,3 @@ def _tick_named(tick: Tick) -> dict[str, str]:
 def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None) -> Ending:
     """With what is known since the claim."""
     return Ending(outcome) if claimed is None else Ending(outcome, execution, claimed.known)
-
-
-class _Counted:
-    """Counts what is under way."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self.none = asyncio.Event()
-        self.none.set()
-
-    def __enter__(self) -> None:
-        self._number += 1
-        self.none.clear()
-
-    def __exit__(self, *_: object) -> None:
-        self._number -= 1
-        if not self._number:
-            self.none.set()

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import bindparam, func, select, text
+from sqlalchemy import Select, bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -320,12 +320,23 @@ async def overdue(connection: AsyncConnection, limit: int) -> list[Outcome]:
     ]
 
 
-async def pending(connection: AsyncConnection, limit: int, ahead: timedelta = timedelta(0)) -> list[PendingRun]:
-    """Executions that may be started now, or so much later, the longest due first."""
+def _pending(ahead: timedelta) -> Select[Any]:
     due = _ACTIVE.c.due_at <= func.clock_timestamp() + ahead
-    query = select(_ACTIVE.c.id, _ACTIVE.c.token, _ACTIVE.c.due_at).where(
+    return select(_ACTIVE.c.id, _ACTIVE.c.token, _ACTIVE.c.due_at).where(
         _ACTIVE.c.status == ExecutionStatus.PENDING, ~_ACTIVE.c.queued, due
     )
+
+
+async def pending_of_owners(connection: AsyncConnection, limit: int, but: Sequence[int] = ()) -> list[PendingRun]:
+    """Executions that may be started now, with their owners, but for those of some: the longest due first."""
+    query = _pending(timedelta(0)).add_columns(_TABLE.c.user_profile_id).join(_TABLE, _TABLE.c.id == _ACTIVE.c.id)
+    query = query.where(_TABLE.c.user_profile_id.not_in(list(but))).order_by(_ACTIVE.c.due_at).limit(limit)
+    return [PendingRun(*row) for row in await connection.execute(query)]
+
+
+async def pending(connection: AsyncConnection, limit: int, ahead: timedelta = timedelta(0)) -> list[PendingRun]:
+    """Executions that may be started now, or so much later, the longest due first."""
+    query = _pending(ahead)
     rows = await connection.execute(query.order_by(_ACTIVE.c.due_at).limit(limit))
     return [PendingRun(row.id, row.token, row.due_at) for row in rows]
 

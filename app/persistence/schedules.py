@@ -207,11 +207,22 @@ async def overdue(
     return [PlannedTick(*row) for row in await connection.execute(query)]
 
 
-async def overdue_in_turn(connection: AsyncConnection, before: datetime, limit: int) -> list[PlannedTick]:
-    """Ticks that were due before a moment: the oldest of each owner, then the second of each, and so on."""
+async def has_others(connection: AsyncConnection, owner: int) -> bool:
+    """Whether anybody else has a schedule; two look-ups in an index, however many there are."""
+    (row,) = await fetch(connection, _HAS_OTHERS, owner)
+    return bool(row["has_others"])
+
+
+async def overdue_in_turn(
+    connection: AsyncConnection, before: datetime, limit: int, but: Sequence[int] = ()
+) -> list[PlannedTick]:
+    """Ticks that were due before a moment: the oldest of each owner, then the second of each, and so on.
+
+    Those of some owners are left out.
+    """
     turn = func.row_number().over(partition_by=_TABLE.c.user_profile_id, order_by=(_DUE.c.next_run_at, _DUE.c.id))
     ticks = select(*_TICK, turn.label("turn")).join(_DUE, _DUE.c.id == _TABLE.c.id)
-    due = ticks.where(_DUE.c.next_run_at <= before).subquery()
+    due = ticks.where(_DUE.c.next_run_at <= before, _TABLE.c.user_profile_id.not_in(list(but))).subquery()
     query = select(due).order_by(due.c.turn, due.c.next_run_at, due.c.id).limit(limit)
     return [PlannedTick(*row[:-1]) for row in await connection.execute(query)]
 
@@ -235,6 +246,10 @@ _LOCK = (
     "ORDER BY j.id FOR NO KEY UPDATE OF j"
 )
 _LOCK_FREE = f"{_LOCK} SKIP LOCKED"
+_HAS_OTHERS = (
+    "SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id < $1) "
+    "OR EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id > $1) AS has_others"
+)
 _VERSIONS = (
     "SELECT j.id, j.xmin, j.user_profile_id FROM unnest($1::uuid[]) AS wanted(id) "
     "JOIN scheduled_jobs AS j ON j.id = wanted.id"

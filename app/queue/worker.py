@@ -26,6 +26,8 @@ from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Me
 CLAIM_BATCH = 500
 # The longest sleep: a lost publish costs no more than this.
 IDLE_SECONDS = 1.0
+# How long is waited for a message to end while there is no room for another.
+FULL_SECONDS = 0.1
 OUTAGE_PAUSE_SECONDS = 0.5
 LISTEN_SECONDS = 2.0
 MAX_PUT_BACK_SECONDS = 60.0
@@ -64,15 +66,21 @@ class QueueWorker:
         ctx: dict[str, Any],
         *,
         concurrency: int,
+        room: Callable[[], int] | None = None,
         lease_seconds: float,
         on_cancel: Callable[[str], None],
         on_failure: Callable[[BellAwayError], None] = lambda _error: None,
     ) -> None:
-        """Nothing runs until ``run``. ``on_failure`` is told of each claim that Redis did not answer."""
+        """Nothing runs until ``run``.
+
+        ``room`` says how many messages may be taken beside what others run in this process; ``on_failure`` is told of
+        each claim that Redis did not answer.
+        """
         self._redis = redis
         self._functions = functions
         self._ctx = ctx
         self._concurrency = concurrency
+        self._free = room or (lambda: concurrency)
         self._lease_ms = int(lease_seconds * 1000)
         self._on_cancel = on_cancel
         self._owner = uuid4().hex
@@ -110,12 +118,12 @@ class QueueWorker:
 
     async def _deliver_once(self) -> None:
         self._wake.clear()
-        room = self._concurrency - len(self._tasks)
+        room = min(self._concurrency - len(self._tasks), self._free())
         if room <= 0:
             self._room.clear()
-            # With a limit, so that the end is noticed although nothing ends.
+            # With a limit: what frees a place may be no message, and the end is noticed although nothing ends.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), IDLE_SECONDS)
+                await asyncio.wait_for(self._room.wait(), FULL_SECONDS)
             return
         delivery = await self._claim_due(min(room, CLAIM_BATCH))
         if delivery is None:
@@ -125,6 +133,8 @@ class QueueWorker:
             task = asyncio.create_task(self._handle(message))
             self._tasks.add(task)
             task.add_done_callback(self._handled)
+        # They begin, and take their places, before room is looked for again.
+        await asyncio.sleep(0)
         if not delivery.full:
             await self._sleep(delivery.wait_seconds)
 

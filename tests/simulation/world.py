@@ -20,6 +20,7 @@ from app.domain.errors import CarillonError
 from app.engine.callbacks import CallbackBook
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
+from app.engine.places import Places
 from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
@@ -148,7 +149,9 @@ class World:
         lease = WorkerLease(database, settings.lease_seconds)
         lease.name = process.name
         runner = Runner(database, self._actions(database), lease)
-        engine = self.engines[process] = TickEngine(database, ringer, runner, lease)
+        engine = self.engines[process] = TickEngine(
+            database, ringer, runner, lease, places=Places(settings.worker_concurrency)
+        )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         poller = Poller(database, ringer, (), poll_seconds=3600, batch_size=1, lease_seconds=1)
         life = WorkerLife(
