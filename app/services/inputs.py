@@ -81,6 +81,8 @@ class ScheduleInput(ScheduleFields, kw_only=True):
     """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
 
     workflow_id: Positive
+    # The id of the user who owns the workflow; needed for one of somebody else. It is not stored.
+    workflow_owner: Positive | None = None
 
 
 class DeclaredScheduleInput(ScheduleFields, kw_only=True):
@@ -95,6 +97,7 @@ class ScheduleChanges(Input):
 
     name: Name | UnsetType = UNSET
     workflow_id: Positive | UnsetType = UNSET
+    workflow_owner: Positive | UnsetType | None = UNSET
     interval_seconds: Positive | UnsetType | None = UNSET
     every: Every | UnsetType | None = UNSET
     cron: Cron | UnsetType | None = UNSET
