@@ -18,6 +18,7 @@ from app.domain.errors import (
     ForeignWorkflowError,
     InvalidError,
     NotFoundError,
+    QuotaExceededError,
     UnauthenticatedError,
     UnavailableError,
     WrongStateError,
@@ -40,11 +41,12 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     ForeignWorkflowError: HTTPStatus.CONFLICT,
+    QuotaExceededError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 # What an error knows beyond its words, and the answer shows as members of the problem.
-_MEMBERS = ("workflow_owner",)
+_MEMBERS = ("workflow_owner", "limit", "used")
 _CODES = {
     HTTPStatus.BAD_REQUEST: "malformed",
     HTTPStatus.NOT_FOUND: "not_found",
@@ -64,6 +66,9 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     errors: list[FieldError] = []
     # Of ``foreign_workflow``: the user who owns the workflow.
     workflow_owner: int | UnsetType = UNSET
+    # Of ``quota_exceeded``: how many objects a user may have, and how many this user has.
+    limit: int | UnsetType = UNSET
+    used: int | UnsetType = UNSET
 
 
 class TooManyRequestsError(Exception):

@@ -18,7 +18,7 @@ class WorkflowController(Controller):
     path = "/workflows"
     tags = ("workflows",)
 
-    @post("/", opt={"body": WorkflowInput})
+    @post("/", opt={"body": WorkflowInput, "errors": (409,)})
     async def create(self, request: AnyRequest, actor: Acting, workflow_service: Workflows) -> WorkflowView:
         """Create a workflow."""
         return await workflow_service.create(actor, await body(request, WorkflowInput))

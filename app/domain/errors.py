@@ -68,6 +68,18 @@ class ForeignWorkflowError(CarillonError):
         self.errors = errors
 
 
+class QuotaExceededError(CarillonError):
+    """The user has as many of these as the quota allows."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, detail: str, limit: int, used: int) -> None:
+        """Say how many are allowed, and how many there are."""
+        super().__init__(detail)
+        self.limit = limit
+        self.used = used
+
+
 class InvalidError(CarillonError):
     """Some fields are not valid."""
 

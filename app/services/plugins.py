@@ -160,7 +160,8 @@ class PluginSchedules:
     async def _create(self, actor: Actor, wanted: PluginScheduleInput) -> PluginSchedule:
         """The workflow and the schedule, or neither."""
         values = {"name": wanted.name, "workflow_id": NO_WORKFLOW_YET, **_schedule_values(wanted)}
-        new = sound_draft(checked(_given_spec(values), ScheduleInput), actor)
+        caps = self._schedules.limits.caps
+        new = sound_draft(checked(_given_spec(values), ScheduleInput), actor, caps)
         flow = msgspec.to_builtins(
             checked({"name": wanted.name, **_nodes(wanted.action, wanted.config)}, WorkflowInput)
         )
@@ -191,7 +192,8 @@ class PluginSchedules:
         async with self._database.transaction() as connection:
             await owned_schedule(connection, actor, job.id)
             row = await self._with_nodes(connection, actor, job.workflow_id, msgspec.to_builtins(flow))
-            changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor))
+            caps = self._schedules.limits.caps
+            changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor), caps)
         await self._ringer.ticks([changed.job])
         await self._ringer.executions(changed.pending)
         return _view(changed.job, row)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
+from app.domain.caps import Caps
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -18,12 +19,14 @@ from app.domain.errors import (
     InDoubtError,
     InvalidError,
     NotFoundError,
+    QuotaExceededError,
     UnavailableError,
 )
 from app.domain.fields import field_error
 from app.domain.lifecycle import problems
 from app.domain.parts import Part
 from app.domain.planning import anchored_at_start
+from app.domain.quotas import Quota
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
@@ -35,7 +38,7 @@ from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
 from app.persistence.pages import KnownTotals
-from app.services.admission import NewSchedule, refusals, require_usable
+from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.shown import ShownSchedules
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
@@ -49,8 +52,9 @@ Scheduling = Callable[[AsyncConnection, UUID], Awaitable[Changed]]
 class ScheduleService:
     """Use cases about schedules."""
 
-    def __init__(self, database: Database, ringer: Ringer) -> None:
+    def __init__(self, database: Database, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
         """Ring after each commit that moves a tick."""
+        self.limits = limits
         self._database = database
         self._ringer = ringer
         self._shown = ShownSchedules()
@@ -61,7 +65,7 @@ class ScheduleService:
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
-        new = NewSchedule(actor, sound_draft(wanted, actor), wanted.workflow_owner)
+        new = NewSchedule(actor, sound_draft(wanted, actor, self.limits.caps), wanted.workflow_owner)
         try:
             job = await self._creates.ask(new)
         except InDoubtError:
@@ -74,7 +78,7 @@ class ScheduleService:
     async def _create(self, wanted: Sequence[NewSchedule]) -> Sequence[ScheduledJob | CarillonError]:
         """In one transaction for all who ask in one moment; each gets its schedule, or why it was refused."""
         async with self._database.transaction() as connection:
-            refused = await refusals(connection, wanted)
+            refused = await refusals(connection, wanted, self.limits)
             admitted = [new for new, error in zip(wanted, refused, strict=True) if error is None]
             started = await _start(connection, admitted)
         by_id = {job.id: job for job in started}
@@ -82,10 +86,13 @@ class ScheduleService:
 
     async def create_many(self, actor: Actor, raw: Sequence[Any]) -> ScheduleList:
         """Many at once, all or none; each bad one is named by its index."""
-        drafts, errors = await _drafts(raw, actor)
+        drafts, errors = await _drafts(raw, actor, self.limits.caps)
+        wanted = list(drafts.values())
         async with self._database.transaction() as connection:
-            _require_none(errors, dict(zip(drafts, await refusals(connection, list(drafts.values())), strict=True)))
-            jobs = await _start(connection, list(drafts.values()))
+            over = await quota_refusal(connection, self.limits, Quota.SCHEDULES, actor.user_id, len(wanted))
+            refused = await refusals(connection, wanted, NO_QUOTAS)
+            _require_none(errors, dict(zip(drafts, refused, strict=True)), over)
+            jobs = await _start(connection, wanted)
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
 
@@ -130,7 +137,8 @@ class ScheduleService:
         async def edit(connection: AsyncConnection, schedule_id: UUID) -> Changed:
             if "workflow_id" in values or named is not None:
                 await _require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
-            return await scheduling.edit_scheduled_job(connection, schedule_id, values, author_of(actor))
+            author = author_of(actor)
+            return await scheduling.edit_scheduled_job(connection, schedule_id, values, author, self.limits.caps)
 
         return await self._carry_out(actor, job_id, edit)
 
@@ -232,14 +240,14 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
     )
 
 
-def sound_draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
+def sound_draft(wanted: ScheduleInput, actor: Actor, caps: Caps) -> ScheduledJob:
     """A new schedule of the actor's; ``InvalidError`` names what is wrong with it."""
-    return sound(draft(spec_values(wanted), actor))
+    return sound(draft(spec_values(wanted), actor), caps)
 
 
-def sound(new: ScheduledJob) -> ScheduledJob:
+def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
     """The same schedule, if it can begin now; ``InvalidError`` names what is wrong with it."""
-    errors = _problems(new)
+    errors = _problems(new, caps)
     if errors:
         raise InvalidError(*errors)
     return new
@@ -270,13 +278,13 @@ def require_years(wanted: Input, *fields: str) -> None:
         raise InvalidError(*errors)
 
 
-def _problems(new: ScheduledJob) -> list[FieldError]:
+def _problems(new: ScheduledJob, caps: Caps) -> list[FieldError]:
     """What is wrong with a new schedule as a whole. Before any lock is held, as a search for slots may take a while."""
     now = clock.now()
-    return problems(anchored_at_start(new, now), now)
+    return [*caps.errors(msgspec.structs.asdict(new)), *problems(anchored_at_start(new, now), now)]
 
 
-async def _drafts(raw: Sequence[Any], actor: Actor) -> tuple[dict[int, NewSchedule], list[FieldError]]:
+async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[int, NewSchedule], list[FieldError]]:
     """The good ones by index, and what is wrong with the others. Other requests get their turn in between."""
     drafts: dict[int, NewSchedule] = {}
     errors: list[FieldError] = []
@@ -285,7 +293,7 @@ async def _drafts(raw: Sequence[Any], actor: Actor) -> tuple[dict[int, NewSchedu
         try:
             wanted = msgspec.convert(item, ScheduleInput)
             drafts[index] = NewSchedule(actor, draft(spec_values(wanted), actor), wanted.workflow_owner)
-            errors += _placed(index, _problems(drafts[index].job))
+            errors += _placed(index, _problems(drafts[index].job, caps))
         except msgspec.ValidationError as error:
             errors.append(field_error(error, _place(index)))
         except InvalidError as error:
@@ -301,8 +309,10 @@ def _place(index: int) -> str:
     return f"schedules[{index}]"
 
 
-def _require_none(errors: Sequence[FieldError], refused: dict[int, CarillonError | None]) -> None:
-    """Refuse a batch: 409 if all that is wrong are workflows of others, else everything by its index."""
+def _require_none(
+    errors: Sequence[FieldError], refused: dict[int, CarillonError | None], over: QuotaExceededError | None
+) -> None:
+    """Refuse a batch: 409 if all that is wrong are workflows of others or the quota, else everything by its index."""
     foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
     unknown = [
         FieldError(f"{_place(index)}.workflow_id", error.detail)
@@ -314,6 +324,8 @@ def _require_none(errors: Sequence[FieldError], refused: dict[int, CarillonError
         raise InvalidError(*errors, *unknown, *not_named)
     if foreign:
         raise ForeignWorkflowError(next(iter(foreign.values())).workflow_owner, *not_named)
+    if over:
+        raise over
 
 
 async def _start(connection: AsyncConnection, wanted: Sequence[NewSchedule]) -> list[ScheduledJob]:

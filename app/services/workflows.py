@@ -10,10 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.errors import InvalidError
+from app.domain.quotas import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
+from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.views import WorkflowPage, WorkflowView, workflow_view
 
@@ -23,8 +25,9 @@ Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 class WorkflowService:
     """Use cases about workflows."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer) -> None:
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
         """Nodes are checked against the catalog."""
+        self._limits = limits
         self._database = database
         self._catalog = catalog
         self._ringer = ringer
@@ -34,6 +37,7 @@ class WorkflowService:
         values = msgspec.to_builtins(wanted)
         self.check(values)
         async with self._database.transaction() as connection:
+            await require_quota(connection, self._limits, Quota.WORKFLOWS, actor.user_id)
             row = await workflows.add(connection, actor, values)
         return workflow_view(row)
 

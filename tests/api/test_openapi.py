@@ -328,6 +328,7 @@ async def shared_settings(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) ->
             "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
             "CRON_RUN_TOKEN": ADMIN_TOKEN,
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+            "CARILLON_QUOTA_NOTIFICATIONS": "0",
         }
     )
     await connection.execute("DROP DATABASE test_openapi WITH (FORCE)")
