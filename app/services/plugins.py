@@ -167,7 +167,7 @@ class PluginSchedules:
         )
         self._workflows.check(flow)
         async with self._database.transaction() as connection:
-            row = await workflows.add(connection, actor, flow)
+            row = await workflows.add(connection, actor, flow, author_of(actor))
             job = await scheduling.start_scheduled_job(connection, replace(new, workflow_id=row.id), author_of(actor))
         await self._ringer.ticks([job])
         return _view(job, row)
@@ -203,13 +203,9 @@ class PluginSchedules:
     ) -> Row[Any] | None:
         """The workflow with these nodes, as far as it is the plugin's own to change."""
         row = await workflows.lock_to_change(connection, workflow_id)
-        if (
-            row is None
-            or row.user_profile_id != actor.user_id
-            or all(getattr(row, name) == flow[name] for name in flow)
-        ):
+        if row is None or row.user_profile_id != actor.user_id:
             return row
-        return await workflows.save(connection, workflow_id, flow)
+        return await workflows.save(connection, row, flow, author_of(actor))
 
     async def _delete(self, actor: Actor, schedule_id: UUID) -> None:
         """With its workflow, unless somebody else uses that too."""

@@ -13,11 +13,12 @@ from app.domain.errors import InvalidError
 from app.domain.quotas import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import executions, schedules, workflows
+from app.persistence import executions, schedules, workflow_history, workflows
 from app.persistence.database import Database
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.views import WorkflowPage, WorkflowView, workflow_view
+from app.services.schedules import author_of
+from app.services.views import HistoryPage, WorkflowPage, WorkflowView, history_item, workflow_view
 
 Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 
@@ -38,7 +39,7 @@ class WorkflowService:
         self.check(values)
         async with self._database.transaction() as connection:
             await require_quota(connection, self._limits, Quota.WORKFLOWS, actor.user_id)
-            row = await workflows.add(connection, actor, values)
+            row = await workflows.add(connection, actor, values, author_of(actor))
         return workflow_view(row)
 
     async def list(self, actor: Actor, limit: int, offset: int) -> WorkflowPage:
@@ -58,8 +59,15 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
             self.check({"nodes": before.nodes, "edges": before.edges, **values})
-            after = await workflows.save(connection, workflow_id, values) if values else before
+            after = await workflows.save(connection, before, values, author_of(actor))
         return workflow_view(after)
+
+    async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryPage:
+        """Every change, newest first."""
+        async with self._database.transaction() as connection:
+            await _owned(connection, actor, workflow_id)
+            page = await workflow_history.page(connection, workflow_id, limit, cursor)
+        return HistoryPage([history_item(row) for row in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:
         """Gone, with its schedules and their history; what runs is called off."""

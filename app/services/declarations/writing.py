@@ -58,11 +58,14 @@ def drafts(items: Iterable[Item], owner: Actor, caps: Caps) -> dict[Key, Schedul
 async def write_workflows(connection: AsyncConnection, wanted: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
     """Make workflows as they are declared; the numbers of all that there are now."""
     for item in sorted(wanted.changed, key=lambda one: there.workflow_ids[one.key]):
-        number = there.workflow_ids[item.key]
-        if await workflows.lock_to_change(connection, number) is None:
+        before = await workflows.lock_to_change(connection, there.workflow_ids[item.key])
+        if before is None:
             raise BadFileError(item.place.problem("", GONE))
-        await workflows.save(connection, number, item.declared.values)
-    new = {item.key: (await workflows.add(connection, owner, item.declared.values)).id for item in wanted.new}
+        await workflows.save(connection, before, item.declared.values, _author(item.key.namespace))
+    new = {}
+    for item in wanted.new:
+        row = await workflows.add(connection, owner, item.declared.values, _author(item.key.namespace))
+        new[item.key] = row.id
     await declarations.add_workflows(connection, new)
     return {**there.workflow_ids, **new}
 
