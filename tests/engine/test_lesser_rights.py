@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.engine.ticks import TickEngine
@@ -197,6 +198,32 @@ async def test_a_members_schedule_on_an_admins_workflow_acts_as_the_member(
     await carillon.call("PATCH", f"/schedules/{schedule['id']}/", json=moved)
     async with engine_of(settings) as engine:
         assert ["mia's"] == names_of(await fired(carillon, engine, database, schedule))
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+async def test_members_cannot_raise_alarms_in_the_log(
+    carillon: Carillon, settings: Settings, database: Database, level: str
+) -> None:
+    """Warnings and errors of a member's run are of level info and name the wanted level; admins' are as they say."""
+    mia = await carillon.member()
+    say = node("core.log", message="the house is on fire", level=level)
+    schedules = [
+        await carillon.schedule(await carillon.workflow(say)),
+        await mia.schedule(await mia.workflow(say)),
+        await on_a_members_workflow(carillon, mia, say),
+    ]
+    lines: list[Json] = []
+    async with engine_of(settings) as engine:
+        for schedule in schedules:
+            with capture_logs() as events:
+                await fired(carillon, engine, database, schedule)
+            lines += [dict(event) for event in events if event["event"] == "workflow_says"]
+    shown = [(line["log_level"], line.get("wanted_level")) for line in lines]
+    lowered = ("info", level) if level in {"warning", "error"} else (level, None)
+    # Below the level of the log there is nothing to see.
+    expected = [(level, None), lowered, lowered]
+    assert (expected if level != "debug" else []) == [one for one in shown if one[0] != "debug"]
+    assert all(line["words"] == "the house is on fire" for line in lines)
 
 
 async def _age(database: Database) -> None:
