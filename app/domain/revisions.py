@@ -1,4 +1,4 @@
-"""The history of schedules and workflows: who changed what, when and why, and how each was from then on."""
+"""The history of schedules and workflows: who changed what, when and why."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -80,7 +80,6 @@ class WorkflowRevision(msgspec.Struct, frozen=True, kw_only=True):
     # Of the changes as JSON, so that pages can be bounded without reading them.
     changes_bytes: int
     note: str
-    snapshot: dict[str, Any]
 
 
 def workflow_revision(
@@ -99,7 +98,6 @@ def workflow_revision(
         changes=changes,
         changes_bytes=len(msgspec.json.encode(changes)),
         note="",
-        snapshot={name: after[name] for name in WORKFLOW_FIELDS},
     )
 
 

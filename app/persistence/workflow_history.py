@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import FieldError, InvalidError
@@ -15,9 +15,23 @@ from app.persistence.tables import WorkflowRevisionRow
 # A page ends here, if not earlier: the changes of one revision may hold all nodes twice.
 PAGE_BYTES = 1_048_576
 
+# So many changes of a workflow are kept whole. Of older ones the fields are named, without their values: otherwise
+# whoever edits a large workflow again and again would fill the disk.
+KEPT_WHOLE = 50
+NOT_KEPT = "The values of this change are no longer kept."
+
 _TABLE = WorkflowRevisionRow.__table__
 # What a bigint can be.
 _Id = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
+_FORGET = text(
+    "UPDATE workflow_revisions AS r SET changes = names.only, changes_bytes = length(CAST(names.only AS text)), "
+    "note = :note FROM (SELECT id, changes FROM workflow_revisions WHERE workflow_id = :workflow_id "
+    "ORDER BY id DESC OFFSET :kept LIMIT 1) AS old CROSS JOIN LATERAL "
+    "(SELECT jsonb_object_agg(key, '{}'::jsonb) AS only FROM jsonb_object_keys(old.changes) AS key) AS names "
+    "WHERE r.id = old.id AND names.only IS NOT NULL"
+)
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
@@ -28,8 +42,10 @@ class HistoryPage(msgspec.Struct, frozen=True):
 
 
 async def add(connection: AsyncConnection, revision: WorkflowRevision) -> None:
-    """Write a change down."""
+    """Write a change down, and drop the values of the one that has become too old."""
     await connection.execute(insert(WorkflowRevisionRow).values(msgspec.structs.asdict(revision)))
+    values = {"workflow_id": revision.workflow_id, "kept": KEPT_WHOLE, "note": NOT_KEPT}
+    await connection.execute(_FORGET, values)
 
 
 async def page(connection: AsyncConnection, workflow_id: int, limit: int, cursor: str | None) -> HistoryPage:

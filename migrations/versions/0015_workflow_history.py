@@ -25,7 +25,6 @@ def upgrade() -> None:
         sa.Column("changes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("changes_bytes", sa.Integer(), nullable=False),
         sa.Column("note", sa.Text(), nullable=False),
-        sa.Column("snapshot", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.CheckConstraint("action IN ('changed', 'created')", name=op.f("ck_workflow_revisions_action_known")),
         sa.ForeignKeyConstraint(
             ["workflow_id"], ["workflows.id"], name=op.f("fk_workflow_revisions_workflow_id"), ondelete="CASCADE"

@@ -76,6 +76,21 @@ async def _pages(carillon: Carillon, workflow: Json, limit: int) -> list[list[Js
         cursor = {"cursor": page["next_cursor"]}
 
 
+async def test_old_changes_are_kept_without_their_values(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who, when and which fields stay; repeated edits of a large workflow do not fill the disk."""
+    monkeypatch.setattr(workflow_history, "KEPT_WHOLE", 2)
+    workflow = await carillon.workflow()
+    for number in range(4):
+        await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"name": f"n{number}"})
+    items = (await history(carillon, workflow))["items"]
+    whole, old, (created,) = items[:2], items[2:4], items[4:]
+    assert ["n3", "n2"] == [one["changes"]["name"]["to"] for one in whole]
+    assert [({"name": {}}, workflow_history.NOT_KEPT, "admin")] * 2 == [
+        (one["changes"], one["note"], one["by"]) for one in old
+    ]
+    assert ("created", {}, "") == (created["action"], created["changes"], created["note"])
+
+
 @pytest.mark.parametrize("cursor", ["x", "e30", "MA", "OTk5OTk5OTk5OTk5OTk5OTk5OTk", "IjEi"])
 async def test_a_bad_cursor_is_422(standing: Carillon, cursor: str) -> None:
     """Whatever is in it: nothing, an object, 0, a number that is too large, a string."""

@@ -180,7 +180,7 @@ class ScheduleRevisionRow(Base):
 
 
 class WorkflowRevisionRow(Base):
-    """A change of a workflow: who made it, when, and how the workflow was from then on."""
+    """A change of a workflow: who made it, when, and what was different before and after."""
 
     __tablename__ = "workflow_revisions"
     __table_args__ = (
@@ -198,7 +198,6 @@ class WorkflowRevisionRow(Base):
     changes: Mapped[dict[str, Any]]
     changes_bytes: Mapped[int]
     note: Mapped[str]
-    snapshot: Mapped[dict[str, Any]]
 
 
 class LedgerEntryRow(Base):
