@@ -125,18 +125,18 @@ async def test_without_a_quota_nothing_is_counted(carillon: Carillon, monkeypatc
         ({"trigger_payload": {"s": "x" * 65_536}}, "trigger_payload"),
     ],
 )
-async def test_a_schedules_values_have_bounds(standing: Carillon, values: Json, field: str) -> None:
+async def test_a_schedules_values_have_bounds(carillon: Carillon, values: Json, field: str) -> None:
     """422 on POST, in a batch and on PATCH; the largest values are accepted."""
-    workflow = await standing.workflow()
+    workflow = await carillon.workflow()
     body = {**EVERY, "workflow_id": workflow["id"]}
-    problem = await standing.call("POST", "/schedules/", 422, json={**body, **values})
+    problem = await carillon.call("POST", "/schedules/", 422, json={**body, **values})
     assert [field] == [error["field"] for error in problem["errors"]]
     batch = {"schedules": [body, {**body, **values}]}
-    problem = await standing.call("POST", "/schedules/batch/", 422, json=batch)
+    problem = await carillon.call("POST", "/schedules/batch/", 422, json=batch)
     assert [f"schedules[1].{field}"] == [error["field"] for error in problem["errors"]]
     largest = {"max_retries": 1000, "timeout_seconds": 30 * 86_400, "trigger_payload": {"s": "x" * (65_536 - 8)}}
-    schedule = await standing.call("POST", "/schedules/", 201, json={**body, **largest})
-    problem = await standing.call("PATCH", f"/schedules/{schedule['id']}/", 422, json=values)
+    schedule = await carillon.call("POST", "/schedules/", 201, json={**body, **largest})
+    problem = await carillon.call("PATCH", f"/schedules/{schedule['id']}/", 422, json=values)
     assert [field] == [error["field"] for error in problem["errors"]]
 
 
@@ -148,13 +148,13 @@ async def test_a_schedules_values_have_bounds(standing: Carillon, values: Json, 
         ({"payload": {"s": "x" * 65_536}}, "payload"),
     ],
 )
-async def test_a_webhooks_values_have_bounds(standing: Carillon, values: Json, field: str) -> None:
+async def test_a_webhooks_values_have_bounds(carillon: Carillon, values: Json, field: str) -> None:
     """422 on POST and on PATCH."""
     body = {"url": URL, "interval_minutes": 5}
-    problem = await standing.call("POST", "/webhooks/", 422, json={**body, **values})
+    problem = await carillon.call("POST", "/webhooks/", 422, json={**body, **values})
     assert [field] == [error["field"] for error in problem["errors"]]
-    webhook = await standing.call("POST", "/webhooks/", 201, json=body)
-    problem = await standing.call("PATCH", f"/webhooks/{webhook['id']}/", 422, json=values)
+    webhook = await carillon.call("POST", "/webhooks/", 201, json=body)
+    problem = await carillon.call("PATCH", f"/webhooks/{webhook['id']}/", 422, json=values)
     assert [field] == [error["field"] for error in problem["errors"]]
 
 

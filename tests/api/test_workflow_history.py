@@ -92,10 +92,10 @@ async def test_old_changes_are_kept_without_their_values(carillon: Carillon, mon
 
 
 @pytest.mark.parametrize("cursor", ["x", "e30", "MA", "OTk5OTk5OTk5OTk5OTk5OTk5OTk", "IjEi"])
-async def test_a_bad_cursor_is_422(standing: Carillon, cursor: str) -> None:
+async def test_a_bad_cursor_is_422(carillon: Carillon, cursor: str) -> None:
     """Whatever is in it: nothing, an object, 0, a number that is too large, a string."""
-    workflow = await standing.workflow()
-    problem = await standing.call("GET", f"/workflows/{workflow['id']}/history/", 422, params={"cursor": cursor})
+    workflow = await carillon.workflow()
+    problem = await carillon.call("GET", f"/workflows/{workflow['id']}/history/", 422, params={"cursor": cursor})
     assert ["cursor"] == [error["field"] for error in problem["errors"]]
 
 
