@@ -20,6 +20,13 @@ _OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEA
 POSITIVE = (
     *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
     *("poll_seconds", "poll_batch", "poll_lease_seconds"),
+    *("max_retries_limit", "timeout_seconds_limit", "payload_bytes_limit"),
+)
+# What a column of Postgres can hold.
+LARGEST_INTEGER = 2**31 - 1
+NOT_NEGATIVE = (
+    *("drain_seconds", "rate_limit_per_minute", "history_days"),
+    *("quota_schedules", "quota_workflows", "quota_webhooks", "quota_notifications", "quota_parked_runs"),
 )
 
 
@@ -56,6 +63,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_concurrency: int = 1000
     database_pool_size: int = 10
     rate_limit_per_minute: int = 6000
+    # How many objects each user may have; 0 is no limit.
+    quota_schedules: int = 0
+    quota_workflows: int = 0
+    quota_webhooks: int = 0
+    quota_notifications: int = 100
+    quota_parked_runs: int = 10_000
+    # The largest values that a schedule or a webhook may have.
+    max_retries_limit: int = 1_000
+    timeout_seconds_limit: int = 2_592_000
+    payload_bytes_limit: int = 65_536
     # Where this process shall die, for fault suites: see ``app.failpoints``.
     failpoints: str = ""
     # Where a worker answers Prometheus; 0 is nowhere.
@@ -77,7 +94,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError("CARILLON_OTEL_SAMPLE_RATIO must be between 0 and 1")
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
-        for name in ("drain_seconds", "rate_limit_per_minute", "history_days"):
+        for name in ("max_retries_limit", "timeout_seconds_limit"):
+            if getattr(self, name) > LARGEST_INTEGER:
+                raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be greater than {LARGEST_INTEGER}")
+        for name in NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")
 

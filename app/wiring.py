@@ -19,6 +19,8 @@ from app.actions.plugins import Capability, LoadedActions, load_actions
 from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
+from app.domain.caps import Caps
+from app.domain.quotas import Quota, Quotas
 from app.engine.callbacks import CallbackBook
 from app.engine.delivering import Postman
 from app.engine.entities import LoadedSchedulers, load_entity_schedulers
@@ -40,6 +42,7 @@ from app.queue.bell_health import BellHealth
 from app.queue.limits import RateLimits
 from app.queue.pool import RedisPool, open_pool
 from app.services.actions import ActionService
+from app.services.admission import Limits
 from app.services.breakers import BreakerService
 from app.services.callbacks import CallbackService
 from app.services.cron import CronService
@@ -96,14 +99,15 @@ def wire_services(
     ringer = Ringer(bell)
     loaded, entities = _loaded()
     catalog = Catalog(loaded.actions)
-    plugins = _plugins(database, ringer, loaded, catalog)
+    limits = limits_of(settings)
+    plugins = _plugins(database, ringer, loaded, catalog, limits)
     return Services(
         users=UserService(database, settings.admin_token),
         actions=ActionService(catalog, (*loaded.problems, *entities.problems)),
         plugins=plugins,
-        webhooks=WebhookService(database, catalog, ringer),
-        workflows=WorkflowService(database, catalog, ringer),
-        schedules=ScheduleService(database, ringer),
+        webhooks=WebhookService(database, catalog, ringer, limits),
+        workflows=WorkflowService(database, catalog, ringer, limits),
+        schedules=ScheduleService(database, ringer, limits),
         manual_runs=ManualRunService(database, ringer),
         insight=InsightService(database),
         breakers=BreakerService(database),
@@ -120,7 +124,7 @@ def wire_services(
             ),
             settings.cron_token,
         ),
-        notifications=NotificationService(database),
+        notifications=NotificationService(database, limits),
         switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer),
@@ -163,7 +167,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease = WorkerLease(lease_database, settings.lease_seconds)
         loaded, entities = _loaded()
         catalog = Catalog(loaded.actions)
-        plugins = _plugins(database, ringer, loaded, catalog)
+        plugins = _plugins(database, ringer, loaded, catalog, limits_of(settings))
         runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
         engine = TickEngine(
             database,
@@ -215,7 +219,7 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
             stack.push_async_callback(redis.aclose)
             ringer = Ringer(Bell(redis))
         loaded, _ = _loaded()
-        yield DeclarationService(database, Catalog(loaded.actions), ringer)
+        yield DeclarationService(database, Catalog(loaded.actions), ringer, limits_of(settings))
 
 
 def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
@@ -230,8 +234,22 @@ def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
     return loaded, replace(entities, schedulers=trusted)
 
 
-def _plugins(database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog) -> PluginService:
-    schedules, workflows = ScheduleService(database, ringer), WorkflowService(database, catalog, ringer)
+def limits_of(settings: Settings) -> Limits:
+    """Return the quotas and the largest values that the settings allow."""
+    quotas = Quotas(**{quota: getattr(settings, f"quota_{quota}") for quota in Quota})
+    caps = Caps(
+        max_retries=settings.max_retries_limit,
+        timeout_seconds=settings.timeout_seconds_limit,
+        payload_bytes=settings.payload_bytes_limit,
+    )
+    return Limits(quotas=quotas, caps=caps)
+
+
+def _plugins(
+    database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog, limits: Limits
+) -> PluginService:
+    schedules = ScheduleService(database, ringer, limits)
+    workflows = WorkflowService(database, catalog, ringer, limits)
     return PluginService(database, ringer, loaded, schedules, workflows)
 
 
@@ -265,7 +283,8 @@ def _actions(
     catalog: Catalog,
     plugins: PluginService,
 ) -> Actions:
-    ports = PortMaker(ScheduleService(database, ringer), ManualRunService(database, ringer), HistoryService(database))
+    schedules = ScheduleService(database, ringer, limits_of(settings))
+    ports = PortMaker(schedules, ManualRunService(database, ringer), HistoryService(database))
     return Actions(
         catalog=catalog,
         http=http,

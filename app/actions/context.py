@@ -31,6 +31,8 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     # What fires, and which node of its workflow this is.
     source: str
     node_id: str
+    # Whether the run has the rights of an admin.
+    acts_for_admin: bool = False
     http: HttpCaller
     ports: Ports
     # The schedules of the plugin that brings the action.

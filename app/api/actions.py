@@ -17,6 +17,6 @@ class ActionController(Controller):
     tags = ("actions",)
 
     @get("/", sync_to_thread=False)
-    def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:  # noqa: ARG002 - a token is needed
+    def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:
         """List all actions, with the JSON Schema of their configuration."""
-        return action_service.list()
+        return action_service.list(actor)

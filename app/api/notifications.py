@@ -18,7 +18,7 @@ class NotificationController(Controller):
     path = "/notifications"
     tags = ("notifications",)
 
-    @post("/", opt={"body": NotificationInput, "errors": (404,)})
+    @post("/", opt={"body": NotificationInput, "errors": (404, 409)})
     async def create(self, request: AnyRequest, actor: Acting, notification_service: Notifications) -> NotificationView:
         """Be told of events: of a schedule, of a workflow, or of all that is yours."""
         return await notification_service.create(actor, await body(request, NotificationInput))

@@ -24,7 +24,7 @@ PROBLEMS = {
     401: "There is no token, or it is not valid.",
     403: "This needs the role admin.",
     404: "There is no such thing, or it is not yours.",
-    409: "Another change stands in the way.",
+    409: "Another change stands in the way, the workflow is somebody else's, or a quota is used up: see `code`.",
     413: "The body is too large.",
     422: "Some values are not valid; `errors` names each of them.",
     429: "This token or address has sent too many requests.",

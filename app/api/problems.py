@@ -8,14 +8,17 @@ import msgspec
 import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
+from msgspec import UNSET, UnsetType
 
 from app.domain.errors import (
     CarillonError,
     ConflictError,
     FieldError,
     ForbiddenError,
+    ForeignWorkflowError,
     InvalidError,
     NotFoundError,
+    QuotaExceededError,
     UnauthenticatedError,
     UnavailableError,
     WrongStateError,
@@ -37,9 +40,13 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
+    ForeignWorkflowError: HTTPStatus.CONFLICT,
+    QuotaExceededError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+# What an error knows beyond its words, and the answer shows as members of the problem.
+_MEMBERS = ("workflow_owner", "limit", "used")
 _CODES = {
     HTTPStatus.BAD_REQUEST: "malformed",
     HTTPStatus.NOT_FOUND: "not_found",
@@ -57,6 +64,11 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     detail: str
     code: str
     errors: list[FieldError] = []
+    # Of ``foreign_workflow``: the user who owns the workflow.
+    workflow_owner: int | UnsetType = UNSET
+    # Of ``quota_exceeded``: how many objects a user may have, and how many this user has.
+    limit: int | UnsetType = UNSET
+    used: int | UnsetType = UNSET
 
 
 class TooManyRequestsError(Exception):
@@ -74,6 +86,7 @@ def problem_response(
     detail: str,
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
+    **members: int,
 ) -> Response[Problem]:
     """An error as an answer."""
     problem = Problem(
@@ -83,6 +96,7 @@ def problem_response(
         detail=detail,
         code=code,
         errors=list(errors),
+        **members,
     )
     return Response(problem, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
@@ -90,7 +104,7 @@ def problem_response(
 def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
     """Something that our own code refused."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
-    errors = list(error.errors) if isinstance(error, InvalidError) else []
+    errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -98,7 +112,8 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         if _seldom.is_turn("request_unavailable"):
             log.warning("request_unavailable", error=why_away(error))
-    return problem_response(status, error.code, error.detail, errors, headers)
+    members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
+    return problem_response(status, error.code, error.detail, errors, headers, **members)
 
 
 def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:

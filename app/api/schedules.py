@@ -34,7 +34,7 @@ class ScheduleController(Controller):
     path = "/schedules"
     tags = ("schedules",)
 
-    @post("/", opt={"body": ScheduleInput, "errors": (404,)})
+    @post("/", opt={"body": ScheduleInput, "errors": (404, 409)})
     async def create(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleView:
         """Create a schedule; its first run is planned at once."""
         return await schedule_service.create(actor, await body(request, ScheduleInput))
@@ -54,7 +54,7 @@ class ScheduleController(Controller):
         part = Part(limit, offset, cursor)
         return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id)
 
-    @post("/batch", opt={"body": ScheduleBatchInput})
+    @post("/batch", opt={"body": ScheduleBatchInput, "errors": (409,)})
     async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:
         """Create up to 1,000 schedules, all or none."""
         return await schedule_service.create_many(actor, (await body(request, LooseScheduleBatch)).schedules)
@@ -69,7 +69,7 @@ class ScheduleController(Controller):
         """Read one schedule."""
         return await schedule_service.get(actor, schedule_id)
 
-    @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges, "body_optional": True})
+    @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges, "body_optional": True, "errors": (409,)})
     async def change(
         self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
     ) -> ScheduleView:

@@ -18,7 +18,7 @@ class WebhookController(Controller):
     path = "/webhooks"
     tags = ("webhooks",)
 
-    @post("/", opt={"body": WebhookInput})
+    @post("/", opt={"body": WebhookInput, "errors": (409,)})
     async def create(self, request: AnyRequest, actor: Acting, webhook_service: Webhooks) -> WebhookView:
         """Have an address called, by a cron expression or every so many minutes."""
         return await webhook_service.create(actor, await body(request, WebhookInput))

@@ -3,10 +3,10 @@
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Id, Limit, Offset
+from app.api.parameters import Cursor, Id, Limit, Offset
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import WorkflowChanges, WorkflowInput
-from app.services.views import WorkflowPage, WorkflowView
+from app.services.views import HistoryPage, WorkflowPage, WorkflowView
 from app.services.workflows import WorkflowService
 
 Workflows = NamedDependency[WorkflowService]
@@ -18,7 +18,7 @@ class WorkflowController(Controller):
     path = "/workflows"
     tags = ("workflows",)
 
-    @post("/", opt={"body": WorkflowInput})
+    @post("/", opt={"body": WorkflowInput, "errors": (409,)})
     async def create(self, request: AnyRequest, actor: Acting, workflow_service: Workflows) -> WorkflowView:
         """Create a workflow."""
         return await workflow_service.create(actor, await body(request, WorkflowInput))
@@ -41,6 +41,13 @@ class WorkflowController(Controller):
     ) -> WorkflowView:
         """Change some fields."""
         return await workflow_service.change(actor, workflow_id, await body(request, WorkflowChanges))
+
+    @get("/{workflow_id:int}/history")
+    async def history(
+        self, actor: Acting, workflow_service: Workflows, workflow_id: Id, limit: Limit = 100, cursor: Cursor = None
+    ) -> HistoryPage:
+        """List every change of a workflow, newest first: by whom, when, and what it was before and after."""
+        return await workflow_service.history(actor, workflow_id, limit, cursor)
 
     @delete("/{workflow_id:int}")
     async def remove(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> None:

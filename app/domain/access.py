@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from app.domain.errors import ForbiddenError, NotFoundError
+from app.domain.errors import ForbiddenError, ForeignWorkflowError, NotFoundError
 
 
 class Role(StrEnum):
@@ -51,6 +51,29 @@ class Actor(msgspec.Struct, frozen=True):
     def may_use(self, owner_id: int | None) -> bool:
         """Whether what belongs to this owner, or to nobody, is there for this actor."""
         return owner_id is not None and (self.sees_all or owner_id == self.user_id)
+
+
+# What two different members have in common: nothing. No user has this id.
+NOBODY = Actor(0, "nobody", Role.MEMBER)
+
+
+def lesser(schedule_owner: Actor, workflow_owner: Actor) -> Actor:
+    """Return the actor whose rights a run has: only what both owners may do.
+
+    The workflow's owner edits the nodes, the schedule's owner chooses when they run and with which payload. With the
+    rights of one of them alone, a run would lend these rights to the other.
+    """
+    if workflow_owner.sees_all or workflow_owner.user_id == schedule_owner.user_id:
+        return schedule_owner
+    return workflow_owner if schedule_owner.sees_all else NOBODY
+
+
+def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int | None) -> None:
+    """Refuse a workflow of another user than the schedule's owner, unless the request names that user."""
+    if named is None and workflow_owner == schedule_owner:
+        return
+    if named != workflow_owner:
+        raise ForeignWorkflowError(workflow_owner)
 
 
 def require_admin(actor: Actor) -> None:

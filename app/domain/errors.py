@@ -53,6 +53,33 @@ class ConflictError(CarillonError):
     code = "conflict"
 
 
+class ForeignWorkflowError(CarillonError):
+    """The workflow belongs to another user, who can change what it does."""
+
+    code = "foreign_workflow"
+
+    def __init__(self, workflow_owner: int, *errors: FieldError) -> None:
+        """Name the owner, so that the request can be repeated with it; in a batch, each item that is concerned."""
+        super().__init__(
+            f"The workflow belongs to the user {workflow_owner}, who can change what it does. "
+            f"To schedule it, repeat the request with `workflow_owner`: {workflow_owner}."
+        )
+        self.workflow_owner = workflow_owner
+        self.errors = errors
+
+
+class QuotaExceededError(CarillonError):
+    """The user has as many of these as the quota allows."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, detail: str, limit: int, used: int) -> None:
+        """Say how many are allowed, and how many there are."""
+        super().__init__(detail)
+        self.limit = limit
+        self.used = used
+
+
 class InvalidError(CarillonError):
     """Some fields are not valid."""
 

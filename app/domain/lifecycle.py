@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.domain.caps import DEFAULT_CAPS, Caps
 from app.domain.differences import same
 from app.domain.errors import FieldError, InvalidError, WrongStateError
 from app.domain.planning import (
@@ -61,13 +62,15 @@ def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     return begun_cadence(alive, active_runs, now)
 
 
-def edited(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
+def edited(
+    job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime, caps: Caps = DEFAULT_CAPS
+) -> ScheduledJob:
     """The schedule with new values. Values that are the same change nothing; edits never fire retroactively."""
     real = {name: value for name, value in changes.items() if not same(getattr(job, name), value)}
     if not real:
         return job
     changed = _reanchored(replace(job, **real), real, now)
-    _require_sound(changed, real, now)
+    _require_sound(changed, real, now, caps)
     if job.status is Status.DEAD:
         return changed
     if job.status is Status.DONE:
@@ -111,10 +114,10 @@ def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     return [FieldError(field, "No slot ever comes: what the spec names is excluded, or does not exist.")]
 
 
-def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> None:
+def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, caps: Caps) -> None:
     """What an edit makes of a schedule has to make sense; what it does not touch is not judged again."""
     require_kind({name: getattr(job, name) for name in KINDS})
-    errors: list[FieldError] = []
+    errors = caps.errors(changes)
     if {"start_at", "end_at"} & changes.keys() and job.start_at and job.end_at and job.end_at < job.start_at:
         errors.append(FieldError("end_at", "The end must not be before start_at."))
     if PHASE_FIELDS & changes.keys():

@@ -1,5 +1,6 @@
-"""The history of a schedule: who changed what, when and why, and how the schedule was from then on."""
+"""The history of schedules and workflows: who changed what, when and why."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -7,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.differences import same
 from app.domain.schedules import ScheduledJob, Status
 
 
@@ -45,6 +47,11 @@ REMEMBERED = (
     *("start_at", "end_at", "total_repeats", "misfire_grace_seconds", "catch_up", "if_running", "max_queued"),
     *("workflow_id", "status", "status_reason", "anchor_at", "last_error"),
 )
+# What happens to workflows, and what people can change of them.
+WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)
+WORKFLOW_FIELDS = (
+    *("name", "nodes", "edges", "active", "max_concurrent_runs", "breaker_threshold", "breaker_reset_seconds"),
+)
 _BY_STATUS = {Status.PAUSED: Action.PAUSED, Status.DONE: Action.FINISHED, Status.DEAD: Action.DIED}
 
 
@@ -59,6 +66,44 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     changes: dict[str, Any]
     note: str
     snapshot: dict[str, Any]
+
+
+class WorkflowRevision(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a workflow."""
+
+    workflow_id: int
+    at: datetime
+    user_profile_id: int | None
+    author: str
+    action: Action
+    changes: dict[str, Any]
+    # Of the changes as JSON, so that pages can be bounded without reading them.
+    changes_bytes: int
+    note: str
+
+
+def workflow_revision(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any], author: Author
+) -> WorkflowRevision | None:
+    """Return the change from one row of a workflow to the next, or from none; None if nothing has changed."""
+    changes = {} if before is None else _workflow_changes(before, after)
+    if before is not None and not changes:
+        return None
+    return WorkflowRevision(
+        workflow_id=after["id"],
+        at=after["updated_at"],
+        user_profile_id=author.user_id,
+        author=author.name,
+        action=Action.CREATED if before is None else Action.CHANGED,
+        changes=changes,
+        changes_bytes=len(msgspec.json.encode(changes)),
+        note="",
+    )
+
+
+def _workflow_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    changed = (name for name in WORKFLOW_FIELDS if not same(before[name], after[name]))
+    return {name: {"from": before[name], "to": after[name]} for name in changed}
 
 
 def revision(

@@ -19,7 +19,7 @@ class Dispatched(msgspec.Struct, frozen=True):
     workflow: Workflow
     trigger: Node
     event_data: Mapping[str, Any]
-    # On whose behalf it runs.
+    # The actor whose rights its actions have: see ``app.domain.access.lesser``.
     user: Actor
 
     @property

@@ -185,6 +185,7 @@ class Runner:
             event=dispatched.event_data,
             source=execution.source,
             node_id=node_id,
+            acts_for_admin=dispatched.user.sees_all,
             http=self._actions.http,
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
             plugin=self._plugin_port(catalog.origin_of(action)),

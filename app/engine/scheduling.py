@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
 from app.domain.accounting import accounted, dropped
+from app.domain.caps import DEFAULT_CAPS, Caps
 from app.domain.errors import NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, counting
 from app.domain.ledger import LedgerOutcome
@@ -68,12 +69,12 @@ async def revive_scheduled_job(connection: AsyncConnection, job_id: UUID, author
 
 
 async def edit_scheduled_job(
-    connection: AsyncConnection, job_id: UUID, changes: dict[str, Any], author: Author
+    connection: AsyncConnection, job_id: UUID, changes: dict[str, Any], author: Author, caps: Caps = DEFAULT_CAPS
 ) -> Changed:
     """Give it new values."""
 
     def edit(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
-        return lifecycle.edited(job, changes, active, now)
+        return lifecycle.edited(job, changes, active, now, caps)
 
     return await _change(connection, job_id, edit, Action.CHANGED, author)
 

@@ -78,7 +78,7 @@ async def claim(
         if len(firing) < len(by_job):
             unsure = [tick for job_id, tick in by_job.items() if job_id not in firing]
             await _look(connection, unsure, occasion, memory, firing, answers)
-        for job_id, version, flow_version, user_version in await _begin(connection, firing, worker_id, occasion):
+        for job_id, version, *seen in await _begin(connection, firing, worker_id, occasion):
             one = firing[job_id]
             after = one.decided.job
             ledger.count(one.decided.ledger)
@@ -86,7 +86,7 @@ async def claim(
                 after,
                 begun(one.job, one.fire, one.moment),
                 known=Known(after, version, one.moment),
-                sight=Sight(flow_version, user_version),
+                sight=Sight(*seen),
             )
     # Two messages may mean the same schedule; one of them is answered here.
     return [answers.pop(tick.job_id, None) if by_job[tick.job_id] is tick else None for tick in ticks]

@@ -43,7 +43,10 @@ WITH passed AS MATERIALIZED (
   ) AS r(id, version, run_id, slot, following, due, entry, moment)
   CROSS JOIN LATERAL (
     SELECT j.id, j.user_profile_id, j.workflow_id, j.if_running, j.current_repeat, j.trigger_payload,
-      j.timeout_seconds, w.xmin AS flow_version, u.xmin AS user_version
+      j.timeout_seconds, w.xmin AS flow_version, u.xmin AS user_version,
+      -- Looked up only for a workflow of somebody else: its condition is judged before the row is read.
+      (SELECT o.xmin FROM user_profiles AS o
+        WHERE o.id = w.user_profile_id AND w.user_profile_id <> j.user_profile_id) AS flow_owner_version
     FROM scheduled_jobs AS j
     JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
     JOIN user_profiles AS u ON u.id = j.user_profile_id
@@ -73,7 +76,7 @@ WITH passed AS MATERIALIZED (
   )
   WHERE p.entry IS NOT NULL
 )
-SELECT id, pg_current_xact_id()::xid, flow_version, user_version FROM passed
+SELECT id, pg_current_xact_id()::xid, flow_version, user_version, flow_owner_version FROM passed
 """  # noqa: S608
 
 # Parameters, for each run: the schedule and its version, the execution, the results of its nodes.

@@ -1,12 +1,12 @@
 """What runs, and on whose behalf: read anew for every run, but for the bodies of workflows that have not changed."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
+from app.domain.access import Actor, lesser
 from app.domain.workflows import Workflow
 from app.persistence.batches import fetch
 from app.persistence.users import as_actor
@@ -19,21 +19,25 @@ _READ = (
     "SELECT asked.user_id, asked.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
     "w.xmin IS NOT DISTINCT FROM asked.version AS is_known, "
     "CASE WHEN w.xmin IS DISTINCT FROM asked.version THEN jsonb_build_object('id', w.id, 'name', w.name, "
-    "'user_profile_id', w.user_profile_id, 'active', w.active, 'nodes', w.nodes, 'edges', w.edges) END AS body "
+    "'user_profile_id', w.user_profile_id, 'active', w.active, 'nodes', w.nodes, 'edges', w.edges) END AS body, "
+    "o.id, o.xmin, o.username, o.role, o.kind "
     "FROM unnest($1::int[], $2::int[], $3::xid[]) AS asked(user_id, flow_id, version) "
-    "LEFT JOIN user_profiles AS u ON u.id = asked.user_id LEFT JOIN workflows AS w ON w.id = asked.flow_id"
+    "LEFT JOIN user_profiles AS u ON u.id = asked.user_id LEFT JOIN workflows AS w ON w.id = asked.flow_id "
+    "LEFT JOIN user_profiles AS o ON o.id = w.user_profile_id"
 )
 
 # The user and the workflow of an execution; one of an entity has no workflow.
 Ids = tuple[int, int | None]
+# The actor whose rights the run has, and what it runs.
 Subject = tuple[Actor | None, Workflow | None]
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What was seen of a run's subject when it was claimed: the versions of the rows of its workflow and its user."""
+    """The versions of the rows that a claim saw: the workflow, the schedule's owner and, if another, the workflow's."""
 
     flow_version: int
     user_version: int
+    flow_owner_version: int | None = None
 
 
 class Subjects:
@@ -50,7 +54,12 @@ class Subjects:
         user, flow = self._users.get(user_id), None if flow_id is None else self._flows.get(flow_id)
         if user is None or flow is None or user[0] != sight.user_version or flow[0] != sight.flow_version:
             return None
-        return user[1], flow[1]
+        if flow[1].user_profile_id == user_id:
+            return user[1], flow[1]
+        owner = self._users.get(flow[1].user_profile_id)
+        if owner is None or owner[0] != sight.flow_owner_version:
+            return None
+        return lesser(user[1], owner[1]), flow[1]
 
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
         """Each at the place where it was asked for, as they are now; None for what is gone."""
@@ -59,18 +68,31 @@ class Subjects:
         rows = await fetch(
             connection, _READ, [user_id for user_id, _ in asked], [flow_id for _, flow_id in asked], versions
         )
-        found: dict[Ids, Subject] = {}
-        for user_id, flow_id, user_version, username, role, kind, existing, version, is_known, body in rows:
-            actor = None
-            if username is not None:
-                actor = as_actor(user_id, username, role, kind)
-                _keep(self._users, user_id, (user_version, actor))
-            flow = None
-            if existing is not None:
-                flow = self._flows[existing][1] if is_known else msgspec.convert(body, Workflow)
-                _keep(self._flows, existing, (version, flow))
-            found[user_id, flow_id] = (actor, flow)
+        found = {(row[0], row[1]): self._subject(row) for row in rows}
         return [found[ids] for ids in wanted]
+
+    def _subject(self, row: Sequence[Any]) -> Subject:
+        user, flow = self._user(row[0], *row[2:6]), self._flow(*row[6:10])
+        if user is None or flow is None:
+            return user, flow
+        owner = self._user(*row[10:])
+        return (lesser(user, owner) if owner else None), flow
+
+    def _user(self, user_id: int, version: int, username: str | None, role: str, kind: str) -> Actor | None:
+        """Remember a user that was read; None if there is none."""
+        if username is None:
+            return None
+        actor = as_actor(user_id, username, role, kind)
+        _keep(self._users, user_id, (version, actor))
+        return actor
+
+    def _flow(self, flow_id: int | None, version: int, is_known: bool, body: Any) -> Workflow | None:  # noqa: FBT001 - a column
+        """Remember a workflow that was read; None if there is none."""
+        if flow_id is None:
+            return None
+        flow = self._flows[flow_id][1] if is_known else msgspec.convert(body, Workflow)
+        _keep(self._flows, flow_id, (version, flow))
+        return flow
 
 
 def _keep(known: dict[int, T], number: int, value: T) -> None:

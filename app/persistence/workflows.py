@@ -7,16 +7,21 @@ from sqlalchemy import Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
+from app.domain.differences import same
+from app.domain.revisions import Author, workflow_revision
+from app.persistence import workflow_history
 from app.persistence.pages import Page
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
 
 
-async def add(connection: AsyncConnection, owner: Actor, values: dict[str, Any]) -> Row[Any]:
-    """Create a workflow of somebody's."""
+async def add(connection: AsyncConnection, owner: Actor, values: dict[str, Any], author: Author) -> Row[Any]:
+    """Create a workflow of somebody's, and write its history."""
     owned = {"user_profile_id": owner.user_id, "owner_kind": owner.kind, "owner_id": owner.owner_id}
-    return (await connection.execute(insert(WorkflowRow).values(values | owned).returning(*_TABLE.c))).one()
+    after = (await connection.execute(insert(WorkflowRow).values(values | owned).returning(*_TABLE.c))).one()
+    await _remember(connection, None, after, author)
+    return after
 
 
 async def get(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
@@ -58,16 +63,26 @@ async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
     return {row.id: row.user_profile_id for row in await connection.execute(locked)}
 
 
-async def save(connection: AsyncConnection, workflow_id: int, values: dict[str, Any]) -> Row[Any]:
-    """Change a workflow that this transaction has locked."""
+async def save(connection: AsyncConnection, before: Row[Any], values: dict[str, Any], author: Author) -> Row[Any]:
+    """Change a workflow that this transaction has locked, and write its history. Equal values change nothing."""
+    if all(same(getattr(before, name), value) for name, value in values.items()):
+        return before
     changed = {**values, "updated_at": func.clock_timestamp()}
-    statement = update(WorkflowRow).where(_TABLE.c.id == workflow_id).values(changed)
-    return (await connection.execute(statement.returning(*_TABLE.c))).one()
+    statement = update(WorkflowRow).where(_TABLE.c.id == before.id).values(changed)
+    after = (await connection.execute(statement.returning(*_TABLE.c))).one()
+    await _remember(connection, before, after, author)
+    return after
 
 
 async def remove(connection: AsyncConnection, workflow_id: int) -> None:
     """Delete a workflow, and with it its schedules and their history."""
     await connection.execute(delete(WorkflowRow).where(_TABLE.c.id == workflow_id))
+
+
+async def _remember(connection: AsyncConnection, before: Row[Any] | None, after: Row[Any], author: Author) -> None:
+    revision = workflow_revision(None if before is None else before._asdict(), after._asdict(), author)
+    if revision is not None:
+        await workflow_history.add(connection, revision)
 
 
 async def _read(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:

@@ -7,6 +7,7 @@ import msgspec
 
 from app.actions.catalog import Action, Catalog
 from app.actions.entry_points import PluginProblem
+from app.domain.access import Actor
 from app.services.views import ActionList, ActionView, PluginProblemView
 
 
@@ -18,10 +19,13 @@ class ActionService:
         self._catalog = catalog
         self._problems = problems
 
-    def list(self) -> ActionList:
-        """Every action by name, with the JSON Schema of its configuration."""
+    def list(self, actor: Actor) -> ActionList:
+        """Every action by name, with the JSON Schema of its configuration; for admins, what could not be loaded too.
+
+        Why a plugin cannot be loaded may quote paths and settings of the server.
+        """
         actions = sorted(self._catalog.actions, key=lambda one: one.name)
-        problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._problems]
+        problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._problems if actor.sees_all]
         return ActionList([_view(action) for action in actions], problems)
 
 

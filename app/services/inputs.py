@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from yarl import URL
 
 from app.domain.access import Role
+from app.domain.caps import DEFAULT_CAPS
 from app.domain.cron import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
 from app.domain.notices import NoticeEvent
@@ -37,7 +38,10 @@ TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europ
 Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
 Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
 Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
-Payload = dict[str, Any]
+# These bounds are the defaults: settings can raise them, so it is the use case that refuses (``app.domain.caps``).
+MaxRetries = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": DEFAULT_CAPS.max_retries})]
+TimeoutSeconds = Annotated[int, Meta(ge=1, extra_json_schema={"maximum": DEFAULT_CAPS.timeout_seconds})]
+Payload = Annotated[dict[str, Any], Meta(description=f"At most {DEFAULT_CAPS.payload_bytes} bytes of JSON.")]
 
 
 class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -67,9 +71,9 @@ class ScheduleFields(SpecInput, kw_only=True):
     description: Description = ""
     trigger_node_id: NodeId | None = None
     total_repeats: NotNegative = 0
-    max_retries: NotNegative = 3
+    max_retries: MaxRetries = 3
     backoff_base_seconds: Positive | None = None
-    timeout_seconds: Positive = 600
+    timeout_seconds: TimeoutSeconds = 600
     catch_up: CatchUp = CatchUp.SKIP
     misfire_grace_seconds: NotNegative = 60
     if_running: IfRunning = IfRunning.SKIP
@@ -81,6 +85,8 @@ class ScheduleInput(ScheduleFields, kw_only=True):
     """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
 
     workflow_id: Positive
+    # The id of the user who owns the workflow; needed for one of somebody else. It is not stored.
+    workflow_owner: Positive | None = None
 
 
 class DeclaredScheduleInput(ScheduleFields, kw_only=True):
@@ -95,6 +101,7 @@ class ScheduleChanges(Input):
 
     name: Name | UnsetType = UNSET
     workflow_id: Positive | UnsetType = UNSET
+    workflow_owner: Positive | UnsetType | None = UNSET
     interval_seconds: Positive | UnsetType | None = UNSET
     every: Every | UnsetType | None = UNSET
     cron: Cron | UnsetType | None = UNSET
@@ -109,9 +116,9 @@ class ScheduleChanges(Input):
     start_at: Instant | UnsetType | None = UNSET
     end_at: Instant | UnsetType | None = UNSET
     total_repeats: NotNegative | UnsetType = UNSET
-    max_retries: NotNegative | UnsetType = UNSET
+    max_retries: MaxRetries | UnsetType = UNSET
     backoff_base_seconds: Positive | UnsetType | None = UNSET
-    timeout_seconds: Positive | UnsetType = UNSET
+    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
     catch_up: CatchUp | UnsetType = UNSET
     misfire_grace_seconds: NotNegative | UnsetType = UNSET
     if_running: IfRunning | UnsetType = UNSET
@@ -257,8 +264,8 @@ class WebhookInput(Input):
     interval_minutes: Minutes | None = None
     timezone: TimezoneName = "UTC"
     active: bool = True
-    timeout_seconds: Positive = 600
-    max_retries: NotNegative = 3
+    timeout_seconds: TimeoutSeconds = 600
+    max_retries: MaxRetries = 3
 
 
 class WebhookChanges(Input):
@@ -273,8 +280,8 @@ class WebhookChanges(Input):
     interval_minutes: Minutes | UnsetType | None = UNSET
     timezone: TimezoneName | UnsetType = UNSET
     active: bool | UnsetType = UNSET
-    timeout_seconds: Positive | UnsetType = UNSET
-    max_retries: NotNegative | UnsetType = UNSET
+    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
+    max_retries: MaxRetries | UnsetType = UNSET
 
 
 class CompletionInput(Input):

@@ -29,7 +29,6 @@ from app.services.schedules import draft, owned_schedule, require_years, spec_va
 from app.services.views import (
     CheckView,
     ExplanationView,
-    HistoryItem,
     HistoryList,
     LedgerItem,
     LedgerList,
@@ -38,6 +37,7 @@ from app.services.views import (
     RunList,
     RunView,
     execution_fields,
+    history_item,
     ledger_item,
 )
 
@@ -72,7 +72,7 @@ class InsightService:
         async with self._database.transaction() as connection:
             await owned_schedule(connection, actor, job_id)
             rows = await history.of_job(connection, job_id, limit)
-        return HistoryList([_history_item(row) for row in rows])
+        return HistoryList([history_item(row) for row in rows])
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
         """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
@@ -166,17 +166,6 @@ def _outcome(row: Row[Any]) -> str:
 def _fired_item(row: Row[Any]) -> LedgerItem:
     reason = "" if row.started_at else row.error
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
-
-
-def _history_item(row: Row[Any]) -> HistoryItem:
-    return HistoryItem(
-        at=row.at,
-        by=row.author,
-        user_profile_id=row.user_profile_id,
-        action=row.action,
-        changes=row.changes,
-        note=row.note,
-    )
 
 
 def _explanation_view(found: Explanation) -> ExplanationView:

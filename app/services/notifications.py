@@ -7,8 +7,10 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_owner
+from app.domain.quotas import Quota
 from app.persistence import notices, workflows
 from app.persistence.database import Database
+from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
@@ -17,8 +19,9 @@ from app.services.views import DeliveryList, DeliveryView, NotificationList, Not
 class NotificationService:
     """Use cases about notifications."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, limits: Limits = NO_QUOTAS) -> None:
         """Workers deliver; this is where it is asked for."""
+        self._limits = limits
         self._database = database
 
     async def create(self, actor: Actor, wanted: NotificationInput) -> NotificationView:
@@ -27,6 +30,7 @@ class NotificationService:
         values["scheduled_job_id"] = values.pop("schedule_id")
         require_host(wanted.url)
         async with self._database.transaction() as connection:
+            await require_quota(connection, self._limits, Quota.NOTIFICATIONS, actor.user_id)
             await _require_seen(connection, actor, values)
             row = await notices.add(connection, {**values, "user_profile_id": actor.user_id})
         return _view(row)

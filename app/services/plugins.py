@@ -160,13 +160,14 @@ class PluginSchedules:
     async def _create(self, actor: Actor, wanted: PluginScheduleInput) -> PluginSchedule:
         """The workflow and the schedule, or neither."""
         values = {"name": wanted.name, "workflow_id": NO_WORKFLOW_YET, **_schedule_values(wanted)}
-        new = sound_draft(checked(_given_spec(values), ScheduleInput), actor)
+        caps = self._schedules.limits.caps
+        new = sound_draft(checked(_given_spec(values), ScheduleInput), actor, caps)
         flow = msgspec.to_builtins(
             checked({"name": wanted.name, **_nodes(wanted.action, wanted.config)}, WorkflowInput)
         )
         self._workflows.check(flow)
         async with self._database.transaction() as connection:
-            row = await workflows.add(connection, actor, flow)
+            row = await workflows.add(connection, actor, flow, author_of(actor))
             job = await scheduling.start_scheduled_job(connection, replace(new, workflow_id=row.id), author_of(actor))
         await self._ringer.ticks([job])
         return _view(job, row)
@@ -191,7 +192,8 @@ class PluginSchedules:
         async with self._database.transaction() as connection:
             await owned_schedule(connection, actor, job.id)
             row = await self._with_nodes(connection, actor, job.workflow_id, msgspec.to_builtins(flow))
-            changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor))
+            caps = self._schedules.limits.caps
+            changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor), caps)
         await self._ringer.ticks([changed.job])
         await self._ringer.executions(changed.pending)
         return _view(changed.job, row)
@@ -201,13 +203,9 @@ class PluginSchedules:
     ) -> Row[Any] | None:
         """The workflow with these nodes, as far as it is the plugin's own to change."""
         row = await workflows.lock_to_change(connection, workflow_id)
-        if (
-            row is None
-            or row.user_profile_id != actor.user_id
-            or all(getattr(row, name) == flow[name] for name in flow)
-        ):
+        if row is None or row.user_profile_id != actor.user_id:
             return row
-        return await workflows.save(connection, workflow_id, flow)
+        return await workflows.save(connection, row, flow, author_of(actor))
 
     async def _delete(self, actor: Actor, schedule_id: UUID) -> None:
         """With its workflow, unless somebody else uses that too."""

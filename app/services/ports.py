@@ -1,4 +1,4 @@
-"""What actions may use of Carillon, on behalf of the schedule's owner: use cases behind the ports."""
+"""What actions may use of Carillon, with the rights of their run: use cases behind the ports."""
 
 from collections.abc import Awaitable
 from datetime import timedelta

@@ -11,11 +11,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
-from app.domain.errors import FieldError, InDoubtError, InvalidError, NotFoundError, UnavailableError
+from app.domain.caps import Caps
+from app.domain.errors import (
+    CarillonError,
+    FieldError,
+    ForeignWorkflowError,
+    InDoubtError,
+    InvalidError,
+    NotFoundError,
+    QuotaExceededError,
+    UnavailableError,
+)
 from app.domain.fields import field_error
 from app.domain.lifecycle import problems
 from app.domain.parts import Part
 from app.domain.planning import anchored_at_start
+from app.domain.quotas import Quota
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
@@ -27,6 +38,7 @@ from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
 from app.persistence.pages import KnownTotals
+from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.shown import ShownSchedules
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
@@ -40,8 +52,9 @@ Scheduling = Callable[[AsyncConnection, UUID], Awaitable[Changed]]
 class ScheduleService:
     """Use cases about schedules."""
 
-    def __init__(self, database: Database, ringer: Ringer) -> None:
+    def __init__(self, database: Database, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
         """Ring after each commit that moves a tick."""
+        self.limits = limits
         self._database = database
         self._ringer = ringer
         self._shown = ShownSchedules()
@@ -52,35 +65,34 @@ class ScheduleService:
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
         """A new schedule of the actor's, its first run planned."""
-        new = sound_draft(wanted, actor)
+        new = NewSchedule(actor, sound_draft(wanted, actor, self.limits.caps), wanted.workflow_owner)
         try:
-            job = await self._creates.ask((actor, new))
+            job = await self._creates.ask(new)
         except InDoubtError:
-            job = await self._created_after_all(new.id)
-        if job is None:
-            raise NotFoundError("There is no such workflow.")
+            job = await self._created_after_all(new.job.id)
+        if isinstance(job, CarillonError):
+            raise job
         await self._ringer.ticks([job])
         return schedule_view(job)
 
-    async def _create(self, wanted: Sequence[tuple[Actor, ScheduledJob]]) -> Sequence[ScheduledJob | None]:
-        """In one transaction for all who ask in one moment; None for whoever may not use the workflow."""
+    async def _create(self, wanted: Sequence[NewSchedule]) -> Sequence[ScheduledJob | CarillonError]:
+        """In one transaction for all who ask in one moment; each gets its schedule, or why it was refused."""
         async with self._database.transaction() as connection:
-            owners = await workflows.owners(connection, {new.workflow_id for _, new in wanted})
-            allowed = [(new, author_of(actor)) for actor, new in wanted if actor.may_use(owners.get(new.workflow_id))]
-            started = await scheduling.start_scheduled_jobs(connection, allowed)
+            refused = await refusals(connection, wanted, self.limits)
+            admitted = [new for new, error in zip(wanted, refused, strict=True) if error is None]
+            started = await _start(connection, admitted)
         by_id = {job.id: job for job in started}
-        return [by_id.get(new.id) for _, new in wanted]
+        return [error or by_id[new.job.id] for new, error in zip(wanted, refused, strict=True)]
 
     async def create_many(self, actor: Actor, raw: Sequence[Any]) -> ScheduleList:
         """Many at once, all or none; each bad one is named by its index."""
-        drafts, errors = await _drafts(raw, actor)
+        drafts, errors = await _drafts(raw, actor, self.limits.caps)
+        wanted = list(drafts.values())
         async with self._database.transaction() as connection:
-            owners = await workflows.owners(connection, {new.workflow_id for new in drafts.values()})
-            errors += _foreign(actor, drafts, owners)
-            if errors:
-                raise InvalidError(*errors)
-            author = author_of(actor)
-            jobs = await scheduling.start_scheduled_jobs(connection, [(new, author) for new in drafts.values()])
+            over = await quota_refusal(connection, self.limits, Quota.SCHEDULES, actor.user_id, len(wanted))
+            refused = await refusals(connection, wanted, NO_QUOTAS)
+            _require_none(errors, dict(zip(drafts, refused, strict=True)), over)
+            jobs = await _start(connection, wanted)
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
 
@@ -120,12 +132,13 @@ class ScheduleService:
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """New values; a changed cadence moves the next run at once."""
         values = changed_values(changes)
+        named = changes.workflow_owner or None
 
         async def edit(connection: AsyncConnection, schedule_id: UUID) -> Changed:
-            if "workflow_id" in values:
-                owners = await workflows.owners(connection, {values["workflow_id"]})
-                require_owner(actor, owners.get(values["workflow_id"]), "workflow")
-            return await scheduling.edit_scheduled_job(connection, schedule_id, values, author_of(actor))
+            if "workflow_id" in values or named is not None:
+                await _require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
+            author = author_of(actor)
+            return await scheduling.edit_scheduled_job(connection, schedule_id, values, author, self.limits.caps)
 
         return await self._carry_out(actor, job_id, edit)
 
@@ -203,7 +216,12 @@ def spec_values(wanted: SpecInput) -> dict[str, Any]:
     _require_sane(wanted)
     values = canonical(in_utc(msgspec.structs.asdict(wanted)))
     require_kind(values)
-    return values
+    return _stored(values)
+
+
+def _stored(values: dict[str, Any]) -> dict[str, Any]:
+    """The same values without what is a part of the request only."""
+    return {name: value for name, value in values.items() if name != "workflow_owner"}
 
 
 def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
@@ -222,14 +240,14 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
     )
 
 
-def sound_draft(wanted: ScheduleInput, actor: Actor) -> ScheduledJob:
+def sound_draft(wanted: ScheduleInput, actor: Actor, caps: Caps) -> ScheduledJob:
     """A new schedule of the actor's; ``InvalidError`` names what is wrong with it."""
-    return sound(draft(spec_values(wanted), actor))
+    return sound(draft(spec_values(wanted), actor), caps)
 
 
-def sound(new: ScheduledJob) -> ScheduledJob:
+def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
     """The same schedule, if it can begin now; ``InvalidError`` names what is wrong with it."""
-    errors = _problems(new)
+    errors = _problems(new, caps)
     if errors:
         raise InvalidError(*errors)
     return new
@@ -238,7 +256,7 @@ def sound(new: ScheduledJob) -> ScheduledJob:
 def changed_values(changes: ScheduleChanges) -> dict[str, Any]:
     """What was given, in the stored form; ``InvalidError`` names what is wrong."""
     _require_sane(changes)
-    return canonical(in_utc(given(changes)))
+    return _stored(canonical(in_utc(given(changes))))
 
 
 def _require_sane(wanted: SpecInput | ScheduleChanges) -> None:
@@ -260,21 +278,22 @@ def require_years(wanted: Input, *fields: str) -> None:
         raise InvalidError(*errors)
 
 
-def _problems(new: ScheduledJob) -> list[FieldError]:
+def _problems(new: ScheduledJob, caps: Caps) -> list[FieldError]:
     """What is wrong with a new schedule as a whole. Before any lock is held, as a search for slots may take a while."""
     now = clock.now()
-    return problems(anchored_at_start(new, now), now)
+    return [*caps.errors(msgspec.structs.asdict(new)), *problems(anchored_at_start(new, now), now)]
 
 
-async def _drafts(raw: Sequence[Any], actor: Actor) -> tuple[dict[int, ScheduledJob], list[FieldError]]:
+async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[int, NewSchedule], list[FieldError]]:
     """The good ones by index, and what is wrong with the others. Other requests get their turn in between."""
-    drafts: dict[int, ScheduledJob] = {}
+    drafts: dict[int, NewSchedule] = {}
     errors: list[FieldError] = []
     for index, item in enumerate(raw):
         await asyncio.sleep(0)
         try:
-            drafts[index] = draft(spec_values(msgspec.convert(item, ScheduleInput)), actor)
-            errors += _placed(index, _problems(drafts[index]))
+            wanted = msgspec.convert(item, ScheduleInput)
+            drafts[index] = NewSchedule(actor, draft(spec_values(wanted), actor), wanted.workflow_owner)
+            errors += _placed(index, _problems(drafts[index].job, caps))
         except msgspec.ValidationError as error:
             errors.append(field_error(error, _place(index)))
         except InvalidError as error:
@@ -290,11 +309,36 @@ def _place(index: int) -> str:
     return f"schedules[{index}]"
 
 
-def _foreign(actor: Actor, drafts: dict[int, ScheduledJob], owners: dict[int, int]) -> list[FieldError]:
-    errors = []
-    for index, new in drafts.items():
-        try:
-            require_owner(actor, owners.get(new.workflow_id), "workflow")
-        except NotFoundError as error:
-            errors.append(FieldError(f"{_place(index)}.workflow_id", error.detail))
-    return errors
+def _require_none(
+    errors: Sequence[FieldError], refused: dict[int, CarillonError | None], over: QuotaExceededError | None
+) -> None:
+    """Refuse a batch: 409 if all that is wrong are workflows of others or the quota, else everything by its index."""
+    foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
+    unknown = [
+        FieldError(f"{_place(index)}.workflow_id", error.detail)
+        for index, error in refused.items()
+        if error and index not in foreign
+    ]
+    not_named = [FieldError(f"{_place(index)}.workflow_owner", error.detail) for index, error in foreign.items()]
+    if errors or unknown:
+        raise InvalidError(*errors, *unknown, *not_named)
+    if foreign:
+        raise ForeignWorkflowError(next(iter(foreign.values())).workflow_owner, *not_named)
+    if over:
+        raise over
+
+
+async def _start(connection: AsyncConnection, wanted: Sequence[NewSchedule]) -> list[ScheduledJob]:
+    return await scheduling.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in wanted])
+
+
+async def _require_workflow(
+    connection: AsyncConnection, actor: Actor, job_id: UUID, workflow_id: int | None, named: int | None
+) -> None:
+    """Refuse to move a schedule to a workflow that its owner may not run; it may stay where it is."""
+    job = await owned_schedule(connection, actor, job_id)
+    if named is None and workflow_id == job.workflow_id:
+        return
+    wanted = workflow_id or job.workflow_id
+    owners = await workflows.owners(connection, {wanted})
+    require_usable(actor, job.user_profile_id, owners.get(wanted), named)

@@ -11,12 +11,14 @@ from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.entities import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
+from app.domain.quotas import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.persistence import entity_runs, webhooks
 from app.persistence.database import Database, database_now
 from app.persistence.webhooks import ENTITY_TYPE
+from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
 from app.services.views import WebhookPage, WebhookView
 
@@ -29,8 +31,9 @@ ONE_KIND = "Exactly one of cron, interval_minutes is needed."
 class WebhookService:
     """Use cases about webhooks."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer) -> None:
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
         """Workers poll; this is where it is asked for."""
+        self._limits = limits
         self._database = database
         self._catalog = catalog
         self._ringer = ringer
@@ -39,7 +42,9 @@ class WebhookService:
         """A new webhook of the actor's, its first time planned."""
         values = _stored(msgspec.structs.asdict(wanted))
         _require_one_kind(values)
+        self._require_small(values)
         async with self._database.transaction() as connection:
+            await require_quota(connection, self._limits, Quota.WEBHOOKS, actor.user_id)
             planned = await _planned(connection, values)
             row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
             self._require_callable(row)
@@ -72,6 +77,7 @@ class WebhookService:
             if not values:
                 (view,) = await _views(connection, [before])
                 return view
+            self._require_small(values)
             if values.keys() & set(_TIMES):
                 whole = {name: getattr(before, name) for name in _TIMES} | values
                 _require_one_kind(whole)
@@ -90,6 +96,11 @@ class WebhookService:
             await webhooks.remove(connection, webhook_id)
             running = await entity_runs.remove(connection, ENTITY_TYPE, str(webhook_id))
         await self._ringer.call_off(running)
+
+    def _require_small(self, values: dict[str, Any]) -> None:
+        errors = self._limits.caps.errors(values)
+        if errors:
+            raise InvalidError(*errors)
 
     def _require_callable(self, row: Row[Any]) -> None:
         """What it sends is held to the same as a node of a workflow."""

@@ -10,12 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.errors import InvalidError
+from app.domain.quotas import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import executions, schedules, workflows
+from app.persistence import executions, schedules, workflow_history, workflows
 from app.persistence.database import Database
+from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.views import WorkflowPage, WorkflowView, workflow_view
+from app.services.schedules import author_of
+from app.services.views import HistoryPage, WorkflowPage, WorkflowView, history_item, workflow_view
 
 Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 
@@ -23,8 +26,9 @@ Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 class WorkflowService:
     """Use cases about workflows."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer) -> None:
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
         """Nodes are checked against the catalog."""
+        self._limits = limits
         self._database = database
         self._catalog = catalog
         self._ringer = ringer
@@ -34,7 +38,8 @@ class WorkflowService:
         values = msgspec.to_builtins(wanted)
         self.check(values)
         async with self._database.transaction() as connection:
-            row = await workflows.add(connection, actor, values)
+            await require_quota(connection, self._limits, Quota.WORKFLOWS, actor.user_id)
+            row = await workflows.add(connection, actor, values, author_of(actor))
         return workflow_view(row)
 
     async def list(self, actor: Actor, limit: int, offset: int) -> WorkflowPage:
@@ -54,8 +59,15 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
             self.check({"nodes": before.nodes, "edges": before.edges, **values})
-            after = await workflows.save(connection, workflow_id, values) if values else before
+            after = await workflows.save(connection, before, values, author_of(actor))
         return workflow_view(after)
+
+    async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryPage:
+        """Every change, newest first."""
+        async with self._database.transaction() as connection:
+            await _owned(connection, actor, workflow_id)
+            page = await workflow_history.page(connection, workflow_id, limit, cursor)
+        return HistoryPage([history_item(row) for row in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:
         """Gone, with its schedules and their history; what runs is called off."""

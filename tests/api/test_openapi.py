@@ -30,6 +30,7 @@ CALLS = {
     *("GET /api/v1/users/{user_id}/tokens/", "POST /api/v1/users/{user_id}/tokens/"),
     *("GET /api/v1/workflows/", "POST /api/v1/workflows/"),
     *(f"{method} /api/v1/workflows/{{workflow_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    "GET /api/v1/workflows/{workflow_id}/history/",
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -59,7 +60,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The moment has passed|The moment lies before|No slot ever comes"
     r"|The URL has no host|the header .* cannot be set|Expected `str` matching regex|The template|the `url` has no host"
-    r"|This is no cursor of this list"
+    r"|This is no cursor of this list|The cursor does not belong to this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
@@ -328,6 +329,7 @@ async def shared_settings(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) ->
             "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
             "CRON_RUN_TOKEN": ADMIN_TOKEN,
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+            "CARILLON_QUOTA_NOTIFICATIONS": "0",
         }
     )
     await connection.execute("DROP DATABASE test_openapi WITH (FORCE)")

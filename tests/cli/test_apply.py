@@ -284,3 +284,34 @@ async def test_it_rings_and_without_redis_it_works_too(
         await apply(EMPTY, prune=True)
         message = await until(heard.get_message)
     assert str(run.id).encode() == message["data"]
+
+
+@pytest.mark.parametrize(("kind", "place"), [("schedules", "a.yaml:9"), ("workflows", "a.yaml:3")])
+async def test_a_file_keeps_the_quotas_of_its_owner(
+    settings: Settings, database: Database, kind: str, place: str
+) -> None:
+    """Nothing of a file is written whose objects do not fit; what is there already needs no room."""
+    second = NIGHTLY.replace("shop", "depot")
+    async with applying(replace(settings, **{f"quota_{kind}": 1})) as apply:
+        assert [] == (await apply(NIGHTLY)).problems
+        assert [] == (await apply(TWO_MINUTES)).problems
+        told = await apply(second)
+    (problem,) = told.problems
+    assert problem.startswith(place), problem
+    assert f"This user may have 1 {kind} and has 1." in problem
+    assert (["nightly"], ["report"]) == (await names(database), await names(database, "workflows"))
+
+
+async def test_a_file_keeps_the_bounds_of_values(apply: Applying, settings: Settings, database: Database) -> None:
+    """New and changed values are judged; what is stored already beyond them can be applied again and edited."""
+    over = NIGHTLY + "    max_retries: 2000\n"
+    (problem,) = (await apply(over)).problems
+    assert "schedule 'nightly': max_retries: The value must not be greater than 1000." in problem
+    async with applying(replace(settings, max_retries_limit=2000)) as raised:
+        assert [] == (await raised(over)).problems
+    assert [] == (await apply(over)).problems
+    assert ["~ schedule nightly  interval_seconds: 60 -> 120"] == (await apply(over.replace("1m", "2m"))).lines
+    (problem,) = (await apply(over.replace("2000", "2001"))).problems
+    assert "max_retries" in problem
+    (job,) = (await state(database))["scheduled_jobs"]
+    assert (2000, 120) == (job["max_retries"], job["interval_seconds"])

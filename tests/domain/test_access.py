@@ -1,8 +1,10 @@
 """Who may see and change what."""
 
+import itertools
+
 import pytest
 
-from app.domain.access import Actor, Role, require_admin, require_owner
+from app.domain.access import NOBODY, Actor, Role, lesser, require_admin, require_owner
 from app.domain.errors import ForbiddenError, NotFoundError
 
 ADMIN = Actor(1, "admin", Role.ADMIN)
@@ -35,3 +37,14 @@ def test_only_admins_are_admins() -> None:
     with pytest.raises(ForbiddenError):
         require_admin(MEMBER)
     assert (None, 2) == (ADMIN.owner_filter, MEMBER.owner_filter)
+
+
+def test_a_run_may_do_nothing_that_one_of_its_owners_may_not() -> None:
+    """For every pair of owners, and for everything that somebody owns."""
+    people = [ADMIN, Actor(3, "ada", Role.ADMIN), MEMBER, Actor(4, "olaf", Role.MEMBER)]
+    for schedule_owner, workflow_owner in itertools.product(people, repeat=2):
+        acting = lesser(schedule_owner, workflow_owner)
+        for owner in people:
+            both = schedule_owner.may_use(owner.user_id) and workflow_owner.may_use(owner.user_id)
+            assert both == acting.may_use(owner.user_id)
+    assert NOBODY is lesser(people[2], people[3])

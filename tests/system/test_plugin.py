@@ -95,6 +95,8 @@ async def test_its_actions_are_in_the_catalog_and_a_broken_one_stops_nobody(api:
     assert {"cms.content.publish", "cms.content.unpublish", "cms.media.cleanup", "cms.sitemap.ping"} == brought
     assert {"broken", "lost"} == {one["plugin"] for one in listed["problems"]}
     assert all("carillon_broken" in one["error"] for one in listed["problems"])
+    seen = await (await api.member()).call("GET", "/actions/")
+    assert (listed["items"], []) == (seen["items"], seen["problems"])
     bad = {"id": "work", "type": "cms.media.cleanup", "config": {"older_than_days": -1}}
     nodes = [{"id": "start", "type": "trigger_schedule"}, bad]
     problem = await api.call("POST", "/workflows/", 422, json={"name": "w", "nodes": nodes})
@@ -206,6 +208,9 @@ async def test_a_plugin_changes_its_own_and_nothing_else(
         changed = await own.update(made.id, PluginScheduleChanges(cron="0 0 * * *", payload={"a": 1}))
         shown = await api.call("GET", f"/schedules/{made.id}/")
         assert ("0 0 * * *", None, {"a": 1}) == (shown["cron"], shown["interval_seconds"], shown["trigger_payload"])
+        await own.update(made.id, PluginScheduleChanges(config={}))
+        past = await api.call("GET", f"/workflows/{shown['workflow_id']}/history/")
+        assert [("created", f"plugin:{OWNER}")] == [(one["action"], one["by"]) for one in past["items"]]
         assert made.id in {one.id for one in await own.list()}
         assert UUID(mine["id"]) not in {one.id for one in await own.list()}
         for refused in (own.update(UUID(mine["id"]), PluginScheduleChanges(name="x")), own.delete(UUID(mine["id"]))):

@@ -11,6 +11,7 @@ from app.actions.context import ActionContext
 
 # Putting a run aside and starting it again costs two transactions: not worth it for less.
 SHORT_SECONDS = 1.0
+ALARMING = frozenset({"warning", "error"})
 
 log = structlog.get_logger(__name__)
 
@@ -59,9 +60,13 @@ async def fail(config: FailConfig, _context: ActionContext) -> Any:
 
 async def say(config: LogConfig, context: ActionContext) -> Any:
     """Write a line into the worker's log."""
-    schedule = {} if context.scheduled_job_id is None else {"schedule": str(context.scheduled_job_id)}
-    getattr(log, config.level)(
-        "workflow_says", words=context.hidden(config.message), **schedule, execution=str(context.execution_id)
+    fields = {} if context.scheduled_job_id is None else {"schedule": str(context.scheduled_job_id)}
+    level = config.level
+    if level in ALARMING and not context.acts_for_admin:
+        # Operators are alerted by these levels: a member could keep them awake, or hide an attack among false alarms.
+        fields["wanted_level"], level = level, "info"
+    getattr(log, level)(
+        "workflow_says", words=context.hidden(config.message), **fields, execution=str(context.execution_id)
     )
     return {"message": config.message}
 

@@ -1,4 +1,4 @@
-"""Actions on schedules, as the owner of the one that runs."""
+"""Actions on schedules, with the rights of the run."""
 
 from typing import Annotated, Any, Literal
 from uuid import UUID

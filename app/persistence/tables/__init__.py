@@ -18,6 +18,7 @@ from app.persistence.tables.schedules import (
     LedgerEntryRow,
     ScheduledJobRow,
     ScheduleRevisionRow,
+    WorkflowRevisionRow,
     WorkflowRow,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "WebhookRow",
     "WorkerRow",
     "WorkflowExecutionRow",
+    "WorkflowRevisionRow",
     "WorkflowRow",
     "one_of",
 ]

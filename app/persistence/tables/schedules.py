@@ -18,7 +18,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.access import OwnerKind
 from app.domain.ledger import LedgerOutcome
-from app.domain.revisions import Action
+from app.domain.revisions import WORKFLOW_ACTIONS, Action
 from app.domain.schedules import CatchUp, IfRunning, Status
 from app.persistence.tables.declaring import Base, one_of
 
@@ -177,6 +177,27 @@ class ScheduleRevisionRow(Base):
     changes: Mapped[dict[str, Any]]
     note: Mapped[str]
     snapshot: Mapped[dict[str, Any]]
+
+
+class WorkflowRevisionRow(Base):
+    """A change of a workflow: who made it, when, and what was different before and after."""
+
+    __tablename__ = "workflow_revisions"
+    __table_args__ = (
+        CheckConstraint(one_of("action", WORKFLOW_ACTIONS), name="action_known"),
+        Index("ix_workflow_revisions_newest", "workflow_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"))
+    at: Mapped[datetime]
+    # None for changes by files; and no foreign key: the history outlives the user.
+    user_profile_id: Mapped[int | None]
+    author: Mapped[str]
+    action: Mapped[str]
+    changes: Mapped[dict[str, Any]]
+    changes_bytes: Mapped[int]
+    note: Mapped[str]
 
 
 class LedgerEntryRow(Base):

@@ -11,11 +11,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
+from app.domain.quotas import Quota
 from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
 from app.persistence import declarations, users
 from app.persistence.database import Database, Unit
-from app.services.declarations.files import BadFileError, DeclaredFile, Place, Problem, Source, read_files, workflow_of
+from app.services.admission import NO_QUOTAS, Limits, quota_refusal
+from app.services.declarations.files import (
+    BadFileError,
+    DeclaredFile,
+    Item,
+    Place,
+    Problem,
+    Source,
+    read_files,
+    workflow_of,
+)
 from app.services.declarations.inventory import Inventory, take_inventory
 from app.services.declarations.pruning import prune
 from app.services.declarations.writing import drafts, work, write_schedules, write_workflows
@@ -51,8 +62,9 @@ Tell = Callable[[Report], None]
 class DeclarationService:
     """Use cases about declared workflows and schedules."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer | None) -> None:
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer | None, limits: Limits = NO_QUOTAS) -> None:
         """Without a bell, the workers find by themselves what is new."""
+        self._limits = limits
         self._database = database
         self._catalog = catalog
         self._ringer = ringer
@@ -64,7 +76,7 @@ class DeclarationService:
         async with self._stage(wish) as unit:
             async with unit() as connection:
                 owner = await users.owner(connection, wish.owner)
-            applying = _Applying(unit, actor, owner, files, prune=wish.prune)
+            applying = _Applying(unit, actor, owner, files, self._limits, prune=wish.prune)
             whole = True
             for file in files:
                 rings, report = await applying.one(file)
@@ -96,7 +108,10 @@ class DeclarationService:
 class _Applying:
     """One call of ``apply``."""
 
-    def __init__(self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], *, prune: bool) -> None:
+    def __init__(
+        self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], limits: Limits, *, prune: bool
+    ) -> None:
+        self._limits = limits
         self._unit = unit
         self._actor = actor
         self._owner = owner
@@ -136,9 +151,16 @@ class _Applying:
         self._require_workflows(file, there)
         steps = plan((item.declared for item in file.items), there.managed)
         flows, jobs = (work(file.items, steps, kind) for kind in (Kind.WORKFLOW, Kind.SCHEDULE))
-        new = drafts(jobs.new, self._owner)
+        new = drafts(jobs.new, self._owner, self._limits.caps)
+        await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
+        await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
         workflow_ids = await write_workflows(connection, flows, self._owner, there)
-        return steps, await write_schedules(connection, jobs, new, workflow_ids, there)
+        return steps, await write_schedules(connection, jobs, new, workflow_ids, there, self._limits.caps)
+
+    async def _require_quota(self, connection: AsyncConnection, quota: Quota, new: Sequence[Item]) -> None:
+        over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None
+        if over is not None:
+            raise BadFileError(*new[0].place.problems(over))
 
     async def _require_owner(self, connection: AsyncConnection, file: DeclaredFile, there: Inventory) -> None:
         """A namespace is of one owner."""

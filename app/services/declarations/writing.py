@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
+from app.domain.caps import Caps
 from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, InvalidError, UnavailableError
 from app.domain.revisions import Author
@@ -40,13 +41,13 @@ def work(items: Sequence[Item], steps: Iterable[Step], kind: Kind) -> Work:
     return Work(by_act[Act.CREATE], by_act[Act.CHANGE])
 
 
-def drafts(items: Iterable[Item], owner: Actor) -> dict[Key, ScheduledJob]:
+def drafts(items: Iterable[Item], owner: Actor, caps: Caps) -> dict[Key, ScheduledJob]:
     """New schedules, before any lock is held: a search for slots may take a while."""
     found: dict[Key, ScheduledJob] = {}
     problems: list[Problem] = []
     for item in items:
         try:
-            found[item.key] = sound(draft(_values(item, NO_WORKFLOW_YET), owner))
+            found[item.key] = sound(draft(_values(item, NO_WORKFLOW_YET), owner), caps)
         except InvalidError as error:
             problems += item.place.problems(error)
     if problems:
@@ -57,11 +58,14 @@ def drafts(items: Iterable[Item], owner: Actor) -> dict[Key, ScheduledJob]:
 async def write_workflows(connection: AsyncConnection, wanted: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
     """Make workflows as they are declared; the numbers of all that there are now."""
     for item in sorted(wanted.changed, key=lambda one: there.workflow_ids[one.key]):
-        number = there.workflow_ids[item.key]
-        if await workflows.lock_to_change(connection, number) is None:
+        before = await workflows.lock_to_change(connection, there.workflow_ids[item.key])
+        if before is None:
             raise BadFileError(item.place.problem("", GONE))
-        await workflows.save(connection, number, item.declared.values)
-    new = {item.key: (await workflows.add(connection, owner, item.declared.values)).id for item in wanted.new}
+        await workflows.save(connection, before, item.declared.values, _author(item.key.namespace))
+    new = {}
+    for item in wanted.new:
+        row = await workflows.add(connection, owner, item.declared.values, _author(item.key.namespace))
+        new[item.key] = row.id
     await declarations.add_workflows(connection, new)
     return {**there.workflow_ids, **new}
 
@@ -72,6 +76,7 @@ async def write_schedules(
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
     there: Inventory,
+    caps: Caps,
 ) -> dict[Key, Changed]:
     """Make schedules as they are declared; how they are now."""
     await _require_workflows(connection, (*wanted.new, *wanted.changed), workflow_ids)
@@ -81,7 +86,7 @@ async def write_schedules(
     for item in wanted.changed:
         values = _values(item, workflow_ids[workflow_of(item.declared)])
         try:
-            written[item.key] = await _change(connection, item, there.schedule_ids[item.key], values)
+            written[item.key] = await _change(connection, item, there.schedule_ids[item.key], values, caps)
         except UnavailableError:
             raise
         except CarillonError as error:
@@ -123,10 +128,13 @@ async def _create(
     return created
 
 
-async def _change(connection: AsyncConnection, item: Item, job_id: UUID, values: dict[str, object]) -> Changed:
+async def _change(
+    connection: AsyncConnection, item: Item, job_id: UUID, values: dict[str, object], caps: Caps
+) -> Changed:
     """By the path of a PATCH."""
     author = _author(item.key.namespace)
-    return await _paused(connection, item, await scheduling.edit_scheduled_job(connection, job_id, values, author))
+    changed = await scheduling.edit_scheduled_job(connection, job_id, values, author, caps)
+    return await _paused(connection, item, changed)
 
 
 async def _paused(connection: AsyncConnection, item: Item, changed: Changed) -> Changed:

@@ -64,7 +64,7 @@ class ExplanationView(msgspec.Struct, kw_only=True):
 
 
 class HistoryItem(msgspec.Struct, kw_only=True):
-    """A change of a schedule: by whom, when, and what it was before and after."""
+    """A change of a schedule or a workflow: by whom, when, and what it was before and after."""
 
     at: Instant
     by: str
@@ -78,6 +78,14 @@ class HistoryList(msgspec.Struct):
     """The latest changes."""
 
     items: list[HistoryItem]
+
+
+class HistoryPage(msgspec.Struct):
+    """A part of a history, newest first."""
+
+    items: list[HistoryItem]
+    # Where the next part begins, for ``cursor``; null at the end.
+    next_cursor: str | None
 
 
 class BreakerView(msgspec.Struct, kw_only=True):
@@ -114,6 +122,18 @@ class BreakerList(msgspec.Struct):
     """The breakers of all workflows that have one."""
 
     items: list[BreakerView]
+
+
+def history_item(row: Row[Any]) -> HistoryItem:
+    """A change as callers see it."""
+    return HistoryItem(
+        at=row.at,
+        by=row.author,
+        user_profile_id=row.user_profile_id,
+        action=row.action,
+        changes=row.changes,
+        note=row.note,
+    )
 
 
 def ledger_item(row: Row[Any] | LedgerEntry) -> LedgerItem:

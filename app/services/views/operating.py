@@ -27,7 +27,7 @@ class PluginProblemView(msgspec.Struct):
 
 
 class ActionList(msgspec.Struct):
-    """All actions, and the plugins that could not be used."""
+    """All actions, and, for admins only, the plugins that could not be used."""
 
     items: list[ActionView]
     problems: list[PluginProblemView]

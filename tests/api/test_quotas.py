@@ -1,0 +1,214 @@
+"""Quotas for each user, and the largest values that an object may have."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import text
+
+from app.config import Settings, SettingsError, load_settings
+from app.domain.caps import DEFAULT_CAPS
+from app.persistence.database import Database
+from app.wiring import limits_of
+from tests.carillon import Carillon, Json, engine_of, make_due
+from tests.serving import serving
+
+URL = "https://example.com/hook"
+NODES = [{"id": "start", "type": "trigger_schedule"}]
+EVERY = {"name": "s", "interval_seconds": 300}
+
+Opened = Callable[..., AbstractAsyncContextManager[Carillon]]
+
+
+@pytest.fixture
+def serving_with(settings: Settings) -> Opened:
+    """The API with other settings."""
+
+    @asynccontextmanager
+    async def opened(**changes: Any) -> AsyncIterator[Carillon]:
+        async with serving(replace(settings, **changes)) as client:
+            yield client
+
+    return opened
+
+
+async def made(client: Carillon, kind: str) -> tuple[str, Json]:
+    """The path and the body of one more object of a kind."""
+    if kind == "schedules":
+        found = (await client.call("GET", "/workflows/"))["items"]
+        workflow = found[0] if found else await client.workflow()
+        return "/schedules/", {**EVERY, "workflow_id": workflow["id"]}
+    bodies: dict[str, Json] = {
+        "workflows": {"name": "w", "nodes": NODES},
+        "webhooks": {"url": URL, "interval_minutes": 5},
+        "notifications": {"url": URL},
+    }
+    return f"/{kind}/", bodies[kind]
+
+
+@pytest.mark.parametrize("kind", ["schedules", "workflows", "webhooks", "notifications"])
+async def test_a_quota_holds_for_each_user(serving_with: Opened, kind: str) -> None:
+    """The next one is 409 with the numbers, for admins too; others have their own, and one less makes room."""
+    async with serving_with(**{f"quota_{kind}": 2}) as carillon:
+        mia = await carillon.member()
+        for client in (carillon, mia):
+            path, body = await made(client, kind)
+            first, _ = [await client.call("POST", path, 201, json=body) for _ in range(2)]
+            problem = await client.call("POST", path, 409, json=body)
+            assert ("quota_exceeded", 2, 2) == (problem["code"], problem["limit"], problem["used"])
+            assert f"may have 2 {kind} and has 2" in problem["detail"]
+            await client.call("DELETE", f"{path}{first['id']}/", 204)
+            await client.call("POST", path, 201, json=body)
+
+
+@pytest.mark.parametrize("kind", ["schedules", "workflows", "webhooks", "notifications"])
+async def test_concurrent_requests_do_not_pass_a_quota(settings: Settings, kind: str) -> None:
+    """By two processes of the API at once: as many are made as there is room for."""
+    limited = replace(settings, **{f"quota_{kind}": 3})
+    async with serving(limited) as one, serving(limited) as other:
+        path, body = await made(one, kind)
+        answers = await asyncio.gather(
+            *(client.request("POST", path, json=body) for client in (one, other) for _ in range(8))
+        )
+        statuses = sorted(answer.status_code for answer in answers)
+        assert [201] * 3 + [409] * 13 == statuses
+
+
+async def test_a_batch_fits_into_the_quota_as_a_whole(serving_with: Opened) -> None:
+    """``used`` is what there is; nothing of a batch that does not fit is made."""
+    async with serving_with(quota_schedules=5) as carillon:
+        workflow = await carillon.workflow()
+        body = {**EVERY, "workflow_id": workflow["id"]}
+        await carillon.call("POST", "/schedules/batch/", 201, json={"schedules": [body] * 3})
+        problem = await carillon.call("POST", "/schedules/batch/", 409, json={"schedules": [body] * 3})
+        assert ("quota_exceeded", 5, 3) == (problem["code"], problem["limit"], problem["used"])
+        await carillon.call("POST", "/schedules/batch/", 422, json={"schedules": [body] * 3 + [{}]})
+        await carillon.call("POST", "/schedules/batch/", 201, json={"schedules": [body] * 2})
+
+
+async def test_the_tool_keeps_the_quota(settings: Settings, database: Database) -> None:
+    """A workflow that makes schedules fails when there is no room."""
+    limited = replace(settings, quota_schedules=2)
+    async with serving(limited) as carillon:
+        arguments = {**EVERY, "workflow_id": (await carillon.workflow())["id"]}
+        tool = {"id": "make", "type": "scheduler_tools"}
+        node = {**tool, "config": {"tool": "create_schedule", "arguments": arguments}}
+        schedule = await carillon.schedule(await carillon.workflow(node))
+        async with engine_of(limited) as engine:
+            for _ in range(2):
+                due = await make_due(database, schedule)
+                await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+        runs = await carillon.runs(schedule)
+        assert ["success", "failed"] == [run["status"] for run in runs]
+        assert "This user may have 2 schedules and has 2." in runs[1]["error"]
+
+
+async def test_without_a_quota_nothing_is_counted(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default for schedules and workflows: creating them costs no further question."""
+
+    async def counted(*_: Any) -> Any:
+        raise AssertionError("counted without a quota")
+
+    monkeypatch.setattr("app.persistence.quotas.lock_and_count", counted)
+    await carillon.schedule()
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"max_retries": 1001}, "max_retries"),
+        ({"timeout_seconds": 30 * 86_400 + 1}, "timeout_seconds"),
+        ({"trigger_payload": {"s": "x" * 65_536}}, "trigger_payload"),
+    ],
+)
+async def test_a_schedules_values_have_bounds(carillon: Carillon, values: Json, field: str) -> None:
+    """422 on POST, in a batch and on PATCH; the largest values are accepted."""
+    workflow = await carillon.workflow()
+    body = {**EVERY, "workflow_id": workflow["id"]}
+    problem = await carillon.call("POST", "/schedules/", 422, json={**body, **values})
+    assert [field] == [error["field"] for error in problem["errors"]]
+    batch = {"schedules": [body, {**body, **values}]}
+    problem = await carillon.call("POST", "/schedules/batch/", 422, json=batch)
+    assert [f"schedules[1].{field}"] == [error["field"] for error in problem["errors"]]
+    largest = {"max_retries": 1000, "timeout_seconds": 30 * 86_400, "trigger_payload": {"s": "x" * (65_536 - 8)}}
+    schedule = await carillon.call("POST", "/schedules/", 201, json={**body, **largest})
+    problem = await carillon.call("PATCH", f"/schedules/{schedule['id']}/", 422, json=values)
+    assert [field] == [error["field"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"max_retries": 1001}, "max_retries"),
+        ({"timeout_seconds": 30 * 86_400 + 1}, "timeout_seconds"),
+        ({"payload": {"s": "x" * 65_536}}, "payload"),
+    ],
+)
+async def test_a_webhooks_values_have_bounds(carillon: Carillon, values: Json, field: str) -> None:
+    """422 on POST and on PATCH."""
+    body = {"url": URL, "interval_minutes": 5}
+    problem = await carillon.call("POST", "/webhooks/", 422, json={**body, **values})
+    assert [field] == [error["field"] for error in problem["errors"]]
+    webhook = await carillon.call("POST", "/webhooks/", 201, json=body)
+    problem = await carillon.call("PATCH", f"/webhooks/{webhook['id']}/", 422, json=values)
+    assert [field] == [error["field"] for error in problem["errors"]]
+
+
+async def test_what_is_stored_beyond_the_bounds_stays_usable(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """It can be edited in other fields, also by a client that sends the old values back, and it fires."""
+    schedule = await carillon.schedule()
+    webhook = await carillon.call("POST", "/webhooks/", 201, json={"url": URL, "interval_minutes": 5})
+    async with database.transaction() as connection:
+        for table, payload in (("scheduled_jobs", "trigger_payload"), ("webhooks", "payload")):
+            await connection.execute(
+                text(
+                    f"UPDATE {table} SET max_retries = 5000, timeout_seconds = 9999999, "
+                    f"{payload} = jsonb_build_object('s', repeat('x', 70000))"
+                )
+            )
+    path = f"/schedules/{schedule['id']}/"
+    stored = await carillon.get(schedule)
+    same = {name: stored[name] for name in ("max_retries", "timeout_seconds", "trigger_payload")}
+    renamed = await carillon.call("PATCH", path, json={"name": "renamed", **same})
+    assert ("renamed", 5000, same["trigger_payload"]) == tuple(
+        renamed[name] for name in ("name", "max_retries", "trigger_payload")
+    )
+    await carillon.call("PATCH", path, 422, json={"max_retries": 5001})
+    await carillon.call("PATCH", f"/webhooks/{webhook['id']}/", json={"name": "renamed", "max_retries": 5000})
+    async with engine_of(settings) as engine:
+        due = await make_due(database, schedule)
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    assert ["success"] == [run["status"] for run in await carillon.runs(schedule)]
+
+
+async def test_settings_raise_the_bounds(serving_with: Opened) -> None:
+    """For those who need more."""
+    raised = {"max_retries_limit": 2000, "timeout_seconds_limit": 9_999_999, "payload_bytes_limit": 100_000}
+    async with serving_with(**raised) as carillon:
+        values: Json = {"max_retries": 2000, "timeout_seconds": 9_999_999, "trigger_payload": {"s": "x" * 90_000}}
+        await carillon.schedule(**values)
+        workflow = await carillon.workflow()
+        over = {**EVERY, "workflow_id": workflow["id"], "max_retries": 2001}
+        await carillon.call("POST", "/schedules/", 422, json=over)
+
+
+async def test_the_document_shows_the_default_bounds(standing: Carillon) -> None:
+    """In OpenAPI, for POST and PATCH of schedules and webhooks."""
+    document = (await standing.raw("GET", "/schema/openapi.json")).json()
+    for name in ("ScheduleInput", "ScheduleChanges", "WebhookInput", "WebhookChanges"):
+        properties = document["components"]["schemas"][name]["properties"]
+        assert (1000, 2_592_000) == (properties["max_retries"]["maximum"], properties["timeout_seconds"]["maximum"])
+    assert DEFAULT_CAPS == limits_of(Settings()).caps
+
+
+@pytest.mark.parametrize("name", ["QUOTA_SCHEDULES", "QUOTA_PARKED_RUNS", "MAX_RETRIES_LIMIT"])
+def test_a_bad_limit_is_refused_at_the_start(name: str) -> None:
+    """By name."""
+    with pytest.raises(SettingsError, match=f"CARILLON_{name}"):
+        load_settings({f"CARILLON_{name}": "-1"})
