@@ -167,8 +167,10 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease = WorkerLease(lease_database, settings.lease_seconds)
         loaded, entities = _loaded()
         catalog = Catalog(loaded.actions)
-        plugins = _plugins(database, ringer, loaded, catalog, limits_of(settings))
-        runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
+        limits = limits_of(settings)
+        plugins = _plugins(database, ringer, loaded, catalog, limits)
+        actions = _actions(settings, database, ringer, http, catalog, plugins)
+        runner = Runner(database, actions, lease, limits.quotas.parked_runs)
         engine = TickEngine(
             database,
             ringer,

@@ -17,12 +17,13 @@ from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
 from app.actions.secrets import RevealedSecrets, SecretStore
 from app.domain.access import Actor
-from app.domain.errors import NoTriggerError, UnavailableError
+from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.events import Event, template_variables
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_again, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
+from app.engine.parked_runs import ParkedRuns
 from app.engine.walk import Earlier, Walk
 from app.micro_batches import MicroBatcher
 from app.persistence import callbacks, execution_records, parking
@@ -62,8 +63,9 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
 class Runner:
     """Runs executions and knows which ones it is running."""
 
-    def __init__(self, database: Database, actions: Actions, lease: WorkerLease) -> None:
-        """Run with these actions, under this lease."""
+    def __init__(self, database: Database, actions: Actions, lease: WorkerLease, parked_quota: int = 0) -> None:
+        """Run with these actions, under this lease; each owner may have so many runs parked, 0 is no limit."""
+        self._parked = ParkedRuns(database, parked_quota)
         self._database = database
         self._actions = actions
         self._lease = lease
@@ -105,7 +107,11 @@ class Runner:
                 return None
             if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_parked:
                 return _with_results(outcome, run.walk.known_results)
-            parked = await _patiently(partial(self._park, execution, dispatched, run.walk))
+            try:
+                parked = await _patiently(partial(self._park, execution, dispatched, run.walk))
+            except QuotaExceededError as error:
+                late = outcome_of(execution, ExecutionStatus.FAILED, f"The run has to wait: {error.detail}")
+                return _with_results(late, run.walk.known_results)
             if not isinstance(parked, Answered):
                 return parked
             # A callback has overtaken the answer that promised it.
@@ -142,6 +148,7 @@ class Runner:
         return Earlier(results, _still_asleep(execution))
 
     async def _park(self, execution: Execution, dispatched: Dispatched, walk: Walk) -> Answered | PendingRun | None:
+        await self._parked.require_room(execution.user_profile_id)
         now = clock.monotonic()
         parked = Parked(
             execution_id=execution.id,

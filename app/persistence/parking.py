@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import ExecutionStatus, NodeResult, PendingRun
 from app.persistence import callbacks
+from app.persistence.batches import fetch
 from app.persistence.database import database_now
 
 _LOCK = text("SELECT status, token FROM workflow_executions WHERE id = :id FOR UPDATE")
@@ -31,6 +32,11 @@ _AWAIT = text(f"UPDATE workflow_executions SET awaiting = true, {_KEEP} WHERE id
 _SLEEP = text(
     f"UPDATE workflow_executions SET status = 'pending', token = token + 1, {_KEEP}, "  # noqa: S608 - our own words
     f"due_at = least(CAST(:wakes_at AS timestamptz), {_DEADLINE}) WHERE id = :id RETURNING token, due_at"
+)
+# A run that was parked before and is running now holds a worker.
+_COUNTS = (
+    "SELECT e.user_profile_id, count(*) FROM active_executions AS a JOIN workflow_executions AS e ON e.id = a.id "
+    "WHERE a.deadline_at IS NOT NULL AND a.worker_id IS NULL GROUP BY 1"
 )
 
 
@@ -62,6 +68,11 @@ async def park(connection: AsyncConnection, run: Parked) -> Answered | PendingRu
         asleep = [result for result in run.results if result.node_id in run.asleep]
         return Answered([*answered, *asleep])
     return await (_sleep(connection, run) if run.asleep else _await(connection, run))
+
+
+async def counts(connection: AsyncConnection) -> dict[int, int]:
+    """How many runs each owner has parked; owners with none are left out."""
+    return dict(await fetch(connection, _COUNTS))
 
 
 async def _await(connection: AsyncConnection, run: Parked) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.config import Settings
@@ -214,3 +215,17 @@ async def test_a_callback_wakes_a_run_that_sleeps_beside_it(
         await wake_up(database, schedule)
         assert "success" == (await ended(carillon, schedule))["status"]
     assert await paths("/asked", "/after-callback", "/after-wait")
+
+
+async def test_an_owner_may_park_so_many_runs(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """One more fails and says so; another owner's is parked."""
+    strict = replace(settings, quota_parked_runs=1)
+    workflow = await carillon.workflow(wait(LONG))
+    first, second = await carillon.schedule(workflow), await carillon.schedule(workflow)
+    member = await carillon.member()
+    other = await member.schedule(await member.workflow(wait(LONG)))
+    for schedule in (first, second, other):
+        await fire(strict, database, schedule)
+    shown = [(await carillon.runs(schedule))[0] for schedule in (first, second, other)]
+    assert ["running", "failed", "running"] == [run["status"] for run in shown]
+    assert "may have 1 parked runs and has 1" in shown[1]["error"]
