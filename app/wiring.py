@@ -30,6 +30,7 @@ from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
+from app.engine.secrets import SecretFinder
 from app.engine.ticks import TickEngine
 from app.observability.metrics import CONNECTIONS
 from app.observability.tracing import Tracer, open_tracer
@@ -52,6 +53,8 @@ from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.ports import PortMaker
 from app.services.schedules import ScheduleService
+from app.services.secret_checks import SecretChecks
+from app.services.secrets import SecretService
 from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -93,13 +96,16 @@ def wire_services(
     ringer = Ringer(bell)
     loaded, entities = _loaded()
     catalog = Catalog(loaded.actions)
-    plugins = _plugins(database, ringer, loaded, catalog)
+    environment = _environment(settings)
+    secret_checks = SecretChecks(catalog, environment)
+    plugins = _plugins(database, ringer, loaded, catalog, secret_checks)
     return Services(
         users=UserService(database, settings.admin_token),
         actions=ActionService(catalog, (*loaded.problems, *entities.problems)),
         plugins=plugins,
-        webhooks=WebhookService(database, catalog, ringer),
-        workflows=WorkflowService(database, catalog, ringer),
+        webhooks=WebhookService(database, catalog, ringer, secret_checks),
+        secrets=SecretService(database),
+        workflows=WorkflowService(database, catalog, ringer, secret_checks),
         schedules=ScheduleService(database, ringer),
         manual_runs=ManualRunService(database, ringer),
         insight=InsightService(database),
@@ -119,7 +125,7 @@ def wire_services(
         notifications=NotificationService(database),
         switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
-        callbacks=CallbackService(database, ringer),
+        callbacks=CallbackService(database, ringer, environment),
         health=HealthService(database, bell),
         figures=FigureService(database),
         rate_limits=RateLimits(redis, settings.rate_limit_per_minute),
@@ -158,7 +164,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease = WorkerLease(lease_database, settings.lease_seconds)
         loaded, entities = _loaded()
         catalog = Catalog(loaded.actions)
-        plugins = _plugins(database, ringer, loaded, catalog)
+        plugins = _plugins(database, ringer, loaded, catalog, SecretChecks(catalog, _environment(settings)))
         runner = Runner(database, _actions(settings, database, ringer, http, catalog, plugins), lease)
         engine = TickEngine(database, ringer, runner, lease, enabled=settings.schedules_enabled, tracer=tracer)
         reconciler = Reconciler(database, bell, ringer, engine, settings.lease_seconds)
@@ -199,7 +205,8 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
             stack.push_async_callback(redis.aclose)
             ringer = Ringer(Bell(redis))
         loaded, _ = _loaded()
-        yield DeclarationService(database, Catalog(loaded.actions), ringer)
+        catalog = Catalog(loaded.actions)
+        yield DeclarationService(database, catalog, ringer, SecretChecks(catalog, _environment(settings)))
 
 
 def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
@@ -214,8 +221,16 @@ def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
     return loaded, replace(entities, schedulers=trusted)
 
 
-def _plugins(database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog) -> PluginService:
-    schedules, workflows = ScheduleService(database, ringer), WorkflowService(database, catalog, ringer)
+def _environment(settings: Settings) -> SecretStore:
+    """The secrets that this process was given."""
+    return SecretStore(os.environ, settings.secrets_dir)
+
+
+def _plugins(
+    database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog, secret_checks: SecretChecks
+) -> PluginService:
+    schedules = ScheduleService(database, ringer)
+    workflows = WorkflowService(database, catalog, ringer, secret_checks)
     return PluginService(database, ringer, loaded, schedules, workflows)
 
 
@@ -253,7 +268,7 @@ def _actions(
     return Actions(
         catalog=catalog,
         http=http,
-        secrets=SecretStore(os.environ, settings.secrets_dir),
+        secrets=SecretFinder(database, _environment(settings)),
         callbacks=CallbackBook(database, settings.callback_url),
         ports_for=ports.ports_for,
         plugin_for=plugins.schedules_of,

@@ -13,7 +13,7 @@ from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
-from app.actions.secrets import RevealedSecrets, SecretStore
+from app.actions.secrets import RunSecrets
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
 from app.domain.events import Event, template_variables
@@ -21,6 +21,7 @@ from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeR
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
+from app.engine.secrets import SecretFinder
 from app.engine.walk import Walk
 from app.micro_batches import MicroBatcher
 from app.persistence import callbacks, execution_records
@@ -50,7 +51,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
 
     catalog: Catalog
     http: HttpCaller
-    secrets: SecretStore
+    secrets: SecretFinder
     callbacks: CallbackBook
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
@@ -106,13 +107,17 @@ class Runner:
         self, execution: Execution, dispatched: Dispatched, earlier: Sequence[NodeResult]
     ) -> tuple[_Running, Outcome]:
         worker_id = self._lease.worker_id
-        secrets = RevealedSecrets(self._actions.secrets)
+        secrets = self._secrets_of(dispatched)
+        if earlier:
+            # What was shown before it was put aside is hidden in what callbacks have said since.
+            await secrets.foresee()
+            earlier = [_without_secrets(result, secrets) for result in earlier]
 
         def context_for(node_id: str) -> ActionContext:
             return self._context(execution, dispatched, node_id, worker_id, secrets)
 
         def variables() -> dict[str, Any]:
-            return {**template_variables(execution, dispatched.event_data), "secret": secrets}
+            return template_variables(execution, dispatched.event_data)
 
         walk = Walk(dispatched, self._actions.catalog, context_for, variables, earlier)
         if walk.is_instant:
@@ -123,6 +128,15 @@ class Runner:
             return run, await _watched(execution, task)
         finally:
             del self._running[execution.id]
+
+    def _secrets_of(self, dispatched: Dispatched) -> RunSecrets:
+        user, workflow = dispatched.user, dispatched.workflow
+        find = partial(self._actions.secrets.find, user, workflow.user_profile_id)
+        return RunSecrets(
+            lambda names: _patiently(partial(find, names)),
+            f"the user '{user.username}'",
+            partial(self._actions.catalog.secrets_named_by, workflow.nodes),
+        )
 
     async def _earlier(self, execution: Execution) -> list[NodeResult]:
         """What was done before it was put aside or handed back, with what callbacks have said since."""
@@ -150,7 +164,7 @@ class Runner:
             return await self._known_subjects.read(connection, wanted)
 
     def _context(
-        self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RevealedSecrets
+        self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RunSecrets
     ) -> ActionContext:
         slot = execution.scheduled_for
         catalog, action = self._actions.catalog, dispatched.workflow.node(node_id).type
@@ -167,8 +181,8 @@ class Runner:
             http=self._actions.http,
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
             plugin=self._plugin_port(catalog.origin_of(action)),
-            callback=self._actions.callbacks.of_node(execution.id, node_id),
-            hidden=secrets.hidden,
+            callback=self._actions.callbacks.of_node(execution.id, node_id, secrets),
+            secrets=secrets,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
@@ -179,6 +193,10 @@ def _ended(result: NodeResult) -> NodeResult:
     if result.status is not ExecutionStatus.RUNNING:
         return result
     return msgspec.structs.replace(result, status=ExecutionStatus.CANCELLED)
+
+
+def _without_secrets(result: NodeResult, secrets: RunSecrets) -> NodeResult:
+    return msgspec.structs.replace(result, output=secrets.hidden(result.output), error=secrets.hidden(result.error))
 
 
 async def _patiently(question: Callable[[], Awaitable[T]]) -> T:

@@ -12,9 +12,10 @@ from app.domain.access import Actor, require_owner
 from app.domain.errors import InvalidError
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import executions, schedules, workflows
+from app.persistence import executions, schedules, users, workflows
 from app.persistence.database import Database
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
+from app.services.secret_checks import SecretChecks
 from app.services.views import WorkflowPage, WorkflowView, workflow_view
 
 Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
@@ -23,8 +24,9 @@ Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 class WorkflowService:
     """Use cases about workflows."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer) -> None:
-        """Nodes are checked against the catalog."""
+    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer, secret_checks: SecretChecks) -> None:
+        """Nodes are checked against the catalog, and their secrets against those that their owner may use."""
+        self._secret_checks = secret_checks
         self._database = database
         self._catalog = catalog
         self._ringer = ringer
@@ -34,6 +36,7 @@ class WorkflowService:
         values = msgspec.to_builtins(wanted)
         self.check(values)
         async with self._database.transaction() as connection:
+            await self.check_secrets(connection, actor, actor.user_id, values)
             row = await workflows.add(connection, actor, values)
         return workflow_view(row)
 
@@ -54,6 +57,7 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
             self.check({"nodes": before.nodes, "edges": before.edges, **values})
+            await self.check_secrets(connection, actor, before.user_profile_id, values)
             after = await workflows.save(connection, workflow_id, values) if values else before
         return workflow_view(after)
 
@@ -69,6 +73,21 @@ class WorkflowService:
     def check(self, values: dict[str, Any]) -> None:
         """Refuse nodes and edges that cannot be run."""
         check_workflow(values, self._catalog)
+
+    async def check_secrets(
+        self, connection: AsyncConnection, actor: Actor, owner_id: int, values: dict[str, Any]
+    ) -> None:
+        """Refuse new nodes with secrets that the workflow's owner may not use, or not send there."""
+        if "nodes" not in values:
+            return
+        owner, whose = actor, "you"
+        if owner_id != actor.user_id:
+            row = await users.get(connection, owner_id)
+            owner, whose = users.to_actor(row) if row else actor, "the owner of the workflow"
+        nodes = msgspec.convert(values["nodes"], list[Node])
+        errors = await self._secret_checks.errors(connection, owner, nodes, whose)
+        if errors:
+            raise InvalidError(*errors)
 
 
 def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:

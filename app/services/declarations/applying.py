@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
+from app.domain.errors import InvalidError
+from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
 from app.persistence import declarations, users
@@ -18,7 +20,8 @@ from app.persistence.database import Database, Unit
 from app.services.declarations.files import BadFileError, DeclaredFile, Place, Problem, Source, read_files, workflow_of
 from app.services.declarations.inventory import Inventory, take_inventory
 from app.services.declarations.pruning import prune
-from app.services.declarations.writing import drafts, work, write_schedules, write_workflows
+from app.services.declarations.writing import Work, drafts, work, write_schedules, write_workflows
+from app.services.secret_checks import SecretChecks
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +54,11 @@ Tell = Callable[[Report], None]
 class DeclarationService:
     """Use cases about declared workflows and schedules."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer | None) -> None:
+    def __init__(
+        self, database: Database, catalog: Catalog, ringer: Ringer | None, secret_checks: SecretChecks
+    ) -> None:
         """Without a bell, the workers find by themselves what is new."""
+        self._secret_checks = secret_checks
         self._database = database
         self._catalog = catalog
         self._ringer = ringer
@@ -64,7 +70,7 @@ class DeclarationService:
         async with self._stage(wish) as unit:
             async with unit() as connection:
                 owner = await users.owner(connection, wish.owner)
-            applying = _Applying(unit, actor, owner, files, prune=wish.prune)
+            applying = _Applying(unit, actor, owner, files, self._secret_checks, prune=wish.prune)
             whole = True
             for file in files:
                 rings, report = await applying.one(file)
@@ -96,7 +102,17 @@ class DeclarationService:
 class _Applying:
     """One call of ``apply``."""
 
-    def __init__(self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], *, prune: bool) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        actor: Actor,
+        owner: Actor,
+        files: Sequence[DeclaredFile],
+        secret_checks: SecretChecks,
+        *,
+        prune: bool,
+    ) -> None:
+        self._secret_checks = secret_checks
         self._unit = unit
         self._actor = actor
         self._owner = owner
@@ -136,6 +152,7 @@ class _Applying:
         self._require_workflows(file, there)
         steps = plan((item.declared for item in file.items), there.managed)
         flows, jobs = (work(file.items, steps, kind) for kind in (Kind.WORKFLOW, Kind.SCHEDULE))
+        await self._require_secrets(connection, flows)
         new = drafts(jobs.new, self._owner)
         workflow_ids = await write_workflows(connection, flows, self._owner, there)
         return steps, await write_schedules(connection, jobs, new, workflow_ids, there)
@@ -148,6 +165,16 @@ class _Applying:
             names = await users.names(connection, set(strange.values()))
             mine = self._owner
             raise BadFileError(*(_not_theirs(file.namespaces[one], names[strange[one]], mine) for one in strange))
+
+    async def _require_secrets(self, connection: AsyncConnection, flows: Work) -> None:
+        """The owner may use the secrets that the workflows name, and send them there."""
+        problems: list[Problem] = []
+        for item in (*flows.new, *flows.changed):
+            nodes = msgspec.convert(item.declared.values["nodes"], list[Node])
+            errors = await self._secret_checks.errors(connection, self._owner, nodes, f"'{self._owner.username}'")
+            problems += item.place.problems(InvalidError(*errors)) if errors else []
+        if problems:
+            raise BadFileError(*problems)
 
     def _require_workflows(self, file: DeclaredFile, there: Inventory) -> None:
         """Every schedule's workflow is there, and stays."""

@@ -39,6 +39,7 @@ from app.services.views.schedules import (
     schedule_view,
     workflow_view,
 )
+from app.services.views.secrets import SecretPage, SecretView
 
 __all__ = [
     "AcceptedView",
@@ -71,6 +72,8 @@ __all__ = [
     "ScheduleList",
     "SchedulePage",
     "ScheduleView",
+    "SecretPage",
+    "SecretView",
     "SettingsView",
     "TokenList",
     "TokenView",
