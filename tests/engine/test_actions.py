@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from aiohttp import web
 from sqlalchemy import text
 
 from app.config import Settings
