@@ -15,6 +15,7 @@ from app.actions.hiding import HIDDEN, Hider
 from app.actions.secrets import RunSecrets, SecretStore
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
+from tests.examples import examples
 
 SECRETS = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=8, max_size=60),
@@ -50,6 +51,7 @@ def spellings(secret: str) -> dict[str, str]:
     }
 
 
+@examples(300)
 @given(SECRETS, st.sampled_from(sorted(spellings("x"))), st.sampled_from(["", "a ", "{'k': '"]))
 def test_no_spelling_of_a_secret_is_left(secret: str, spelling: str, before: str) -> None:
     """What stands around it stays."""

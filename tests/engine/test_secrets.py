@@ -10,7 +10,7 @@ from aiohttp import web
 from sqlalchemy import text
 
 from app.actions.addresses import AddressGuard
-from app.actions.catalog import Action, Catalog, Result
+from app.actions.catalog import Action, ActionFailedError, Catalog, Result
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts
@@ -19,8 +19,10 @@ from app.clock import now
 from app.config import Settings
 from app.domain.access import Actor, Role
 from app.domain.secrets import Secret
-from app.domain.workflows import Node
+from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Workflow
+from app.engine.dispatch import Dispatched
 from app.engine.secrets import SecretFinder
+from app.engine.walk import ERROR_CHARACTERS, Walk
 from app.persistence.database import Database
 from app.services.callbacks import UNREADABLE
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
@@ -183,6 +185,33 @@ async def test_texts_are_hidden_before_they_are_cut(
     assert "QZ" not in repr(execution)
 
 
+async def test_a_url_that_is_secret_as_a_whole_is_not_shown_in_part(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """An error says whom it leads to, and no more."""
+    await keep(carillon, sink, value=f"{sink.url}/services/T0/XYZ?x=1")
+
+    async def refuse(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=500)
+
+    sink.answer = refuse
+    schedule = await carillon.schedule(await carillon.workflow(http_node("{{ secret.TOKEN }}")))
+    execution = await fire(carillon, settings, database, schedule)
+    assert f"Node 'call': POST {sink.url} answered 500, expected 2xx" == execution["error"]
+    assert "/services/T0/XYZ" == sink.calls[0].path
+
+
+async def test_a_configuration_that_secrets_spoil_is_not_quoted(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """What an action says of a bad value may be a part of it."""
+    await keep(carillon, sink, value="planted\u2100host/rest", allowed_hosts=["*"])
+    schedule = await carillon.schedule(await carillon.workflow(http_node("http://{{ secret.TOKEN }}")))
+    execution = await fire(carillon, settings, database, schedule)
+    assert "blocked" == execution["status"]
+    assert "planted" not in execution["error"]
+
+
 async def test_what_is_cut_off_by_the_cap_leaves_no_part(
     carillon: Carillon, settings: Settings, database: Database, sink: Sink
 ) -> None:
@@ -203,6 +232,12 @@ async def test_a_callback_is_kept_without_what_its_run_was_shown(
     settings: Settings, database: Database, target: Target
 ) -> None:
     """In output and error, whichever node was shown it; a resumed run hides it too."""
+
+    async def remember(request: web.Request) -> web.StreamResponse:
+        # To a node that was not shown it, after the run was put aside.
+        return web.Response(status=202) if "X-Key" in request.headers else web.Response(text=f"it was {VALUE}")
+
+    target.answer = remember
     async with serving(settings) as carillon:
         await keep(carillon, target)
         await keep(carillon, target, "OTHER", value="planted-other")
@@ -332,6 +367,30 @@ async def test_a_plugins_action_cannot_call_other_hosts_either(settings: Setting
     assert [] == elsewhere.calls
     blocked = await run("{{ secret.TOKEN }}")
     assert "takes secrets only in key" in blocked.reason  # type: ignore[union-attr]
+
+
+async def raise_all(config: PluginConfig, _context: ActionContext) -> Any:
+    """Fail with a long text that ends in the key."""
+    raise ActionFailedError("." * (ERROR_CHARACTERS - 5) + config.key)
+
+
+async def test_errors_are_hidden_before_they_are_cut() -> None:
+    """Whatever an action raises."""
+    action = Action(name="x.fail", config=PluginConfig, handler=raise_all, secret_fields=("key",))
+    nodes = (Node("start", TRIGGER_TYPE), Node("n", "x.fail", {"key": "{{ secret.TOKEN }}", "url": ""}))
+    edges = (Edge("start", "n"),)
+    workflow = Workflow(id=1, user_profile_id=1, name="w", active=True, nodes=nodes, edges=edges)
+    dispatched = Dispatched(workflow, nodes[0], {}, Actor(1, "mia", Role.MEMBER))
+
+    async def find(_names: frozenset[str]) -> dict[str, Secret]:
+        return {"TOKEN": Secret(name="TOKEN", value=VALUE, host_lists=(), owner_id=1)}
+
+    secrets = RunSecrets(find, "mia", frozenset)
+    http = HttpCaller(AddressGuard(()))
+    walk = Walk(dispatched, Catalog([action]), lambda _: context_of(secrets, http), dict)
+    result = await walk.run()
+    assert result is not None
+    assert "." * (ERROR_CHARACTERS - 5) + "***" == result.error
 
 
 async def test_the_poison_pill_is_blocked(
