@@ -36,16 +36,21 @@ class SecretController(Controller):
         """List secrets without their values, newest first: your own, and those shared with you."""
         return await secret_service.list(actor, Part(limit, cursor=cursor))
 
-    @put("/{name:str}", opt={"body": SecretChanges, "body_optional": True, "errors": (409,), "other_statuses": (201,)})
+    @put(
+        "/{secret_name:str}",
+        opt={"body": SecretChanges, "body_optional": True, "errors": (409,), "other_statuses": (201,)},
+    )
     async def replace(
-        self, request: AnyRequest, actor: Acting, secret_service: Secrets, name: SecretName
+        self, request: AnyRequest, actor: Acting, secret_service: Secrets, secret_name: SecretName
     ) -> Response[SecretView]:
         """Change or make a secret of yours. An admin's without a value lends the one of the environment."""
         changes = await body(request, SecretChanges)
-        view, is_new = await secret_service.put(actor, require_secret_name(name), changes)
+        view, is_new = await secret_service.put(actor, require_secret_name(secret_name), changes)
         return Response(view, status_code=201 if is_new else 200)
 
-    @delete("/{name:str}", opt={"errors": (403,)})
-    async def remove(self, actor: Acting, secret_service: Secrets, name: SecretName, owner: Owner = None) -> None:
+    @delete("/{secret_name:str}", opt={"errors": (403,)})
+    async def remove(
+        self, actor: Acting, secret_service: Secrets, secret_name: SecretName, owner: Owner = None
+    ) -> None:
         """Delete a secret of yours; an admin, of the owner named."""
-        await secret_service.delete(actor, require_secret_name(name), owner)
+        await secret_service.delete(actor, require_secret_name(secret_name), owner)

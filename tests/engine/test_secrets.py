@@ -1,5 +1,6 @@
 """Secrets in runs: whose they are, where they go, and what callbacks may say of them."""
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -374,11 +375,25 @@ async def raise_all(config: PluginConfig, _context: ActionContext) -> Any:
     raise ActionFailedError("." * (ERROR_CHARACTERS - 5) + config.key)
 
 
-async def test_errors_are_hidden_before_they_are_cut() -> None:
-    """Whatever an action raises."""
-    action = Action(name="x.fail", config=PluginConfig, handler=raise_all, secret_fields=("key",))
-    nodes = (Node("start", TRIGGER_TYPE), Node("n", "x.fail", {"key": "{{ secret.TOKEN }}", "url": ""}))
-    edges = (Edge("start", "n"),)
+async def test_whatever_an_action_says_is_hidden_before_it_is_cut_or_goes_on() -> None:
+    """What it answers, for later nodes too, and what it raises."""
+    told: list[str] = []
+
+    async def give_back(config: PluginConfig, _context: ActionContext) -> Any:
+        told.append(config.url)
+        return {"key": config.key, "url": config.url}
+
+    actions = [
+        Action(name=name, config=PluginConfig, handler=handler, secret_fields=("key",))
+        for name, handler in (("x.give", give_back), ("x.fail", raise_all))
+    ]
+    nodes = (
+        Node("start", TRIGGER_TYPE),
+        Node("a", "x.give", {"key": "{{ secret.TOKEN }}", "url": ""}),
+        Node("b", "x.give", {"key": "", "url": "{{ nodes.a.output.key }}"}),
+        Node("c", "x.fail", {"key": "{{ secret.TOKEN }}", "url": ""}),
+    )
+    edges = tuple(Edge(one.id, other.id) for one, other in itertools.pairwise(nodes))
     workflow = Workflow(id=1, user_profile_id=1, name="w", active=True, nodes=nodes, edges=edges)
     dispatched = Dispatched(workflow, nodes[0], {}, Actor(1, "mia", Role.MEMBER))
 
@@ -387,9 +402,11 @@ async def test_errors_are_hidden_before_they_are_cut() -> None:
 
     secrets = RunSecrets(find, "mia", frozenset)
     http = HttpCaller(AddressGuard(()))
-    walk = Walk(dispatched, Catalog([action]), lambda _: context_of(secrets, http), dict)
+    walk = Walk(dispatched, Catalog(actions), lambda _: context_of(secrets, http), dict)
     result = await walk.run()
     assert result is not None
+    assert [{"key": "***", "url": ""}, {"key": "", "url": "***"}] == [one.output for one in walk.results[:2]]
+    assert ["", "***"] == told
     assert "." * (ERROR_CHARACTERS - 5) + "***" == result.error
 
 
