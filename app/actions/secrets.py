@@ -52,10 +52,10 @@ class SecretStore:
 class RunSecrets:
     """The secrets of one run: what was shown to any of its nodes is hidden in all that the run leaves behind."""
 
-    def __init__(self, find: Find, whose: str, possible: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, find: Find, username: str, possible: Callable[[], frozenset[str]]) -> None:
         """Nothing is read until a node names one; ``possible`` are all that the nodes of the run name."""
         self._find = find
-        self._whose = whose
+        self._username = username
         self._possible = possible
         self._hider: Hider | None = None
         self._shown: dict[str, Secret] = {}
@@ -65,7 +65,7 @@ class RunSecrets:
         found = await self._find(names)
         missing = sorted(names - found.keys())
         if missing:
-            raise TemplateProblemError(f"There is no secret '{missing[0]}' for {self._whose}.")
+            raise TemplateProblemError(f"There is no secret '{missing[0]}' for the user '{self._username}'.")
         self._remember(found.values())
         return list(found.values())
 

@@ -1,7 +1,7 @@
 """Running an execution under its timeout, where it can be called off and handed back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -18,6 +18,7 @@ from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, UnavailableError
 from app.domain.events import Event, template_variables
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome
+from app.domain.secrets import Secret
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
@@ -130,13 +131,12 @@ class Runner:
             del self._running[execution.id]
 
     def _secrets_of(self, dispatched: Dispatched) -> RunSecrets:
-        user, workflow = dispatched.user, dispatched.workflow
-        find = partial(self._actions.secrets.find, user, workflow.user_profile_id)
-        return RunSecrets(
-            lambda names: _patiently(partial(find, names)),
-            f"the user '{user.username}'",
-            partial(self._actions.catalog.secrets_named_by, workflow.nodes),
-        )
+        named = partial(self._actions.catalog.secrets_named_by, dispatched.workflow.nodes)
+        return RunSecrets(partial(self._find_secrets, dispatched), dispatched.user.username, named)
+
+    async def _find_secrets(self, dispatched: Dispatched, names: frozenset[str]) -> Mapping[str, Secret]:
+        user, owner_id = dispatched.user, dispatched.workflow.user_profile_id
+        return await _patiently(lambda: self._actions.secrets.find(user, owner_id, names))
 
     async def _earlier(self, execution: Execution) -> list[NodeResult]:
         """What was done before it was put aside or handed back, with what callbacks have said since."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import structlog
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,6 +16,8 @@ from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.views import SecretPage, SecretView
 
 MOST_SECRETS = 1000
+
+log = structlog.get_logger(__name__)
 
 
 class SecretService:
@@ -35,7 +38,9 @@ class SecretService:
         values = {"value": wanted.value, "allowed_hosts": wanted.allowed_hosts, "shared_with": wanted.shared_with}
         async with self._database.transaction() as connection:
             await _require_sound(connection, values)
-            return _view(actor, await _add(connection, actor, wanted.name, values))
+            made = _view(actor, await _add(connection, actor, wanted.name, values))
+        log.info("secret_saved", secret=wanted.name, by=actor.user_id)
+        return made
 
     async def put(self, actor: Actor, name: str, changes: SecretChanges) -> tuple[SecretView, bool]:
         """The actor's secret of this name with new values, and whether it was made; what is left out stays.
@@ -47,11 +52,11 @@ class SecretService:
             await _require_sound(connection, values)
             before = await secrets.lock(connection, actor.user_id, name)
             if before is not None:
-                return _view(actor, await _changed(connection, actor, before, values)), False
-            if "value" not in values and not actor.sees_all:
-                raise NotFoundError("There is no such secret. Give a value to make one.")
-            made = {"shared_with": [], "allowed_hosts": [] if "value" in values else None, **values}
-            return _view(actor, await _add(connection, actor, name, made)), True
+                row = await _changed(connection, actor, before, values)
+            else:
+                row = await _made(connection, actor, name, values)
+        log.info("secret_saved", secret=name, by=actor.user_id)
+        return _view(actor, row), before is None
 
     async def delete(self, actor: Actor, name: str, owner_id: int | None) -> None:
         """Gone. Runs can use it for a few seconds more."""
@@ -60,6 +65,17 @@ class SecretService:
         async with self._database.transaction() as connection:
             if not await secrets.remove(connection, owner_id or actor.user_id, name):
                 raise NotFoundError("There is no such secret.")
+        log.info("secret_deleted", secret=name, by=actor.user_id)
+
+
+async def _made(connection: AsyncConnection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+    has_value = "value" in values
+    if not has_value and not actor.sees_all:
+        raise NotFoundError("There is no such secret. Give a value to make one.")
+    # One that lends and names no hosts has those that the environment names.
+    return await _add(
+        connection, actor, name, {"shared_with": [], "allowed_hosts": [] if has_value else None, **values}
+    )
 
 
 async def _add(connection: AsyncConnection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:

@@ -102,7 +102,7 @@ async def test_a_run_hides_what_it_was_shown_and_nothing_else() -> None:
     async def find(names: frozenset[str]) -> dict[str, Secret]:
         return {name: secret for name, secret in known.items() if name in names}
 
-    secrets = RunSecrets(find, "the user 'mia'", lambda: frozenset({"A", "B", "C"}))
+    secrets = RunSecrets(find, "mia", lambda: frozenset({"A", "B", "C"}))
     assert "value-A" == secrets.hidden("value-A")
     assert ["A"] == [one.name for one in await secrets.show(frozenset({"A"}))]
     assert [HIDDEN, "value-B"] == secrets.hidden(["value-A", "value-B"])

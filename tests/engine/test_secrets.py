@@ -1,6 +1,7 @@
 """Secrets in runs: whose they are, where they go, and what callbacks may say of them."""
 
 import itertools
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -8,13 +9,15 @@ from uuid import UUID
 import msgspec
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.actions.addresses import AddressGuard
+from app.actions.builtin import BUILTIN
 from app.actions.catalog import Action, ActionFailedError, Catalog, Result
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
-from app.actions.ports import NoPorts
+from app.actions.ports import NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.secrets import RunSecrets, SecretStore
 from app.clock import now
 from app.config import Settings
@@ -22,10 +25,17 @@ from app.domain.access import Actor, Role
 from app.domain.secrets import Secret
 from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Workflow
 from app.engine.dispatch import Dispatched
+from app.engine.ringing import Ringer
 from app.engine.secrets import SecretFinder
 from app.engine.walk import ERROR_CHARACTERS, Walk
 from app.persistence.database import Database
+from app.queue.bell import Bell
+from app.queue.pool import RedisPool
 from app.services.callbacks import UNREADABLE
+from app.services.plugins import PluginSchedules
+from app.services.schedules import ScheduleService
+from app.services.secret_checks import SecretChecks
+from app.services.workflows import WorkflowService
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.engine.test_callbacks import Target, ended, is_parked, told
 from tests.serving import serving
@@ -408,6 +418,28 @@ async def test_whatever_an_action_says_is_hidden_before_it_is_cut_or_goes_on() -
     assert [{"key": "***", "url": ""}, {"key": "", "url": "***"}] == [one.output for one in walk.results[:2]]
     assert ["", "***"] == told
     assert "." * (ERROR_CHARACTERS - 5) + "***" == result.error
+
+
+async def test_a_plugins_schedule_is_held_to_the_same(
+    settings: Settings, database: Database, redis: RedisPool, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin is a user like others: the environment's secrets are not its own."""
+    monkeypatch.setenv("CARILLON_SECRET_TOKEN", VALUE)
+    config = {"url": sink.url, "body": "{{ secret.TOKEN }}"}
+    wanted = PluginScheduleInput(name="call", action="core.http_request", config=config, every="5m")
+    async with serving(settings) as carillon:
+        ringer, catalog = Ringer(Bell(redis)), Catalog(BUILTIN)
+        checks = SecretChecks(catalog, SecretStore(os.environ))
+        services = ScheduleService(database, ringer), WorkflowService(database, catalog, ringer, checks)
+        schedules = PluginSchedules("x", database, ringer, *services, may_schedule=True)
+        with pytest.raises(RefusedError, match="There is no secret 'TOKEN' for you"):
+            await schedules.create(wanted)
+        made = await schedules.create(replace(wanted, config={"url": sink.url}))
+        with pytest.raises(RefusedError, match="There is no secret 'TOKEN' for you"):
+            await schedules.update(made.id, PluginScheduleChanges(config=config))
+        lent = {"shared_with": "all", "allowed_hosts": ["127.0.0.1"]}
+        await carillon.call("PUT", "/secrets/TOKEN/", 201, json=lent)
+        assert config == (await schedules.ensure(wanted)).config
 
 
 async def test_the_poison_pill_is_blocked(
