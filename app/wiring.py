@@ -33,6 +33,7 @@ from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
+from app.engine.secrets import SecretFinder
 from app.engine.ticks import TickEngine
 from app.observability.metrics import CONNECTIONS
 from app.observability.tracing import Tracer, open_tracer
@@ -57,6 +58,8 @@ from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.ports import PortMaker
 from app.services.schedules import ScheduleService
+from app.services.secret_checks import SecretChecks
+from app.services.secrets import SecretService
 from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -100,13 +103,16 @@ def wire_services(
     loaded, entities = _loaded()
     catalog = Catalog(loaded.actions)
     limits = limits_of(settings)
-    plugins = _plugins(database, ringer, loaded, catalog, limits)
+    environment = _environment(settings)
+    secret_checks = SecretChecks(catalog, environment)
+    plugins = _plugins(database, ringer, loaded, catalog, secret_checks, limits)
     return Services(
         users=UserService(database, settings.admin_token),
         actions=ActionService(catalog, (*loaded.problems, *entities.problems)),
         plugins=plugins,
-        webhooks=WebhookService(database, catalog, ringer, limits),
-        workflows=WorkflowService(database, catalog, ringer, limits),
+        webhooks=WebhookService(database, catalog, ringer, secret_checks, limits),
+        secrets=SecretService(database),
+        workflows=WorkflowService(database, catalog, ringer, secret_checks, limits),
         schedules=ScheduleService(database, ringer, limits),
         manual_runs=ManualRunService(database, ringer),
         insight=InsightService(database),
@@ -127,7 +133,7 @@ def wire_services(
         notifications=NotificationService(database, limits),
         switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
-        callbacks=CallbackService(database, ringer),
+        callbacks=CallbackService(database, ringer, environment),
         health=HealthService(database, bell),
         figures=FigureService(database),
         rate_limits=RateLimits(redis, settings.rate_limit_per_minute),
@@ -168,7 +174,8 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         loaded, entities = _loaded()
         catalog = Catalog(loaded.actions)
         limits = limits_of(settings)
-        plugins = _plugins(database, ringer, loaded, catalog, limits)
+        secret_checks = SecretChecks(catalog, _environment(settings))
+        plugins = _plugins(database, ringer, loaded, catalog, secret_checks, limits)
         actions = _actions(settings, database, ringer, http, catalog, plugins)
         runner = Runner(database, actions, lease, limits.quotas.parked_runs)
         engine = TickEngine(
@@ -221,7 +228,9 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
             stack.push_async_callback(redis.aclose)
             ringer = Ringer(Bell(redis))
         loaded, _ = _loaded()
-        yield DeclarationService(database, Catalog(loaded.actions), ringer, limits_of(settings))
+        catalog = Catalog(loaded.actions)
+        secret_checks = SecretChecks(catalog, _environment(settings))
+        yield DeclarationService(database, catalog, ringer, secret_checks, limits_of(settings))
 
 
 def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
@@ -247,11 +256,21 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(quotas=quotas, caps=caps)
 
 
+def _environment(settings: Settings) -> SecretStore:
+    """The secrets that this process was given."""
+    return SecretStore(os.environ, settings.secrets_dir)
+
+
 def _plugins(
-    database: Database, ringer: Ringer, loaded: LoadedActions, catalog: Catalog, limits: Limits
+    database: Database,
+    ringer: Ringer,
+    loaded: LoadedActions,
+    catalog: Catalog,
+    secret_checks: SecretChecks,
+    limits: Limits,
 ) -> PluginService:
     schedules = ScheduleService(database, ringer, limits)
-    workflows = WorkflowService(database, catalog, ringer, limits)
+    workflows = WorkflowService(database, catalog, ringer, secret_checks, limits)
     return PluginService(database, ringer, loaded, schedules, workflows)
 
 
@@ -290,7 +309,7 @@ def _actions(
     return Actions(
         catalog=catalog,
         http=http,
-        secrets=SecretStore(os.environ, settings.secrets_dir),
+        secrets=SecretFinder(database, _environment(settings)),
         callbacks=CallbackBook(database, settings.callback_url),
         ports_for=ports.ports_for,
         plugin_for=plugins.schedules_of,

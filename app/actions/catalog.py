@@ -5,13 +5,19 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from app.actions.budgets import Budget, OverBudgetError
 from app.actions.context import ActionContext
-from app.actions.templates import TemplateProblemError, check, filled_in, templates_in
+from app.actions.template_rules import SECRET, TemplateProblemError
+from app.actions.templates import check, filled_in, secrets_in, templates_in
+from app.actions.weighted_cache import WeightedCache
 from app.domain.errors import FieldError
 from app.domain.fields import field_error
 from app.domain.workflows import Node
 
-MOST_FIXED = 2000
+# Configurations that are kept ready, by their size as JSON.
+MOST_FIXED_BYTES = 16 * 1024 * 1024
+# Templates of one workflow that differ: each is read when it is written.
+MOST_DIFFERENT_TEMPLATES = 2000
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 
@@ -20,6 +26,17 @@ class ActionFailedError(Exception):
     """The action did its work and the work failed; the message says how, for people."""
 
     code = "action_failed"
+
+
+class SecretMisusedError(TemplateProblemError):
+    """A template uses a secret where it may not, or in a way that it may not; ``place`` says which template."""
+
+    code = "secret_misused"
+
+    def __init__(self, place: str, message: str) -> None:
+        """Name the place and say what is wrong there."""
+        super().__init__(message)
+        self.place = place
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -74,6 +91,9 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     instant: bool = False
     # Who brings it: Carillon itself, or a plugin.
     origin: str = "core"
+    # The fields of its configuration in which templates may name secrets. Whatever it calls by ``context.http`` goes
+    # to the allowed hosts of those secrets only; it must not keep them, nor hand them to anybody else.
+    secret_fields: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
@@ -90,7 +110,7 @@ class Catalog:
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
         self._instant = {name for name, action in self._by_name.items() if action.instant}
         # Configurations in which nothing is to be filled in, by the node, which is kept along with it.
-        self._fixed: dict[int, tuple[Node, msgspec.Struct]] = {}
+        self._fixed: WeightedCache[int, tuple[Node, msgspec.Struct]] = WeightedCache(MOST_FIXED_BYTES)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such an action."""
@@ -115,28 +135,75 @@ class Catalog:
 
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
         """What is wrong with the configurations of these nodes, each named by node and field."""
-        errors = []
+        errors: list[FieldError] = []
+        different: set[str] = set()
         for index, node in enumerate(nodes):
             if node.type in self._by_name:
-                found = self._template_errors(node) or self._type_errors(node)
-                errors += [
-                    FieldError(f"nodes[{index}].config.{one.field}".rstrip("."), f"Node '{node.id}': {one.message}")
-                    for one in found
-                ]
+                different.update(text for _, text in templates_in(node.config))
+                if len(different) > MOST_DIFFERENT_TEMPLATES:
+                    too_many = f"A workflow may have {MOST_DIFFERENT_TEMPLATES} different templates."
+                    return [*errors, FieldError(f"nodes[{index}].config", f"Node '{node.id}': {too_many}")]
+                errors += node_errors(index, node, self._template_errors(node) or self._type_errors(node))
         return errors
+
+    def secret_uses(self, node: Node) -> dict[str, frozenset[str]]:
+        """The secrets that a node's templates name, by the place of the template.
+
+        ``SecretMisusedError`` where one stands in a field that takes none, or is not sent as it is.
+        """
+        uses = {}
+        allowed = self._by_name[node.type].secret_fields if node.type in self._by_name else ()
+        for place, text in templates_in(node.config):
+            # A cheap look first: most templates name none.
+            names = _names_at(place, text) if SECRET in text else None
+            if names:
+                if _field_of(place) not in allowed:
+                    raise SecretMisusedError(place, _not_here(node.type, place, allowed))
+                uses[place] = names
+        return uses
+
+    def secrets_named_by(self, nodes: Iterable[Node]) -> frozenset[str]:
+        """All secrets that these nodes can be shown."""
+        names: set[str] = set()
+        for node in nodes:
+            try:
+                names.update(*self.secret_uses(node).values())
+            except SecretMisusedError:
+                # It will be blocked, and shown nothing.
+                continue
+        return frozenset(names)
 
     async def run(self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]) -> Result:
         """Do what a node says, its templates filled in with the variables."""
         if node.type not in self._by_name:
             return Skipped(f"There is no action '{node.type}' here.")
         try:
-            config = self._fixed_config(node) or self._convert(node, filled_in(node.config, variables()))
+            config = self._fixed_config(node)
+            if config is None:
+                context, config = await self._filled_in(node, context, variables)
         except TemplateProblemError as error:
             return Blocked(str(error))
         except msgspec.ValidationError as error:
-            return Blocked(f"The configuration is not valid: {error}")
+            return Blocked(_not_valid(error, context))
+        except OverflowError:
+            return Blocked("The configuration is not valid: a number in it is too large.")
         result = await self._by_name[node.type].handler(config, context)
         return result if isinstance(result, Skipped | Blocked | Awaiting | Sleeping) else Done(result)
+
+    async def _filled_in(
+        self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]
+    ) -> tuple[ActionContext, msgspec.Struct]:
+        """A node's configuration with its templates filled in, and the context that goes with its secrets."""
+        named = frozenset[str]().union(*self.secret_uses(node).values())
+        values: Mapping[str, Any] = variables()
+        if named:
+            context, secrets = await context.with_secrets(named)
+            values = {**values, SECRET: secrets}
+        filled = filled_in(node.config, values)
+        try:
+            return context, self._convert(node, filled)
+        except msgspec.ValidationError as error:
+            raise TemplateProblemError(_not_valid(error, context)) from None
 
     def _fixed_config(self, node: Node) -> msgspec.Struct | None:
         """The configuration of a node without templates, read once; None if it has some."""
@@ -146,18 +213,20 @@ class Catalog:
         if any(templates_in(node.config)):
             return None
         config = self._convert(node, node.config)
-        while len(self._fixed) >= MOST_FIXED:
-            del self._fixed[next(iter(self._fixed))]
-        self._fixed[id(node)] = (node, config)
+        self._fixed.keep(id(node), (node, config), len(msgspec.json.encode(node.config)))
         return config
 
     def _template_errors(self, node: Node) -> list[FieldError]:
         errors = []
+        budget = Budget()
         for place, text in templates_in(node.config):
             try:
+                budget.use_template(text)
                 check(text)
             except TemplateProblemError as error:
                 errors.append(FieldError(place, str(error)))
+            except OverBudgetError as error:
+                return [*errors, FieldError("", f"{error}.".capitalize())]
         return errors
 
     def _type_errors(self, node: Node) -> list[FieldError]:
@@ -169,8 +238,42 @@ class Catalog:
         except msgspec.ValidationError as error:
             found = field_error(error)
             return [] if found.field in later or (later and not found.field) else [found]
+        except OverflowError:
+            return [FieldError("", "A number is too large.")]
         return []
 
     def _convert(self, node: Node, config: dict[str, Any]) -> msgspec.Struct:
         converted: msgspec.Struct = msgspec.convert(config, self._by_name[node.type].config)
         return converted
+
+
+def node_errors(index: int, node: Node, errors: Iterable[FieldError]) -> list[FieldError]:
+    """Errors in the configuration of a node, each with its place in the workflow."""
+    return [
+        FieldError(f"nodes[{index}].config.{one.field}".rstrip("."), f"Node '{node.id}': {one.message}")
+        for one in errors
+    ]
+
+
+def _names_at(place: str, text: str) -> frozenset[str]:
+    try:
+        return secrets_in(text)
+    except TemplateProblemError as error:
+        raise SecretMisusedError(place, str(error)) from None
+
+
+def _field_of(place: str) -> str:
+    """The field of the configuration that a place is in: of ``json.a[0]`` it is ``json``."""
+    return place.partition(".")[0].partition("[")[0]
+
+
+def _not_here(action: str, place: str, allowed: tuple[str, ...]) -> str:
+    where = f"only in {', '.join(allowed)}" if allowed else "in none of its fields"
+    return f"'{place}' may not use a secret: '{action}' takes secrets {where}."
+
+
+def _not_valid(error: msgspec.ValidationError, context: ActionContext) -> str:
+    """What is wrong with a configuration; a check of the action's own may quote a part of a secret."""
+    if context.was_shown_secrets and error.__cause__ is not None:
+        return "The configuration is not valid once its secrets are filled in."
+    return f"The configuration is not valid: {error}"

@@ -9,6 +9,7 @@ import msgspec
 
 from app.actions.http import HttpCaller
 from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
+from app.actions.secrets import BoundCaller, RunSecrets
 from app.domain.identities import idempotency_key
 
 
@@ -33,19 +34,31 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     # Whether the run has the rights of an admin.
     acts_for_admin: bool = False
-    http: HttpCaller
+    http: HttpCaller | BoundCaller
     ports: Ports
     # The schedules of the plugin that brings the action.
     plugin: PluginSchedulesPort
     callback: CallbackPort
     lease_holds: Callable[[], bool]
-    # A JSON value without the secrets that this run has used: for whatever is said or kept.
-    hidden: Callable[[Any], Any]
+    secrets: RunSecrets
+    # Whether this node was shown secrets: then parts of its URL may be secret.
+    was_shown_secrets: bool = False
 
     @property
     def idempotency_key(self) -> str:
         """What a target tells a repetition by: constant over all attempts at one slot's node."""
         return idempotency_key(self.source, self.slot, self.node_id)
+
+    def hidden(self, value: Any) -> Any:
+        """A JSON value without the secrets that this run has used: for whatever is said or kept."""
+        return self.secrets.hidden(value)
+
+    async def with_secrets(self, names: frozenset[str]) -> tuple["ActionContext", dict[str, str]]:
+        """The context of a node that is shown these secrets, and their values: it calls their allowed hosts only."""
+        shown = await self.secrets.show(names)
+        bound = BoundCaller(self.http, shown, self.hidden)
+        values = {secret.name: secret.value for secret in shown}
+        return msgspec.structs.replace(self, http=bound, was_shown_secrets=True), values
 
     def require_lease(self) -> None:
         """To be called before anything that the outside sees."""

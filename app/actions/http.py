@@ -1,6 +1,6 @@
 """The HTTP client of a worker: one session, no redirects, no cookies, a capped answer, guarded addresses."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -105,15 +105,28 @@ class HttpCaller:
         if self._session is not None:
             await self._session.close()
 
-    async def call(self, method: str, url: str, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
-        """One call and its answer. How long it may take is the caller's to bound."""
+    async def call(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        message_id: str,
+        *,
+        hidden: Callable[[Any], Any] | None = None,
+    ) -> Answer:
+        """One call and its answer. How long it may take is the caller's to bound.
+
+        ``hidden`` takes the secrets out of what is said about the call in a trace.
+        """
         sent = CIMultiDict(headers)
         if self._signer is not None:
             sent.update(self._signer.headers(message_id, body))
         span = current()
         if span is None:
             return await self._send(method, url, sent, body)
-        with span.child(method, Kind.CLIENT, {"http.request.method": method, **_address(url)}) as calling:
+        address = _address(url) if hidden is None else hidden(_address(url))
+        with span.child(method, Kind.CLIENT, {"http.request.method": method, **address}) as calling:
             if "traceparent" not in sent:
                 sent.update(calling.headers | dict(sent))
             answer = await self._send(method, url, sent, body)

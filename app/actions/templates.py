@@ -1,37 +1,33 @@
 """Templates in a node's configuration: ``{{ nodes.fetch.output.body.id }}``, and nothing that could run away.
 
 Jinja's sandbox parses and evaluates; beneath it only names, members and a few filters are let through. There are no
-statements, no calls and no arithmetic, so that a template can neither loop nor grow beyond what it is given.
+statements, no calls and no arithmetic, so that a template can neither loop nor grow beyond what it is given. What a
+whole configuration may become is bounded by a ``Budget``.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-FILTERS = frozenset(
-    {"default", "first", "float", "int", "last", "length", "lower", "string", "tojson", "trim", "upper"}
-)
+from app.actions.budgets import SMALL_BYTES, Budget, OverBudgetError
+from app.actions.template_rules import FILTERS, TemplateProblemError, is_single, require_allowed, secret_names
+from app.actions.weighted_cache import WeightedCache
+
 LONGEST_TEMPLATE = 20_000
-MOST_PARTS = 200
-MOST_FILTERS_IN_A_ROW = 3
 LONGEST_TEXT = 256 * 1024
+# What templates and their compiled forms may take together, in characters of source.
+MOST_CACHED = 1_000_000
+# What a compiled template costs whatever its length, in the same unit.
+LEAST_WEIGHT = 200
 MARK = "{{"
-_ALLOWED = (
-    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Const),
-    *(nodes.Filter, nodes.CondExpr, nodes.And, nodes.Or, nodes.Not, nodes.Compare, nodes.Operand),
-)
 _SINGLE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
-
-
-class TemplateProblemError(Exception):
-    """A template cannot be read, or not be filled in; the message says why, for people."""
-
-    code = "template_problem"
+# Jinja and the compiler below it say in all of these ways that they cannot go on.
+_NOT_READ = (TemplateError, RecursionError, ValueError, OverflowError, SyntaxError, MemoryError)
+_NOT_FILLED_IN = (*_NOT_READ, TypeError, OverBudgetError)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -60,6 +56,43 @@ _ENVIRONMENT.globals = {}
 _ENVIRONMENT.tests = {}
 
 
+class _Template:
+    """A template that was read and found sound."""
+
+    def __init__(self, text: str) -> None:
+        tree = _tree(text)
+        self.text = text
+        self.is_single = is_single(tree)
+        self._evaluate: Callable[..., Any] | None = None
+        self._misuse = ""
+        self._secrets: frozenset[str] = frozenset()
+        try:
+            self._secrets = secret_names(tree)
+        except TemplateProblemError as error:
+            self._misuse = str(error)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets that it names; refused where it does more with them than send them."""
+        if self._misuse:
+            raise TemplateProblemError(self._misuse)
+        return self._secrets
+
+    @property
+    def evaluate(self) -> Callable[..., Any]:
+        """Its value by variables, or the parts of its text; compiled when it is first needed."""
+        if self._evaluate is None:
+            found = _SINGLE.fullmatch(self.text) if self.is_single else None
+            if found is not None:
+                self._evaluate = _ENVIRONMENT.compile_expression(found.group(1), undefined_to_none=False)
+            else:
+                self._evaluate = _ENVIRONMENT.from_string(self.text).generate
+        return self._evaluate
+
+
+_known: WeightedCache[str, _Template] = WeightedCache(MOST_CACHED)
+
+
 def is_template(value: Any) -> bool:
     """Whether a value is a text with something to fill in."""
     return isinstance(value, str) and MARK in value
@@ -79,109 +112,89 @@ def templates_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def check(text: str) -> None:
     """Refuse a template that could not be filled in whatever the values."""
-    _parsed(text)
+    _read(text)
 
 
-def filled_in(value: Any, variables: Mapping[str, Any]) -> Any:
+def secrets_in(text: str) -> frozenset[str]:
+    """The secrets that a template names; refused unless each is sent exactly as it is."""
+    return _read(text).secrets
+
+
+def filled_in(value: Any, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
     """The same JSON value with every template filled in; ``TemplateProblemError`` if one cannot be."""
-    if is_template(value):
-        return _filled_in(value, variables)
-    if isinstance(value, dict):
-        return {key: filled_in(item, variables) for key, item in value.items()}
-    if isinstance(value, list):
-        return [filled_in(item, variables) for item in value]
+    try:
+        return _filled_in(value, variables, budget or Budget())
+    except OverBudgetError as error:
+        raise TemplateProblemError(f"The configuration cannot be filled in: {error}.") from None
+
+
+def _filled_in(value: Any, variables: Mapping[str, Any], budget: Budget) -> Any:
+    if isinstance(value, str):
+        if MARK in value:
+            return _one_filled_in(value, variables, budget)
+        budget.use_bytes(len(value))
+    elif isinstance(value, dict):
+        budget.use_bytes(sum(map(len, value)) + SMALL_BYTES * len(value))
+        return {key: _filled_in(item, variables, budget) for key, item in value.items()}
+    elif isinstance(value, list):
+        budget.use_bytes(SMALL_BYTES)
+        return [_filled_in(item, variables, budget) for item in value]
+    else:
+        budget.use_bytes(SMALL_BYTES)
     return value
 
 
-def _filled_in(text: str, variables: Mapping[str, Any]) -> Any:
-    tree = _parsed(text)
+def _one_filled_in(text: str, variables: Mapping[str, Any], budget: Budget) -> Any:
+    budget.use_template(text)
+    template = _read(text)
     try:
-        if _is_single(tree):
-            return _value(text, variables)
-        return _text(text, variables)
-    except (TemplateError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TemplateProblemError(f"'{text[:80]}' cannot be filled in: {error}") from None
+        if template.is_single:
+            return _value(template, variables, budget)
+        return _text(template, variables, budget)
+    except _NOT_FILLED_IN as error:
+        raise TemplateProblemError(f"'{text[:80]}' cannot be filled in: {_words(error)}") from None
 
 
-def _value(text: str, variables: Mapping[str, Any]) -> Any:
+def _value(template: _Template, variables: Mapping[str, Any], budget: Budget) -> Any:
     """A template that is one expression keeps the type of its value."""
-    found = _SINGLE.fullmatch(text)
-    if found is None:
-        raise AssertionError("a single expression has braces around it")
-    value = _expression(found.group(1))(variables)
+    value = template.evaluate(variables)
     if isinstance(value, StrictUndefined):
         # Says which name it is.
         str(value)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ValueError(f"the text is longer than {LONGEST_TEXT} characters")
+    budget.use_value(value)
     return value
 
 
-def _text(text: str, variables: Mapping[str, Any]) -> str:
+def _text(template: _Template, variables: Mapping[str, Any], budget: Budget) -> str:
     parts, length = [], 0
-    for part in _compiled(text).generate(variables):
+    for part in template.evaluate(variables):
         length += len(part)
         if length > LONGEST_TEXT:
             raise ValueError(f"the text is longer than {LONGEST_TEXT} characters")
+        budget.use_value(part)
         parts.append(part)
     return "".join(parts)
 
 
-@lru_cache(maxsize=2048)
-def _parsed(text: str) -> nodes.Template:
+def _read(text: str) -> _Template:
     if len(text) > LONGEST_TEMPLATE:
         raise TemplateProblemError(f"A template may have {LONGEST_TEMPLATE} characters.")
+    return _known.get_or_make(text, _Template, len(text) + LEAST_WEIGHT)
+
+
+def _tree(text: str) -> nodes.Template:
     try:
         tree = _ENVIRONMENT.parse(text)
-    except (TemplateError, RecursionError) as error:
-        raise TemplateProblemError(f"'{text[:80]}' is not a template: {error}") from None
-    _require_allowed(tree)
+    except _NOT_READ as error:
+        raise TemplateProblemError(f"'{text[:80]}' is not a template: {_words(error)}") from None
+    require_allowed(tree)
     return tree
 
 
-@lru_cache(maxsize=2048)
-def _compiled(text: str) -> Any:
-    return _ENVIRONMENT.from_string(text)
-
-
-@lru_cache(maxsize=2048)
-def _expression(source: str) -> Any:
-    return _ENVIRONMENT.compile_expression(source, undefined_to_none=False)
-
-
-def _require_allowed(tree: nodes.Template) -> None:
-    parts = list(_all(tree))
-    if len(parts) > MOST_PARTS:
-        raise TemplateProblemError(f"A template may have {MOST_PARTS} parts.")
-    for part in parts:
-        if not isinstance(part, _ALLOWED):
-            raise TemplateProblemError(
-                f"A template may not use {type(part).__name__}: names, members and filters only."
-            )
-        if isinstance(part, nodes.Filter):
-            _require_filter(part)
-
-
-def _require_filter(part: nodes.Filter) -> None:
-    if part.name not in FILTERS:
-        raise TemplateProblemError(f"There is no filter '{part.name}'; there are {', '.join(sorted(FILTERS))}.")
-    depth, inner = 1, part.node
-    while isinstance(inner, nodes.Filter):
-        depth, inner = depth + 1, inner.node
-    if depth > MOST_FILTERS_IN_A_ROW:
-        raise TemplateProblemError(f"At most {MOST_FILTERS_IN_A_ROW} filters may follow each other.")
-
-
-def _all(tree: nodes.Node) -> Iterator[nodes.Node]:
-    yield tree
-    for child in tree.iter_child_nodes():
-        yield from _all(child)
-
-
-def _is_single(tree: nodes.Template) -> bool:
-    if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
-        return False
-    inside = [
-        part for part in tree.body[0].nodes if not (isinstance(part, nodes.TemplateData) and not part.data.strip())
-    ]
-    return len(inside) == 1 and not isinstance(inside[0], nodes.TemplateData)
+def _words(error: Exception) -> str:
+    """What a library says, at a bounded length; of a stack that ran out it has nothing to say that helps."""
+    if isinstance(error, RecursionError | MemoryError):
+        return "it is nested too deeply"
+    return str(error)[:300]

@@ -23,6 +23,7 @@ from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
 from app.api.requests import Acting, before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
+from app.api.secrets import SecretController
 from app.api.settings import SettingsController
 from app.api.tracing import tracing_middleware
 from app.api.users import UserController
@@ -42,6 +43,7 @@ from app.services.manual_runs import ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.schedules import ScheduleService
+from app.services.secrets import SecretService
 from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -64,6 +66,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     notifications: NotificationService
     plugins: PluginService
     webhooks: WebhookService
+    secrets: SecretService
     switches: SwitchService
     executions: ExecutionService
     callbacks: CallbackService
@@ -89,6 +92,7 @@ def create_application(
             BreakerController,
             NotificationController,
             WebhookController,
+            SecretController,
             SettingsController,
         ],
         before_request=before_handling,
@@ -131,6 +135,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
         "webhook_service": services.webhooks,
+        "secret_service": services.secrets,
         "switch_service": services.switches,
         "execution_service": services.executions,
     }

@@ -1,7 +1,7 @@
 """Running an execution under its timeout, where it can be called off and handed back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -15,15 +15,17 @@ from app.actions.catalog import Catalog
 from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
-from app.actions.secrets import RevealedSecrets, SecretStore
+from app.actions.secrets import RunSecrets
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.events import Event, template_variables
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
+from app.domain.secrets import Secret
 from app.engine.callbacks import CallbackBook
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_again, dispatch_entity, dispatch_event
 from app.engine.lease import WorkerLease
 from app.engine.parked_runs import ParkedRuns
+from app.engine.secrets import SecretFinder
 from app.engine.walk import Earlier, Walk
 from app.micro_batches import MicroBatcher
 from app.persistence import callbacks, execution_records, parking
@@ -54,7 +56,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
 
     catalog: Catalog
     http: HttpCaller
-    secrets: SecretStore
+    secrets: SecretFinder
     callbacks: CallbackBook
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
@@ -119,13 +121,17 @@ class Runner:
 
     async def _walk(self, execution: Execution, dispatched: Dispatched, earlier: Earlier) -> tuple[_Running, Outcome]:
         worker_id = self._lease.worker_id
-        secrets = RevealedSecrets(self._actions.secrets)
+        secrets = self._secrets_of(dispatched)
+        if earlier.results:
+            # What was shown before it was put aside is hidden in what callbacks have said since.
+            await secrets.foresee()
+            earlier = Earlier([_without_secrets(result, secrets) for result in earlier.results], earlier.asleep)
 
         def context_for(node_id: str) -> ActionContext:
             return self._context(execution, dispatched, node_id, worker_id, secrets)
 
         def variables() -> dict[str, Any]:
-            return {**template_variables(execution, dispatched.event_data), "secret": secrets}
+            return template_variables(execution, dispatched.event_data)
 
         walk = Walk(dispatched, self._actions.catalog, context_for, variables, earlier)
         if walk.is_instant:
@@ -136,6 +142,14 @@ class Runner:
             return run, await _watched(execution, task)
         finally:
             del self._running[execution.id]
+
+    def _secrets_of(self, dispatched: Dispatched) -> RunSecrets:
+        named = partial(self._actions.catalog.secrets_named_by, dispatched.workflow.nodes)
+        return RunSecrets(partial(self._find_secrets, dispatched), dispatched.user.username, named)
+
+    async def _find_secrets(self, dispatched: Dispatched, names: frozenset[str]) -> Mapping[str, Secret]:
+        user, owner_id = dispatched.user, dispatched.workflow.user_profile_id
+        return await _patiently(lambda: self._actions.secrets.find(user, owner_id, names))
 
     async def _earlier(self, execution: Execution) -> Earlier:
         """What was done before it was put aside or handed back, with what callbacks have said since.
@@ -178,7 +192,7 @@ class Runner:
             return await self._known_subjects.read(connection, wanted)
 
     def _context(
-        self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RevealedSecrets
+        self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RunSecrets
     ) -> ActionContext:
         slot = execution.scheduled_for
         catalog, action = self._actions.catalog, dispatched.workflow.node(node_id).type
@@ -196,8 +210,8 @@ class Runner:
             http=self._actions.http,
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
             plugin=self._plugin_port(catalog.origin_of(action)),
-            callback=self._actions.callbacks.of_node(execution.id, node_id),
-            hidden=secrets.hidden,
+            callback=self._actions.callbacks.of_node(execution.id, node_id, secrets),
+            secrets=secrets,
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
@@ -217,6 +231,10 @@ def _ended(result: NodeResult) -> NodeResult:
     if result.status is not ExecutionStatus.RUNNING:
         return result
     return msgspec.structs.replace(result, status=ExecutionStatus.CANCELLED)
+
+
+def _without_secrets(result: NodeResult, secrets: RunSecrets) -> NodeResult:
+    return msgspec.structs.replace(result, output=secrets.hidden(result.output), error=secrets.hidden(result.error))
 
 
 async def _patiently(question: Callable[[], Awaitable[T]]) -> T:

@@ -127,6 +127,8 @@ class Walk:
         try:
             answer = await self._catalog.run(node, context, self._named)
             status, output, error = _read(answer)
+            # Later nodes get it without the secrets too: what a target sends back may not go on to other hosts.
+            output = context.hidden(output)
             if status is ExecutionStatus.SUCCESS:
                 self._outputs[node.id] = {"output": output}
             if isinstance(answer, Sleeping):
@@ -148,8 +150,8 @@ class Walk:
                 node_id=node.id,
                 type=node.type,
                 status=status,
-                output=context.hidden(output),
-                error=context.hidden(_kept(error)) if error else "",
+                output=output,
+                error=_kept(context.hidden(error)) if error else "",
                 started_at=started_at,
                 finished_at=clock.now(),
             )

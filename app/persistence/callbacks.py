@@ -1,6 +1,6 @@
 """Callbacks: what a target was promised it may say later, and what it said."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,10 +19,10 @@ _SUPERSEDE = text(
     "AND state = 'open'"
 )
 _OPEN = text(
-    "INSERT INTO callbacks (execution_id, node_id, token_hash, state, error) "
-    "VALUES (:execution_id, :node_id, :token_hash, 'open', '')"
+    "INSERT INTO callbacks (execution_id, node_id, token_hash, state, error, secrets) "
+    "VALUES (:execution_id, :node_id, :token_hash, 'open', '', CAST(:secrets AS jsonb))"
 )
-_FIND = text("SELECT id, state FROM callbacks WHERE execution_id = :execution_id AND token_hash = :token_hash")
+_FIND = text("SELECT id, state, secrets FROM callbacks WHERE execution_id = :execution_id AND token_hash = :token_hash")
 _COMPLETE = text(
     "UPDATE callbacks SET state = 'completed', succeeded = :succeeded, output = CAST(:output AS jsonb), "
     "error = :error, completed_at = clock_timestamp() WHERE id = :id"
@@ -57,18 +57,35 @@ class Completion(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class ShownSecret(msgspec.Struct, frozen=True):
+    """A secret that the execution was shown: by name, and with a proof of its value."""
+
+    name: str
+    # None, for one of the environment.
+    owner_id: int | None
+    proof: str
+
+
 class Callback(msgspec.Struct, frozen=True):
     """A callback under the lock of its execution."""
 
     id: int
     is_open: bool
     is_awaited: bool
+    shown: tuple[ShownSecret, ...] = ()
 
 
-async def open_one(connection: AsyncConnection, execution_id: UUID, node_id: str, token_hash: bytes) -> None:
-    """Promise a callback, before anybody is told of it."""
+async def open_one(
+    connection: AsyncConnection, execution_id: UUID, node_id: str, token_hash: bytes, shown: Sequence[ShownSecret] = ()
+) -> None:
+    """Promise a callback, before anybody is told of it; with the secrets that have to be hidden in what it brings."""
     await connection.execute(_SUPERSEDE, {"execution_id": execution_id, "node_id": node_id})
-    values = {"execution_id": execution_id, "node_id": node_id, "token_hash": token_hash}
+    values = {
+        "execution_id": execution_id,
+        "node_id": node_id,
+        "token_hash": token_hash,
+        "secrets": msgspec.json.encode(shown).decode() if shown else None,
+    }
     await connection.execute(_OPEN, values)
 
 
@@ -84,7 +101,12 @@ async def find(connection: AsyncConnection, execution_id: UUID, token_hash: byte
     row = (await connection.execute(_FIND, values)).one_or_none()
     if held is None or row is None:
         return None
-    return Callback(row.id, is_open=row.state == "open" and held.status in ACTIVE, is_awaited=held.is_parked)
+    return Callback(
+        row.id,
+        is_open=row.state == "open" and held.status in ACTIVE,
+        is_awaited=held.is_parked,
+        shown=msgspec.convert(row.secrets or (), tuple[ShownSecret, ...]),
+    )
 
 
 async def complete(

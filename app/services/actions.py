@@ -37,6 +37,7 @@ def _view(action: Action[Any]) -> ActionView:
         origin=action.origin,
         scope=action.scope,
         retry_safe=action.retry_safe,
+        secret_fields=list(action.secret_fields),
         description=action.description,
         config_schema=msgspec.json.schema(action.config),
     )

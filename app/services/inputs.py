@@ -1,5 +1,6 @@
 """What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -14,6 +15,7 @@ from app.domain.cron import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
 from app.domain.notices import NoticeEvent
 from app.domain.schedules import CatchUp, IfRunning
+from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
 
 INT_MAX = 2**31 - 1
@@ -284,6 +286,30 @@ class WebhookChanges(Input):
     max_retries: MaxRetries | UnsetType = UNSET
 
 
+SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"])]
+SecretValue = Annotated[str, Meta(min_length=1, max_length=16_384)]
+AllowedHost = Annotated[str, Meta(min_length=1, max_length=300)]
+AllowedHosts = Annotated[list[AllowedHost], Meta(max_length=100, examples=[["api.example.com", "*.example.org:8443"]])]
+Sharing = Literal["all"] | Annotated[list[int], Meta(max_length=1000)]
+
+
+class SecretInput(Input):
+    """A new secret. Without allowed_hosts it can be sent nowhere."""
+
+    name: SecretName
+    value: SecretValue
+    allowed_hosts: AllowedHosts = msgspec.field(default_factory=list)
+    shared_with: Sharing = msgspec.field(default_factory=list)
+
+
+class SecretChanges(Input):
+    """New values for some fields of a secret."""
+
+    value: SecretValue | UnsetType = UNSET
+    allowed_hosts: AllowedHosts | UnsetType = UNSET
+    shared_with: Sharing | UnsetType = UNSET
+
+
 class CompletionInput(Input):
     """How work ended that was started earlier."""
 
@@ -310,6 +336,13 @@ class TokenInput(Input):
     """A new token."""
 
     name: Name
+
+
+def require_secret_name(name: str) -> str:
+    """A name that a secret can have; no other is there."""
+    if not re.match(NAME_PATTERN, name):
+        raise InvalidError(FieldError("name", "A name has letters, digits and _, up to 100, and no digit in front."))
+    return name
 
 
 def require_host(url: str) -> None:

@@ -167,6 +167,7 @@ class PluginSchedules:
         )
         self._workflows.check(flow)
         async with self._database.transaction() as connection:
+            await self._workflows.check_secrets(connection, actor, actor.user_id, flow)
             row = await workflows.add(connection, actor, flow, author_of(actor))
             job = await scheduling.start_scheduled_job(connection, replace(new, workflow_id=row.id), author_of(actor))
         await self._ringer.ticks([job])
@@ -191,6 +192,7 @@ class PluginSchedules:
             self._workflows.check(msgspec.to_builtins(flow))
         async with self._database.transaction() as connection:
             await owned_schedule(connection, actor, job.id)
+            await self._workflows.check_secrets(connection, actor, actor.user_id, msgspec.to_builtins(flow))
             row = await self._with_nodes(connection, actor, job.workflow_id, msgspec.to_builtins(flow))
             caps = self._schedules.limits.caps
             changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor), caps)

@@ -15,14 +15,17 @@ from app.domain.quotas import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
-from app.persistence import entity_runs, webhooks
+from app.persistence import entity_runs, users, webhooks
 from app.persistence.database import Database, database_now
 from app.persistence.webhooks import ENTITY_TYPE
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
+from app.services.secret_checks import SecretChecks
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
+# What is sent, and where to.
+_SENT = frozenset({"url", "headers", "payload"})
 _CHANGED = "Cancelled before it ran: the webhook was changed."
 _NODE = "work"
 ONE_KIND = "Exactly one of cron, interval_minutes is needed."
@@ -31,8 +34,16 @@ ONE_KIND = "Exactly one of cron, interval_minutes is needed."
 class WebhookService:
     """Use cases about webhooks."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        catalog: Catalog,
+        ringer: Ringer,
+        secret_checks: SecretChecks,
+        limits: Limits = NO_QUOTAS,
+    ) -> None:
         """Workers poll; this is where it is asked for."""
+        self._secret_checks = secret_checks
         self._limits = limits
         self._database = database
         self._catalog = catalog
@@ -48,6 +59,7 @@ class WebhookService:
             planned = await _planned(connection, values)
             row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
             self._require_callable(row)
+            await self._require_secrets(connection, actor, row)
             (view,) = await _views(connection, [row])
         return view
 
@@ -85,6 +97,8 @@ class WebhookService:
                 values |= await _planned(connection, {name: whole[name] for name in _TIMES})
             after = await webhooks.save(connection, webhook_id, values)
             self._require_callable(after)
+            if values.keys() & _SENT:
+                await self._require_secrets(connection, actor, after)
             await entity_runs.give_new_work(connection, webhooks.to_job(after))
             (view,) = await _views(connection, [after])
         return view
@@ -104,8 +118,17 @@ class WebhookService:
 
     def _require_callable(self, row: Row[Any]) -> None:
         """What it sends is held to the same as a node of a workflow."""
-        job = webhooks.to_job(row)
-        errors = self._catalog.config_errors([Node(_NODE, job.job_type, job.job_data)])
+        errors = self._catalog.config_errors([_as_node(row)])
+        if errors:
+            raise InvalidError(*map(_as_field, errors))
+
+    async def _require_secrets(self, connection: AsyncConnection, actor: Actor, row: Row[Any]) -> None:
+        """Its owner may use the secrets that it names, and send them there."""
+        owner, whose = actor, "you"
+        if row.user_profile_id != actor.user_id:
+            user = await users.get(connection, row.user_profile_id)
+            owner, whose = users.to_actor(user) if user else actor, "the owner of the webhook"
+        errors = await self._secret_checks.errors(connection, owner, [_as_node(row)], whose)
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
@@ -119,6 +142,11 @@ def _owned(actor: Actor, row: Row[Any] | None) -> Row[Any]:
     if row is None:
         raise AssertionError("a webhook that nobody owns was let through")
     return row
+
+
+def _as_node(row: Row[Any]) -> Node:
+    job = webhooks.to_job(row)
+    return Node(_NODE, job.job_type, job.job_data)
 
 
 def _as_field(error: FieldError) -> FieldError:

@@ -13,11 +13,12 @@ from app.domain.errors import InvalidError
 from app.domain.quotas import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import executions, schedules, workflow_history, workflows
+from app.persistence import executions, schedules, users, workflow_history, workflows
 from app.persistence.database import Database
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.schedules import author_of
+from app.services.secret_checks import SecretChecks
 from app.services.views import HistoryPage, WorkflowPage, WorkflowView, history_item, workflow_view
 
 Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
@@ -26,8 +27,16 @@ Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 class WorkflowService:
     """Use cases about workflows."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
-        """Nodes are checked against the catalog."""
+    def __init__(
+        self,
+        database: Database,
+        catalog: Catalog,
+        ringer: Ringer,
+        secret_checks: SecretChecks,
+        limits: Limits = NO_QUOTAS,
+    ) -> None:
+        """Nodes are checked against the catalog, and their secrets against those that their owner may use."""
+        self._secret_checks = secret_checks
         self._limits = limits
         self._database = database
         self._catalog = catalog
@@ -38,6 +47,7 @@ class WorkflowService:
         values = msgspec.to_builtins(wanted)
         self.check(values)
         async with self._database.transaction() as connection:
+            await self.check_secrets(connection, actor, actor.user_id, values)
             await require_quota(connection, self._limits, Quota.WORKFLOWS, actor.user_id)
             row = await workflows.add(connection, actor, values, author_of(actor))
         return workflow_view(row)
@@ -59,6 +69,7 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
             self.check({"nodes": before.nodes, "edges": before.edges, **values})
+            await self.check_secrets(connection, actor, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))
         return workflow_view(after)
 
@@ -81,6 +92,21 @@ class WorkflowService:
     def check(self, values: dict[str, Any]) -> None:
         """Refuse nodes and edges that cannot be run."""
         check_workflow(values, self._catalog)
+
+    async def check_secrets(
+        self, connection: AsyncConnection, actor: Actor, owner_id: int, values: dict[str, Any]
+    ) -> None:
+        """Refuse new nodes with secrets that the workflow's owner may not use, or not send there."""
+        if "nodes" not in values:
+            return
+        owner, whose = actor, "you"
+        if owner_id != actor.user_id:
+            row = await users.get(connection, owner_id)
+            owner, whose = users.to_actor(row) if row else actor, "the owner of the workflow"
+        nodes = msgspec.convert(values["nodes"], list[Node])
+        errors = await self._secret_checks.errors(connection, owner, nodes, whose)
+        if errors:
+            raise InvalidError(*errors)
 
 
 def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:

@@ -1,15 +1,17 @@
 """Templates: what they can say, and that nothing makes them run away."""
 
 import time
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.secrets import HIDDEN, RevealedSecrets, SecretStore
-from app.actions.templates import LONGEST_TEXT, TemplateProblemError, check, filled_in, templates_in
+from app.actions.template_rules import TemplateProblemError
+from app.actions.templates import LONGEST_TEXT, check, filled_in, secrets_in, templates_in
 
 VARIABLES: dict[str, Any] = {
     "trigger": {"payload": {"x": 1, "items": [10, 20], "name": "Ada", "none": None}, "html": "<b>"},
@@ -119,23 +121,83 @@ def test_whatever_is_written_there_is_an_answer(before: str, inside: str) -> Non
         filled_in(f"{before}{{{{ {inside} }}}}", VARIABLES)
 
 
-def test_secrets_come_from_the_environment_and_from_files(tmp_path: Any) -> None:
-    """The environment first; a name cannot lead out of the folder."""
-    (tmp_path / "FROM_FILE").write_text("in the file\n")
-    (tmp_path / "inner").mkdir()
-    store = SecretStore({"CARILLON_SECRET_TOKEN": "s3cret"}, str(tmp_path / "inner" / ".."))
-    assert ["s3cret", "in the file"] == [store.get("TOKEN"), store.get("FROM_FILE")]
-    for name in ("../FROM_FILE", "inner/../FROM_FILE", "", ".", "..", "missing", "inner", "a\x00b"):
-        assert store.get(name) is None
+def test_deep_chains_and_huge_numbers_are_refused_in_words() -> None:
+    """Neither the stack nor the conversion of numbers gives way: the text says what is wrong."""
+    for template in (
+        "{{ a" + ".b" * 9000 + " }}",
+        "{{ a" + ".b" * 150 + " }}",
+        "{{ a[" + "9" * 19_000 + "] }}",
+        "{{ a[" + "9" * 4000 + "] }}",
+        "{{ 1e999999 }}",
+        "{{ " + "not " * 4000 + "a }}",
+        "{{ " + "a and " * 150 + "a }}",
+        "{{ self }}",
+    ):
+        with pytest.raises(TemplateProblemError) as refused:
+            check(template)
+        assert len(str(refused.value)) < 500, template[:30]
 
 
-def test_what_was_shown_is_hidden_again() -> None:
-    """In keys and values, longer secrets before those within them; what was never used is not looked for."""
-    secrets = RevealedSecrets(SecretStore({"CARILLON_SECRET_A": "abc", "CARILLON_SECRET_B": "abcdef"}))
-    assert "xabcx" == secrets.hidden("xabcx")
-    assert "Bearer abcdef" == filled_in("Bearer {{ secret.B }}", {"secret": secrets})
-    assert "abc" == filled_in("{{ secret.A }}", {"secret": secrets})
-    assert {f"k{HIDDEN}": [HIDDEN, 1, None]} == secrets.hidden({"kabc": ["abcdef", 1, None]})
-    with pytest.raises(TemplateProblemError):
-        filled_in("{{ secret.C }}", {"secret": secrets})
-    assert ("{}", 0) == (filled_in("{{ secret | tojson }}x", {"secret": {}})[:-1], len(secrets))
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("{{ secret.A }}", {"A"}),
+        ("Bearer {{ secret['B'] }}{{secret.A}}", {"A", "B"}),
+        ("{{ trigger.payload.secret }} secret", set()),
+        ("{{ trigger['secret'].A | upper }}", set()),
+    ],
+)
+def test_the_secrets_that_a_template_names(template: str, names: set[str]) -> None:
+    """Each is known before anything is filled in."""
+    assert names == secrets_in(template)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("secret", "secret | tojson", "secret.A | upper", "secret.A | length", "secret.A.b", "secret.A[0]"),
+        *("'a' in secret.A", "secret.A == 'x'", "'x' if secret.A else 'y'", "secret.A if 1 else 2", "not secret.A"),
+        *("secret.A and 1", "secret.A or 1", "secret[trigger.payload.name]", "nodes[secret.A]", "secret[0]"),
+        *("'x' | default(secret.A)", "trigger.payload.missing | default(secret.A)", "secret['A'] | string"),
+    ],
+)
+def test_a_secret_is_sent_as_it_is_or_not_at_all(expression: str) -> None:
+    """No filter, comparison or condition can show a part of it, or whether a guess is right."""
+    with pytest.raises(TemplateProblemError) as refused:
+        secrets_in(f"{{{{ {expression} }}}}")
+    assert "as a whole" in str(refused.value)
+
+
+def test_a_configuration_has_a_budget_that_references_use_up() -> None:
+    """Five thousand references to one text of 200 kB are counted, not copied: memory stays flat."""
+    variables = {"s": "x" * 200_000, "o": {"list": [["y" * 100] * 100]}}
+    tracemalloc.start()
+    try:
+        for template in ("{{ s }}", "{{ o }}", "a {{ s }}", "{{ o.list | tojson }}", "{{ o.list }}"):
+            with pytest.raises(TemplateProblemError) as refused:
+                filled_in({"json": [template] * 5000}, variables)
+            assert "larger than 1048576 bytes" in str(refused.value)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000
+    assert 1_000_000 > len(msgspec.json.encode(filled_in({"json": ["{{ s }}"] * 4}, variables)))
+
+
+def test_a_configuration_has_a_budget_of_templates() -> None:
+    """However small each of them is."""
+    assert [1] * 20_000 == filled_in(["{{ a }}"] * 20_000, {"a": 1})
+    for config in (["{{ a }}"] * 20_001, [f"{{{{ a }}}}{number}" for number in range(501)]):
+        with pytest.raises(TemplateProblemError) as refused:
+            filled_in(config, {"a": 1})
+        assert "20000 templates, 500 different ones" in str(refused.value)
+
+
+def test_a_value_that_is_too_deep_is_refused() -> None:
+    """Whoever encodes it would run out of stack."""
+    deep: Any = 1
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(TemplateProblemError) as refused:
+        filled_in("{{ deep }}", {"deep": deep})
+    assert "nested more than 100 levels" in str(refused.value)

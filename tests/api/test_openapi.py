@@ -47,11 +47,16 @@ CALLS = {
     "GET /api/v1/notifications/{notification_id}/deliveries/",
     *("GET /api/v1/webhooks/", "POST /api/v1/webhooks/"),
     *(f"{method} /api/v1/webhooks/{{webhook_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *("GET /api/v1/secrets/", "POST /api/v1/secrets/"),
+    *(f"{method} /api/v1/secrets/{{secret_name}}/" for method in ("PUT", "DELETE")),
     *("GET /health/live", "GET /health/ready", "GET /metrics"),
 }
 # For these a body or a query that fits its schema may be refused; no schema could say so.
 BEYOND_SCHEMAS = re.compile(
     r"NUL characters cannot be stored"
+    r"|is not a host\."
+    r"|has no valid port\."
+    r"|There is no user -?[0-9]+\."
     r"|Expected `int.*`, got `float`"  # 1.0 is an integer to JSON Schema
     r"|The year must be between|The end must not be before|At the edge of the calendar"
     r"|There is no such workflow|There is no such schedule"
@@ -198,7 +203,14 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
     for name, operation in operations():
         if "security" in operation:
             method, path = name.format(
-                user_id=1, token_id=1, workflow_id=1, schedule_id=ID, execution_id=ID, notification_id=1, webhook_id=1
+                user_id=1,
+                token_id=1,
+                workflow_id=1,
+                schedule_id=ID,
+                execution_id=ID,
+                notification_id=1,
+                webhook_id=1,
+                secret_name="X",
             ).split()
             response = await carillon.raw(method, path)
             assert (401, *told["content"]) == (response.status_code, response.headers["content-type"])
@@ -260,6 +272,8 @@ class World:
             filled["workflow_id"] = self.workflow_id
         if body.get("schedule_id") is not None:
             filled["schedule_id"] = self._schedule()
+        if isinstance(body.get("shared_with"), list):
+            filled["shared_with"] = [1]
         if "schedules" in body:
             filled["schedules"] = [_sane(self._filled(one)) for one in body["schedules"]]
         if body.get("schedule_ids"):
@@ -280,9 +294,16 @@ class World:
                 return self._made("/notifications/", {"url": "https://example.com"})
             case "webhook_id":
                 return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
+            case "secret_name":
+                return self._secret()
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")
+
+    def _secret(self) -> str:
+        url = f"{self.address}/api/v1/secrets/PLANT/"
+        self.session.put(url, json={"value": "v"}, headers=AUTHORIZATION).raise_for_status()
+        return "PLANT"
 
     def _workflow(self) -> Any:
         return self._made("/workflows/", {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]})

@@ -315,3 +315,20 @@ async def test_a_file_keeps_the_bounds_of_values(apply: Applying, settings: Sett
     assert "max_retries" in problem
     (job,) = (await state(database))["scheduled_jobs"]
     assert (2000, 120) == (job["max_retries"], job["interval_seconds"])
+
+
+async def test_secrets_in_files_are_those_of_the_owner(apply: Applying, carillon: Carillon, database: Database) -> None:
+    """With the line of the node; a file with others', or for other hosts, is not applied."""
+    mia = await carillon.member("mia")
+    call = "{id: work, type: core.http_request, config: {url: 'https://a.example/', body: '{{ secret.TOKEN }}'}}"
+    declared = NIGHTLY.replace("{id: work, type: core.noop}", call)
+    told = await apply(declared, owner="mia")
+    assert 1 == len(told.problems)
+    assert "There is no secret 'TOKEN' for 'mia'." in told.problems[0]
+    await mia.call("POST", "/secrets/", 201, json={"name": "TOKEN", "value": "v", "allowed_hosts": ["b.example"]})
+    told = await apply(declared, owner="mia")
+    assert "may not be sent to 'a.example'" in told.problems[0]
+    assert [] == await names(database)
+    await mia.call("PUT", "/secrets/TOKEN/", json={"allowed_hosts": ["*.example", "a.example"]})
+    assert [] == (await apply(declared, owner="mia")).problems
+    assert ["nightly"] == await names(database)

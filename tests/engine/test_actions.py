@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from aiohttp import web
 from sqlalchemy import text
 
 from app.config import Settings
@@ -70,12 +71,17 @@ async def test_secrets_are_sent_and_never_kept(
     echo = {"Authorization": "Bearer {{ secret.TOKEN }}"}
     workflow = await carillon.workflow(
         node("core.http_request", "tell", url=sink.url, headers=echo),
-        node("core.log", "say", message="the token is {{ secret.TOKEN }}"),
+        node("core.log", "say", message="the answer is {{ nodes.tell.output.body.echo }}"),
         node("core.http_request", "fail", url="http://127.0.0.1:1/{{ secret.TOKEN }}"),
     )
+
+    async def echoed(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"echo": request.headers["Authorization"]})
+
+    sink.answer = echoed
     execution = await fired(carillon, settings, database, await carillon.schedule(workflow))
     assert "Bearer hush-hush-1" == sink.calls[0].headers["authorization"]
-    assert {"message": "the token is ***"} == execution["nodes"][1]["output"]
+    assert {"message": "the answer is Bearer ***"} == execution["nodes"][1]["output"]
     assert "failed" == execution["status"]
     assert "hush-hush-1" not in repr(execution)
     async with database.transaction() as connection:

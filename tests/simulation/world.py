@@ -25,6 +25,7 @@ from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
+from app.engine.secrets import SecretFinder
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.queue.bell import Bell
@@ -223,7 +224,7 @@ class World:
         return Actions(
             catalog=Catalog([Action(name=ACTION, config=_Nothing, handler=self._do_work)]),
             http=None,
-            secrets=SecretStore({}),
+            secrets=SecretFinder(database, SecretStore({})),
             callbacks=CallbackBook(database, ""),
             ports_for=lambda _actor: None,
             plugin_for=lambda _origin: None,

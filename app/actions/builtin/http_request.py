@@ -24,6 +24,7 @@ CONNECTION_HEADERS = frozenset(
 # Without a body of their own, these have none.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 SHOWN_BODY_CHARACTERS = 200
+MOST_BODY_BYTES = 1024 * 1024
 STARTED = 202
 
 
@@ -76,7 +77,7 @@ async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any
             return Awaiting(output)
         await context.callback.withdraw()
     if not config.accepts(answer.status):
-        raise ActionFailedError(_refusal(config, answer))
+        raise ActionFailedError(_refusal(config, answer, context))
     return output
 
 
@@ -86,6 +87,13 @@ async def _callback_headers(context: ActionContext) -> dict[str, str]:
 
 
 def _body(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dict[str, str]]:
+    body, content_type = _encoded(config, context)
+    if len(body) > MOST_BODY_BYTES:
+        raise ActionFailedError(f"The body has {len(body)} bytes; at most {MOST_BODY_BYTES} are sent.")
+    return body, content_type
+
+
+def _encoded(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dict[str, str]]:
     if not isinstance(config.body, UnsetType):
         return config.body.encode(), {"Content-Type": "text/plain; charset=utf-8"}
     if config.json is not UNSET:
@@ -111,18 +119,24 @@ def _run_headers(context: ActionContext) -> dict[str, str]:
     }
 
 
-def _refusal(config: HttpRequestConfig, answer: Answer) -> str:
+def _refusal(config: HttpRequestConfig, answer: Answer, context: ActionContext) -> str:
     wanted = config.expect_status if config.expect_status is not None else "2xx"
-    text = answer.body[: SHOWN_BODY_CHARACTERS * 4].decode(errors="replace")[:SHOWN_BODY_CHARACTERS]
+    # Hidden before it is cut: a part of a secret would not be found any more.
+    text = context.hidden(answer.body.decode(errors="replace"))[:SHOWN_BODY_CHARACTERS]
     shown = f": {text}" if text else ""
-    return f"{config.method} {_shown(config.url)} answered {answer.status}, expected {wanted}{shown}"
+    return f"{config.method} {_shown(config.url, context)} answered {answer.status}, expected {wanted}{shown}"
 
 
-def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
-    return str(URL(url).with_user(None).with_query(None).with_fragment(None))
+def _shown(url: str, context: ActionContext) -> str:
+    """A URL without what may be secret in it: where secrets were filled in, only whom it leads to."""
+    shown = URL(url).with_user(None).with_query(None).with_fragment(None)
+    return str(shown.origin() if context.was_shown_secrets else shown)
 
 
 HTTP_REQUEST = Action(
-    name="core.http_request", config=HttpRequestConfig, handler=http_request, aliases=("core.http_ping",)
+    name="core.http_request",
+    config=HttpRequestConfig,
+    handler=http_request,
+    aliases=("core.http_ping",),
+    secret_fields=("headers", "json", "body", "url"),
 )

@@ -21,6 +21,7 @@ from app.persistence.tables.schedules import (
     WorkflowRevisionRow,
     WorkflowRow,
 )
+from app.persistence.tables.secrets import SecretRow
 
 __all__ = [
     "IS_ACTIVE_EXECUTION",
@@ -41,6 +42,7 @@ __all__ = [
     "NotificationRow",
     "ScheduleRevisionRow",
     "ScheduledJobRow",
+    "SecretRow",
     "SwitchRow",
     "UserProfile",
     "WebhookRow",

@@ -200,3 +200,5 @@ class CallbackRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     heartbeat_at: Mapped[datetime | None]
     completed_at: Mapped[datetime | None]
+    # The secrets that its execution was shown, by name: they are hidden in what it brings.
+    secrets: Mapped[Any] = mapped_column(JSONB, nullable=True)

@@ -11,7 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
+from app.domain.errors import InvalidError
 from app.domain.quotas import Quota
+from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.engine.scheduling import Changed
 from app.persistence import declarations, users
@@ -29,7 +31,8 @@ from app.services.declarations.files import (
 )
 from app.services.declarations.inventory import Inventory, take_inventory
 from app.services.declarations.pruning import prune
-from app.services.declarations.writing import drafts, work, write_schedules, write_workflows
+from app.services.declarations.writing import Work, drafts, work, write_schedules, write_workflows
+from app.services.secret_checks import SecretChecks
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +65,16 @@ Tell = Callable[[Report], None]
 class DeclarationService:
     """Use cases about declared workflows and schedules."""
 
-    def __init__(self, database: Database, catalog: Catalog, ringer: Ringer | None, limits: Limits = NO_QUOTAS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        catalog: Catalog,
+        ringer: Ringer | None,
+        secret_checks: SecretChecks,
+        limits: Limits = NO_QUOTAS,
+    ) -> None:
         """Without a bell, the workers find by themselves what is new."""
+        self._secret_checks = secret_checks
         self._limits = limits
         self._database = database
         self._catalog = catalog
@@ -76,7 +87,8 @@ class DeclarationService:
         async with self._stage(wish) as unit:
             async with unit() as connection:
                 owner = await users.owner(connection, wish.owner)
-            applying = _Applying(unit, actor, owner, files, self._limits, prune=wish.prune)
+            checks = _Checks(self._secret_checks, self._limits)
+            applying = _Applying(unit, actor, owner, files, checks, prune=wish.prune)
             whole = True
             for file in files:
                 rings, report = await applying.one(file)
@@ -105,13 +117,21 @@ class DeclarationService:
         await self._ringer.call_off(rings.called_off)
 
 
+class _Checks(msgspec.Struct, frozen=True):
+    """What else is asked of what a file declares."""
+
+    secrets: SecretChecks
+    limits: Limits
+
+
 class _Applying:
     """One call of ``apply``."""
 
     def __init__(
-        self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], limits: Limits, *, prune: bool
+        self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], checks: _Checks, *, prune: bool
     ) -> None:
-        self._limits = limits
+        self._secret_checks = checks.secrets
+        self._limits = checks.limits
         self._unit = unit
         self._actor = actor
         self._owner = owner
@@ -151,6 +171,7 @@ class _Applying:
         self._require_workflows(file, there)
         steps = plan((item.declared for item in file.items), there.managed)
         flows, jobs = (work(file.items, steps, kind) for kind in (Kind.WORKFLOW, Kind.SCHEDULE))
+        await self._require_secrets(connection, flows)
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
@@ -170,6 +191,16 @@ class _Applying:
             names = await users.names(connection, set(strange.values()))
             mine = self._owner
             raise BadFileError(*(_not_theirs(file.namespaces[one], names[strange[one]], mine) for one in strange))
+
+    async def _require_secrets(self, connection: AsyncConnection, flows: Work) -> None:
+        """The owner may use the secrets that the workflows name, and send them there."""
+        problems: list[Problem] = []
+        for item in (*flows.new, *flows.changed):
+            nodes = msgspec.convert(item.declared.values["nodes"], list[Node])
+            errors = await self._secret_checks.errors(connection, self._owner, nodes, f"'{self._owner.username}'")
+            problems += item.place.problems(InvalidError(*errors)) if errors else []
+        if problems:
+            raise BadFileError(*problems)
 
     def _require_workflows(self, file: DeclaredFile, there: Inventory) -> None:
         """Every schedule's workflow is there, and stays."""

@@ -41,6 +41,7 @@ from app.services.views.schedules import (
     schedule_view,
     workflow_view,
 )
+from app.services.views.secrets import SecretPage, SecretView
 
 __all__ = [
     "AcceptedView",
@@ -74,6 +75,8 @@ __all__ = [
     "ScheduleList",
     "SchedulePage",
     "ScheduleView",
+    "SecretPage",
+    "SecretView",
     "SettingsView",
     "TokenList",
     "TokenView",

@@ -15,6 +15,8 @@ class ActionView(msgspec.Struct, kw_only=True):
     origin: str
     scope: str
     retry_safe: bool
+    # The fields in which templates may name secrets.
+    secret_fields: list[str]
     description: str
     config_schema: dict[str, Any]
 

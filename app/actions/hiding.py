@@ -1,0 +1,182 @@
+"""Secrets taken out of texts: as they are, in any case, and in the spellings that come back from targets."""
+
+import html
+import re
+from base64 import b64encode
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+HIDDEN = "***"
+# Shorter ones would be found in every text by chance.
+LEAST_BYTES_TO_ENCODE = 4
+# Escapes within escapes: a URL inside JSON inside a string.
+MOST_ROUNDS = 3
+# The longest spelling of one byte: "%25XX" twice escaped, or "\\u00XX".
+LONGEST_ESCAPE = 9
+
+_HEX = "[0-9a-fA-F]"
+_CONTINUED = "%[89abAB]" + _HEX
+# One match is one character: percent-encoded UTF-8, JSON's and Python's escapes, references of HTML, and bytes that
+# are not UTF-8 (as ``surrogateescape`` leaves them).
+_ESCAPE = re.compile(
+    rf"%[fF][0-7](?:{_CONTINUED}){{3}}|%[eE]{_HEX}(?:{_CONTINUED}){{2}}|%[cdCD]{_HEX}{_CONTINUED}|%{_HEX}{{2}}"
+    rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}|\\x{_HEX}{{2}}|\\[\"'\\/bfnrt]"
+    rf"|&\#[0-9]{{1,7}};|&\#[xX]{_HEX}{{1,6}};|&[a-zA-Z]{{2,31}};|[\udc80-\udcff]"
+)
+_CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+class Hider:
+    """Takes some secrets out of JSON values."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        """Blank ones cannot be hidden."""
+        spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
+        self._spellings = sorted(spellings, key=len, reverse=True)
+
+    @staticmethod
+    def longest_spelling(secrets: Iterable[str]) -> int:
+        """How many bytes the longest secret may take in its longest spelling."""
+        return max((len(secret.encode(errors="surrogatepass")) for secret in secrets), default=0) * LONGEST_ESCAPE
+
+    def hidden(self, value: Any) -> Any:
+        """The same JSON value without the secrets; of one too deep to look through nothing is left."""
+        try:
+            return self._hidden(value)
+        except RecursionError:
+            return HIDDEN
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._hidden_text(value)
+        if isinstance(value, list | tuple):
+            return [self._hidden(item) for item in value]
+        if isinstance(value, dict):
+            return {self._hidden(key): self._hidden(item) for key, item in value.items()}
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value if self._hidden_text(str(value)) == str(value) else HIDDEN
+        return value
+
+    def _hidden_text(self, text: str) -> str:
+        spans = sorted(self._spans(text))
+        if not spans:
+            return text
+        parts, end = [], 0
+        for start, stop in spans:
+            if start >= end:
+                parts += [text[end:start], HIDDEN]
+            end = max(end, stop)
+        return "".join((*parts, text[end:]))
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where secrets are, in the text as it is and with its escapes taken away, layer by layer."""
+        layers: list[_Unescaped] = []
+        for _ in range(MOST_ROUNDS + 1):
+            lower = _lower(text)
+            for spelling in self._spellings:
+                for start, stop in _found(lower, spelling):
+                    yield _traced_back(start, stop, layers)
+            if _ESCAPE.search(text) is None:
+                return
+            layers.append(_Unescaped(text))
+            text = layers[-1].text
+
+
+class _Unescaped:
+    """A text without one layer of escapes, and where its characters were."""
+
+    def __init__(self, text: str) -> None:
+        parts: list[str] = []
+        # From the i-th position of the new text on, characters are those from the i-th position of the old one on.
+        self._new, self._old = [0], [0]
+        end = length = 0
+        for match in _ESCAPE.finditer(text):
+            before, character = text[end : match.start()], _character(match.group())
+            parts += [before, character]
+            length += len(before)
+            end = match.end()
+            self._new += [length, length + len(character)]
+            self._old += [match.start(), end]
+            length += len(character)
+        parts.append(text[end:])
+        self.text = "".join(parts)
+
+    def start_of(self, position: int) -> int:
+        """Where the character at a position began."""
+        index = bisect_right(self._new, position) - 1
+        # Within an escape of several characters it is the escape that begins.
+        is_escape = index % 2 == 1
+        return self._old[index] if is_escape else self._old[index] + position - self._new[index]
+
+    def end_of(self, position: int) -> int:
+        """Where the character before a position ended."""
+        index = bisect_right(self._new, position - 1) - 1
+        if index % 2 == 1:
+            return self._old[index + 1]
+        return self._old[index] + position - self._new[index]
+
+
+def _traced_back(start: int, stop: int, layers: list[_Unescaped]) -> tuple[int, int]:
+    for layer in reversed(layers):
+        start, stop = layer.start_of(start), layer.end_of(stop)
+    return start, stop
+
+
+def _found(text: str, wanted: str) -> Iterator[tuple[int, int]]:
+    at = text.find(wanted)
+    while at >= 0:
+        yield at, at + len(wanted)
+        at = text.find(wanted, at + 1)
+
+
+def _lower(text: str) -> str:
+    """In lower case, at the same length: one letter would become two."""
+    return text.replace("\u0130", "I").lower()
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """What to look for, in lower case: itself, as a form sends it, in base64 at any place of a text, in hexadecimal."""
+    whole = _lower(secret.strip())
+    if not whole:
+        return
+    yield whole
+    yield whole.replace(" ", "+")
+    raw = secret.strip().encode(errors="surrogatepass")
+    if len(raw) < LEAST_BYTES_TO_ENCODE:
+        return
+    yield from _unescaped(secret.strip())
+    yield raw.hex()
+    for before in range(3):
+        encoded = b64encode(bytes(before) + raw).decode().rstrip("=")
+        # Without the characters that hold bits of what stands before and after.
+        core = encoded[(0, 2, 3)[before] : (before + len(raw)) * 8 // 6].lower()
+        yield core
+        yield core.replace("+", "-").replace("/", "_")
+
+
+def _unescaped(secret: str) -> Iterator[str]:
+    """What is left of a secret that has escapes itself where those of a text are taken away."""
+    for _ in range(MOST_ROUNDS):
+        if _ESCAPE.search(secret) is None:
+            return
+        secret = _Unescaped(secret).text
+        if len(secret.strip()) >= LEAST_BYTES_TO_ENCODE:
+            yield _lower(secret)
+
+
+def _character(escape: str) -> str:
+    """The character that an escape stands for; itself, if there is none."""
+    if escape[0] == "%":
+        return bytes.fromhex(escape.replace("%", "")).decode(errors="replace")
+    if escape[0] == "&":
+        return html.unescape(escape)
+    if escape[0] != "\\":
+        return chr(ord(escape) - 0xDC00)
+    if len(escape) == 2:  # noqa: PLR2004 - a backslash and a letter or sign
+        return _CONTROL.get(escape[1], escape[1])
+    codes = [int(code[1:], 16) for code in escape.split("\\")[1:]]
+    if len(codes) == 1:
+        return chr(codes[0])
+    high, low = codes
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))

@@ -1,0 +1,119 @@
+"""What a parsed template may consist of, and where in it a secret may stand."""
+
+import math
+from collections.abc import Iterator
+
+from jinja2 import nodes
+
+FILTERS = frozenset(
+    {"default", "first", "float", "int", "last", "length", "lower", "string", "tojson", "trim", "upper"}
+)
+MOST_PARTS = 200
+# Deeper ones could exhaust the stack of the compiler.
+MOST_LEVELS = 50
+MOST_FILTERS_IN_A_ROW = 3
+# What an index or a number in JSON needs; larger ones are not numbers for most who read them.
+MOST_BITS = 63
+SECRET = "secret"  # noqa: S105 - the name that templates have for them
+# Names that Jinja gives a meaning of its own.
+_RESERVED = frozenset({"self", "loop", "caller", "varargs", "kwargs"})
+_ALLOWED = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Const),
+    *(nodes.Filter, nodes.CondExpr, nodes.And, nodes.Or, nodes.Not, nodes.Compare, nodes.Operand),
+)
+
+
+class TemplateProblemError(Exception):
+    """A template cannot be read, or not be filled in; the message says why, for people."""
+
+    code = "template_problem"
+
+
+def require_allowed(tree: nodes.Template) -> None:
+    """Refuse what could run away, whatever the values."""
+    for part in _parts(tree):
+        if not isinstance(part, _ALLOWED):
+            raise TemplateProblemError(
+                f"A template may not use {type(part).__name__}: names, members and filters only."
+            )
+        if isinstance(part, nodes.Filter):
+            _require_filter(part)
+        elif isinstance(part, nodes.Const):
+            _require_number(part)
+        elif isinstance(part, nodes.Name) and part.name in _RESERVED:
+            raise TemplateProblemError(f"There is nothing called '{part.name}' in templates.")
+
+
+def secret_names(tree: nodes.Template) -> frozenset[str]:
+    """The secrets that a template names; refused unless each is sent exactly as it is.
+
+    A filter, a comparison or a condition would show parts of a secret, or whether a guess is right.
+    """
+    direct = {id(part): name for part in _outputs(tree) if (name := _name_of_secret(part)) is not None}
+    inside = {id(part.node) for part in _outputs(tree) if id(part) in direct and hasattr(part, "node")}
+    for part in _parts(tree):
+        if isinstance(part, nodes.Name) and part.name == SECRET and id(part) not in inside:
+            raise TemplateProblemError(
+                "A secret is used as a whole: {{ secret.NAME }}, without filters, comparisons and conditions."
+            )
+    return frozenset(direct.values())
+
+
+def is_single(tree: nodes.Template) -> bool:
+    """Whether a template is one expression, whose value keeps its type."""
+    if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
+        return False
+    inside = [
+        part for part in tree.body[0].nodes if not (isinstance(part, nodes.TemplateData) and not part.data.strip())
+    ]
+    return len(inside) == 1 and not isinstance(inside[0], nodes.TemplateData)
+
+
+def _parts(tree: nodes.Node) -> Iterator[nodes.Node]:
+    """All nodes of a tree, level by level: no depth can exhaust the stack."""
+    layer, count = [tree], 0
+    for _ in range(MOST_LEVELS):
+        inner: list[nodes.Node] = []
+        for part in layer:
+            count += 1
+            if count > MOST_PARTS:
+                raise TemplateProblemError(f"A template may have {MOST_PARTS} parts.")
+            yield part
+            inner += part.iter_child_nodes()
+        if not inner:
+            return
+        layer = inner
+    raise TemplateProblemError(f"A template may be nested {MOST_LEVELS} levels deep.")
+
+
+def _outputs(tree: nodes.Template) -> list[nodes.Node]:
+    return [part for output in tree.body if isinstance(output, nodes.Output) for part in output.nodes]
+
+
+def _name_of_secret(part: nodes.Node) -> str | None:
+    """Return NAME where a part is ``secret.NAME`` or ``secret['NAME']``, else None."""
+    if not isinstance(part, nodes.Getattr | nodes.Getitem):
+        return None
+    if not isinstance(part.node, nodes.Name) or part.node.name != SECRET:
+        return None
+    if isinstance(part, nodes.Getattr):
+        return part.attr
+    return part.arg.value if isinstance(part.arg, nodes.Const) and isinstance(part.arg.value, str) else None
+
+
+def _require_filter(part: nodes.Filter) -> None:
+    if part.name not in FILTERS:
+        raise TemplateProblemError(f"There is no filter '{part.name}'; there are {', '.join(sorted(FILTERS))}.")
+    depth, inner = 1, part.node
+    while isinstance(inner, nodes.Filter):
+        depth, inner = depth + 1, inner.node
+    if depth > MOST_FILTERS_IN_A_ROW:
+        raise TemplateProblemError(f"At most {MOST_FILTERS_IN_A_ROW} filters may follow each other.")
+
+
+def _require_number(part: nodes.Const) -> None:
+    value = part.value
+    if (isinstance(value, int) and value.bit_length() > MOST_BITS) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        raise TemplateProblemError("A number in a template is too large.")

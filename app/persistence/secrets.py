@@ -1,0 +1,107 @@
+"""Secrets: written, found for those who may use them, and listed without their values."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Row, Select, cast, delete, func, literal, or_, select, tuple_, update
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor, Role
+from app.domain.parts import Part
+from app.domain.secrets import EVERYBODY, StoredSecret
+from app.persistence.pages import Page, read_page
+from app.persistence.tables import SecretRow, UserProfile
+
+# So many of one name are looked at: everybody may share one of that name with all.
+MOST_OF_A_NAME = 100
+
+_TABLE = SecretRow.__table__
+_USERS = UserProfile.__table__
+# All but the value, which no list and no answer needs.
+_SHOWN = tuple(column for column in _TABLE.columns if column.name != "value")
+
+
+async def usable(connection: AsyncConnection, user_ids: Collection[int], names: Iterable[str]) -> list[StoredSecret]:
+    """The secrets of these names that one of these users may use, own ones and admins' first."""
+    is_own = _TABLE.c.owner_id.in_(sorted(user_ids))
+    query = (
+        select(_TABLE, _USERS.c.role)
+        .join(_USERS, _USERS.c.id == _TABLE.c.owner_id)
+        .where(_TABLE.c.name.in_(sorted(names)), or_(is_own, *(_is_shared_with(one) for one in sorted(user_ids))))
+        .order_by(is_own.desc(), (_USERS.c.role == Role.ADMIN).desc(), _TABLE.c.id)
+        .limit(MOST_OF_A_NAME * len(set(names)))
+    )
+    return [_stored(row) for row in await connection.execute(query)]
+
+
+async def of_owners(connection: AsyncConnection, wanted: Sequence[tuple[int, str]]) -> list[StoredSecret]:
+    """The secrets of these owners and names."""
+    if not wanted:
+        return []
+    query = select(_TABLE, _USERS.c.role).join(_USERS, _USERS.c.id == _TABLE.c.owner_id)
+    query = query.where(tuple_(_TABLE.c.owner_id, _TABLE.c.name).in_(list(wanted)))
+    return [_stored(row) for row in await connection.execute(query)]
+
+
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
+    """The secrets that an actor owns or has a share of, newest first; admins see everybody's."""
+    query: Select[Any] = select(*_SHOWN)
+    if not actor.sees_all:
+        query = query.where(or_(_TABLE.c.owner_id == actor.user_id, _is_shared_with(actor.user_id)))
+    return await read_page(connection, query, (_TABLE.c.id,), part)
+
+
+async def count_of(connection: AsyncConnection, owner_id: int) -> int:
+    """How many secrets somebody has."""
+    query = select(func.count()).select_from(_TABLE).where(_TABLE.c.owner_id == owner_id)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def lock(connection: AsyncConnection, owner_id: int, name: str) -> Row[Any] | None:
+    """One secret, without its value, locked against other changes."""
+    query: Select[Any] = select(*_SHOWN).where(*_is(owner_id, name)).with_for_update()
+    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
+    return row
+
+
+async def add(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> Row[Any] | None:
+    """Create a secret; None if the owner has one of that name."""
+    statement = upsert(SecretRow).values(owner_id=owner_id, name=name, **values)
+    statement = statement.on_conflict_do_nothing(index_elements=["owner_id", "name"])
+    return (await connection.execute(statement.returning(*_SHOWN))).one_or_none()
+
+
+async def save(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> Row[Any]:
+    """Change a secret that this transaction has locked."""
+    changed = {**values, "updated_at": func.clock_timestamp()}
+    statement = update(SecretRow).where(*_is(owner_id, name)).values(changed)
+    return (await connection.execute(statement.returning(*_SHOWN))).one()
+
+
+async def remove(connection: AsyncConnection, owner_id: int, name: str) -> bool:
+    """Delete a secret; whether there was one."""
+    return (await connection.execute(delete(SecretRow).where(*_is(owner_id, name)))).rowcount == 1
+
+
+def _is(owner_id: int, name: str) -> tuple[Any, Any]:
+    return _TABLE.c.owner_id == owner_id, _TABLE.c.name == name
+
+
+def _is_shared_with(user_id: int) -> Any:
+    everybody = _TABLE.c.shared_with == cast(literal(EVERYBODY, JSONB), JSONB)
+    return or_(everybody, _TABLE.c.shared_with.contains(cast(literal(user_id, JSONB), JSONB)))
+
+
+def _stored(row: Row[Any]) -> StoredSecret:
+    shared = row.shared_with
+    return StoredSecret(
+        id=row.id,
+        name=row.name,
+        owner_id=row.owner_id,
+        owner_is_admin=row.role == Role.ADMIN,
+        value=row.value,
+        allowed_hosts=None if row.allowed_hosts is None else tuple(row.allowed_hosts),
+        shared_with=EVERYBODY if shared == EVERYBODY else tuple(shared),
+    )

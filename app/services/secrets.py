@@ -1,0 +1,131 @@
+"""Secrets: made, shared, replaced and deleted. Their values come in and never go out."""
+
+from typing import Any
+
+import structlog
+from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor, require_admin
+from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
+from app.domain.parts import Part
+from app.domain.secrets import EVERYBODY, host_problem
+from app.persistence import secrets, users
+from app.persistence.database import Database
+from app.services.inputs import IDS, SecretChanges, SecretInput, given
+from app.services.views import SecretPage, SecretView
+
+MOST_SECRETS = 1000
+
+log = structlog.get_logger(__name__)
+
+
+class SecretService:
+    """Use cases about secrets."""
+
+    def __init__(self, database: Database) -> None:
+        """Workers send them; this is where they are kept."""
+        self._database = database
+
+    async def list(self, actor: Actor, part: Part) -> SecretPage:
+        """Those that the actor owns or has a share of, newest first; admins see the names of all."""
+        async with self._database.transaction() as connection:
+            page = await secrets.page(connection, actor, part)
+        return SecretPage([_view(actor, row) for row in page.items], page.next_cursor)
+
+    async def create(self, actor: Actor, wanted: SecretInput) -> SecretView:
+        """A new secret of the actor's."""
+        values = {"value": wanted.value, "allowed_hosts": wanted.allowed_hosts, "shared_with": wanted.shared_with}
+        async with self._database.transaction() as connection:
+            await _require_sound(connection, values)
+            made = _view(actor, await _add(connection, actor, wanted.name, values))
+        log.info("secret_saved", secret=wanted.name, by=actor.user_id)
+        return made
+
+    async def put(self, actor: Actor, name: str, changes: SecretChanges) -> tuple[SecretView, bool]:
+        """The actor's secret of this name with new values, and whether it was made; what is left out stays.
+
+        Without a value, an admin makes one that lends the secret which the environment has under this name.
+        """
+        values = given(changes)
+        async with self._database.transaction() as connection:
+            await _require_sound(connection, values)
+            before = await secrets.lock(connection, actor.user_id, name)
+            if before is not None:
+                row = await _changed(connection, actor, before, values)
+            else:
+                row = await _made(connection, actor, name, values)
+        log.info("secret_saved", secret=name, by=actor.user_id)
+        return _view(actor, row), before is None
+
+    async def delete(self, actor: Actor, name: str, owner_id: int | None) -> None:
+        """Gone. Runs can use it for a few seconds more."""
+        if owner_id is not None and owner_id != actor.user_id:
+            require_admin(actor)
+        async with self._database.transaction() as connection:
+            if not await secrets.remove(connection, owner_id or actor.user_id, name):
+                raise NotFoundError("There is no such secret.")
+        log.info("secret_deleted", secret=name, by=actor.user_id)
+
+
+async def _made(connection: AsyncConnection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+    has_value = "value" in values
+    if not has_value and not actor.sees_all:
+        raise NotFoundError("There is no such secret. Give a value to make one.")
+    # One that lends and names no hosts has those that the environment names.
+    return await _add(
+        connection, actor, name, {"shared_with": [], "allowed_hosts": [] if has_value else None, **values}
+    )
+
+
+async def _add(connection: AsyncConnection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+    if await secrets.count_of(connection, actor.user_id) >= MOST_SECRETS:
+        raise ConflictError(f"You have {MOST_SECRETS} secrets already. Delete one first.")
+    row = await secrets.add(connection, actor.user_id, name, values)
+    if row is None:
+        raise ConflictError(f"You have a secret '{name}' already. PUT /api/v1/secrets/{name}/ changes it.")
+    return row
+
+
+async def _changed(connection: AsyncConnection, actor: Actor, before: Row[Any], values: dict[str, Any]) -> Row[Any]:
+    if not values:
+        return before
+    if "value" in values and before.allowed_hosts is None:
+        values = {"allowed_hosts": [], **values}
+    return await secrets.save(connection, actor.user_id, before.name, values)
+
+
+async def _require_sound(connection: AsyncConnection, values: dict[str, Any]) -> None:
+    """Refuse hosts that cannot be read, and shares with nobody: a later user could come to have that id."""
+    errors = [
+        FieldError(f"allowed_hosts[{index}]", problem)
+        for index, entry in enumerate(values.get("allowed_hosts") or ())
+        if (problem := host_problem(entry))
+    ]
+    shared = values.get("shared_with", EVERYBODY)
+    if shared != EVERYBODY:
+        known = await users.names(connection, {one for one in shared if one in IDS})
+        errors += [
+            FieldError(f"shared_with[{index}]", f"There is no user {one}.")
+            for index, one in enumerate(shared)
+            if one not in known
+        ]
+    if errors:
+        raise InvalidError(*errors)
+
+
+def _view(actor: Actor, row: Row[Any]) -> SecretView:
+    is_own = row.owner_id == actor.user_id
+    shared = row.shared_with
+    if not is_own and not actor.sees_all and shared != EVERYBODY:
+        # With whom else it is shared is the owner's business.
+        shared = [actor.user_id]
+    return SecretView(
+        name=row.name,
+        owner=row.owner_id,
+        shared_to_you=not is_own and (row.shared_with == EVERYBODY or actor.user_id in row.shared_with),
+        allowed_hosts=row.allowed_hosts,
+        shared_with=shared,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
