@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
-from app.actions.http import HttpCaller
+from app.actions.http import HttpCaller, OwnersCaller
 from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
+from app.actions.signing import Sender
 from app.domain.identities import idempotency_key
 
 
@@ -31,7 +33,9 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     # What fires, and which node of its workflow this is.
     source: str
     node_id: str
-    http: HttpCaller
+    caller: HttpCaller
+    # Whose key signs what is sent.
+    sender: Sender
     ports: Ports
     # The schedules of the plugin that brings the action.
     plugin: PluginSchedulesPort
@@ -44,6 +48,16 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     def idempotency_key(self) -> str:
         """What a target tells a repetition by: constant over all attempts at one slot's node."""
         return idempotency_key(self.source, self.slot, self.node_id)
+
+    @property
+    def message_id(self) -> str:
+        """The ``webhook-id`` of what is sent: it names the run inside of what is signed."""
+        return f"{self.execution_id}.{quote(self.node_id, safe='')}.{self.attempt}"
+
+    @property
+    def http(self) -> OwnersCaller:
+        """The HTTP client, for calls that are the sender's and name this run."""
+        return OwnersCaller(self.caller, self.sender, self.message_id)
 
     def require_lease(self) -> None:
         """To be called before anything that the outside sees."""

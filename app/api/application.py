@@ -24,6 +24,7 @@ from app.api.problems import HANDLERS
 from app.api.requests import Acting, before_handling, counting_middleware, current_actor
 from app.api.schedules import ScheduleController
 from app.api.settings import SettingsController
+from app.api.signing_keys import SigningKeyController
 from app.api.tracing import tracing_middleware
 from app.api.users import UserController
 from app.api.webhooks import WebhookController
@@ -42,6 +43,7 @@ from app.services.manual_runs import ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.schedules import ScheduleService
+from app.services.signing_keys import SigningKeyService
 from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -62,6 +64,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
+    signing_keys: SigningKeyService
     plugins: PluginService
     webhooks: WebhookService
     switches: SwitchService
@@ -90,6 +93,7 @@ def create_application(
             NotificationController,
             WebhookController,
             SettingsController,
+            SigningKeyController,
         ],
         before_request=before_handling,
     )
@@ -130,6 +134,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "insight_service": services.insight,
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
+        "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,
         "switch_service": services.switches,
         "execution_service": services.executions,

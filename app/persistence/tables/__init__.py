@@ -20,6 +20,7 @@ from app.persistence.tables.schedules import (
     ScheduleRevisionRow,
     WorkflowRow,
 )
+from app.persistence.tables.signing import SigningKeyRow
 
 __all__ = [
     "IS_ACTIVE_EXECUTION",
@@ -40,6 +41,7 @@ __all__ = [
     "NotificationRow",
     "ScheduleRevisionRow",
     "ScheduledJobRow",
+    "SigningKeyRow",
     "SwitchRow",
     "UserProfile",
     "WebhookRow",

@@ -39,6 +39,7 @@ from app.services.views.schedules import (
     schedule_view,
     workflow_view,
 )
+from app.services.views.signing import PreviousKeyView, SigningKeyView
 
 __all__ = [
     "AcceptedView",
@@ -66,12 +67,14 @@ __all__ = [
     "PluginProblemView",
     "PreviewRun",
     "PreviewView",
+    "PreviousKeyView",
     "RunList",
     "RunView",
     "ScheduleList",
     "SchedulePage",
     "ScheduleView",
     "SettingsView",
+    "SigningKeyView",
     "TokenList",
     "TokenView",
     "TransitionView",
