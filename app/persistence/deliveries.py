@@ -23,7 +23,7 @@ _IS_DUE = "d.status = 'pending' AND d.next_attempt_at <= statement_timestamp()"
 # The steps: which notifications have something waiting (one look into the index for each, however long its pile is);
 # which of these want a digest; what could be delivered; the turns by owner, then by host; and what is taken.
 # It is taken for a while only: what is taken by a worker that dies is due again.
-_TAKE = text(
+TAKE = text(
     rf"""
     WITH RECURSIVE waiting (notification_id) AS (
         (SELECT d.notification_id FROM deliveries AS d WHERE d.status = 'pending' ORDER BY d.notification_id LIMIT 1)
@@ -124,6 +124,15 @@ async def take_due(
     connection: AsyncConnection, bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float
 ) -> list[Delivery]:
     """Take what is due and has a place beside what is under way here, by turns of the owners."""
+    rows = sorted(
+        await connection.execute(TAKE, values_for(bounds, under_way, lease_seconds)),
+        key=lambda row: (row.unit, row.place),
+    )
+    return [_delivery(list(unit)) for _, unit in groupby(rows, key=lambda row: row.unit)]
+
+
+def values_for(bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float) -> dict[str, Any]:
+    """The parameters of ``TAKE``."""
     owners: dict[str, int] = {}
     hosts: dict[str, int] = {}
     taken = 0
@@ -131,7 +140,7 @@ async def take_due(
         taken += 1
         _count(owners, str(delivery.owner_id))
         _count(hosts, delivery.host)
-    values = {
+    return {
         "owners": _json(owners),
         "hosts": _json(hosts),
         "room": bounds.in_all - taken,
@@ -139,8 +148,6 @@ async def take_due(
         "per_host": bounds.per_host,
         "lease": lease_seconds,
     }
-    rows = sorted(await connection.execute(_TAKE, values), key=lambda row: (row.unit, row.place))
-    return [_delivery(list(unit)) for _, unit in groupby(rows, key=lambda row: row.unit)]
 
 
 async def delivered(connection: AsyncConnection, delivery: Delivery, status: int) -> None:
