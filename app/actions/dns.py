@@ -15,9 +15,10 @@ from app import clock
 
 # For one lookup in all: every name server, every search domain, A and AAAA.
 LOOKUP_SECONDS = 3.0
-# For the first of these tries; each further one waits longer.
+# For the first of these tries at most, less where the name servers are known to be quick; each further one waits twice
+# as long. With fewer tries a quick server that is slow this time would be given up before the deadline.
 FIRST_TRY_SECONDS = 1.0
-TRIES = 3
+TRIES = 4
 LOOKUPS_PER_OWNER = 4
 # How long a lookup may wait for one of these places. One owner's calls wait for that owner's lookups only.
 PLACE_SECONDS = 12.0
