@@ -2,8 +2,8 @@
 
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
@@ -134,11 +134,14 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks if network.version == address.version)
 
 
+@lru_cache(maxsize=1024)
 def _is_address(host: str) -> bool:
-    with suppress(ValueError):
+    """Whether an address stands for a host; remembered, as every call asks."""
+    try:
         ip_address(host.strip("[]").split("%", maxsplit=1)[0])
-        return True
-    return False
+    except ValueError:
+        return False
+    return True
 
 
 def _refusal(literal: str, target: Target | None) -> str:

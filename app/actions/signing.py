@@ -38,9 +38,9 @@ class Signer:
 
     async def headers(self, sender: Sender, message_id: str, body: bytes) -> dict[str, str]:
         """The headers that prove a message; none where there is no key."""
-        keys = [*await self._keys_of(sender.owner_id)]
+        keys = await self._keys_of(sender.owner_id)
         if sender.is_operators and self._operators_key is not None:
-            keys.append(self._operators_key)
+            keys = (*keys, self._operators_key)
         if not keys:
             return {}
         moment, data = now(), body.decode()
