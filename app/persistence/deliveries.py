@@ -20,50 +20,60 @@ DIGEST_SHOWN = 100
 # The host of a URL as far as it is needed to count calls by host.
 _HOST = r"lower(COALESCE(substring(n.url FROM '^https?://(?:[^/?#@]*@)?(\[[^]]*\]|[^/?#:]+)'), ''))"
 _IS_DUE = "d.status = 'pending' AND d.next_attempt_at <= statement_timestamp()"
-# The steps: which notifications have something waiting (one look into the index for each, however long its pile is);
-# which of these want a digest; what could be delivered; the turns by owner, then by host; and what is taken.
-# It is taken for a while only: what is taken by a worker that dies is due again.
+# The steps: the first notice of each notification that has some waiting (one look into an index for each, however long
+# its pile is); of each owner as many notifications as there are places; which of these want a digest; what could be
+# delivered; the turns by owner, then by host; and what is taken. It is taken for a while only, and due again if its worker
+# dies. Rows are looked up by ``= ANY``, so that no plan made for a small table reads a large one.
 TAKE = text(
     rf"""
-    WITH RECURSIVE waiting (notification_id) AS (
-        (SELECT d.notification_id FROM deliveries AS d WHERE d.status = 'pending' ORDER BY d.notification_id LIMIT 1)
+    WITH RECURSIVE waiting AS (
+        (SELECT d.notification_id, d.next_attempt_at FROM deliveries AS d WHERE d.status = 'pending'
+         ORDER BY d.notification_id, d.next_attempt_at LIMIT 1)
         UNION ALL
-        SELECT (SELECT d.notification_id FROM deliveries AS d
-                WHERE d.status = 'pending' AND d.notification_id > w.notification_id
-                ORDER BY d.notification_id LIMIT 1)
-        FROM waiting AS w WHERE w.notification_id IS NOT NULL
+        SELECT later.* FROM waiting AS w CROSS JOIN LATERAL (
+            SELECT d.notification_id, d.next_attempt_at FROM deliveries AS d
+            WHERE d.status = 'pending' AND d.notification_id > w.notification_id
+            ORDER BY d.notification_id, d.next_attempt_at LIMIT 1) AS later
+    ), candidates AS (
+        SELECT n.id, n.url, n.user_profile_id AS owner,
+            COALESCE(CAST(CAST(:owners AS jsonb) ->> CAST(n.user_profile_id AS text) AS integer), 0) AS busy,
+            row_number() OVER (PARTITION BY n.user_profile_id ORDER BY w.next_attempt_at, n.id) AS turn
+        FROM waiting AS w JOIN notifications AS n ON n.id = w.notification_id
+        WHERE w.next_attempt_at <= statement_timestamp()
     ), wanting AS (
-        SELECT n.id, n.user_profile_id AS owner, {_HOST} AS host, {DIGEST_OVER} < (
+        SELECT n.id, n.url, n.owner, n.busy, {_HOST} AS host, {DIGEST_OVER} < (
             SELECT count(*) FROM (SELECT FROM deliveries AS d WHERE d.notification_id = n.id AND {_IS_DUE}
                                   LIMIT {DIGEST_OVER} + 1) AS due) AS is_digest
-        FROM waiting AS w JOIN notifications AS n ON n.id = w.notification_id
+        FROM candidates AS n WHERE n.busy + n.turn <= CAST(:per_owner AS integer)
     ), units AS (
-        SELECT x.owner, x.host, u.ids, u.due_at FROM wanting AS x CROSS JOIN LATERAL (
+        SELECT x.owner, x.busy, x.host, u.ids, u.due_at FROM wanting AS x CROSS JOIN LATERAL (
             SELECT array_agg(p.id ORDER BY p.next_attempt_at, p.id) AS ids, min(p.next_attempt_at) AS due_at FROM (
                 SELECT d.id, d.next_attempt_at FROM deliveries AS d WHERE d.notification_id = x.id AND {_IS_DUE}
                 ORDER BY d.next_attempt_at, d.id
                 LIMIT CASE WHEN x.is_digest THEN {DIGEST_MOST} ELSE CAST(:per_owner AS integer) END) AS p
             GROUP BY CASE WHEN x.is_digest THEN 0 ELSE p.id END) AS u
     ), by_owner AS (
-        SELECT *, COALESCE(CAST(CAST(:owners AS jsonb) ->> CAST(owner AS text) AS integer), 0)
-            + row_number() OVER (PARTITION BY owner ORDER BY due_at, ids) AS owner_turn FROM units
+        SELECT *, busy + row_number() OVER (PARTITION BY owner ORDER BY due_at, ids) AS owner_turn FROM units
     ), by_host AS (
         SELECT *, COALESCE(CAST(CAST(:hosts AS jsonb) ->> host AS integer), 0)
             + row_number() OVER (PARTITION BY host ORDER BY owner_turn, due_at) AS host_turn
         FROM by_owner WHERE owner_turn <= CAST(:per_owner AS integer)
     ), chosen AS (
-        SELECT owner, host, ids FROM by_host WHERE host_turn <= :per_host ORDER BY owner_turn, due_at LIMIT :room
+        SELECT ids FROM by_host WHERE host_turn <= :per_host ORDER BY owner_turn, due_at LIMIT :room
     ), locked AS (
-        SELECT d.id, c.ids[1] AS unit, c.owner, c.host, wanted.place
-        FROM chosen AS c CROSS JOIN unnest(c.ids) WITH ORDINALITY AS wanted (id, place)
-        JOIN deliveries AS d ON d.id = wanted.id WHERE {_IS_DUE} FOR UPDATE OF d SKIP LOCKED
+        SELECT d.id FROM deliveries AS d WHERE d.id = ANY(ARRAY(SELECT unnest(ids) FROM chosen)) AND {_IS_DUE}
+        FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE deliveries AS d
+        SET attempts = d.attempts + 1, next_attempt_at = clock_timestamp() + make_interval(secs => :lease)
+        WHERE d.id = ANY(ARRAY(SELECT id FROM locked))
+        RETURNING d.id, d.notification_id, d.event, d.data, d.attempts, d.created_at
     )
-    UPDATE deliveries AS d
-    SET attempts = d.attempts + 1, next_attempt_at = clock_timestamp() + make_interval(secs => :lease)
-    FROM locked AS l, notifications AS n, user_profiles AS u
-    WHERE d.id = l.id AND n.id = d.notification_id AND u.id = n.user_profile_id
-    RETURNING d.id, l.unit, l.place, d.event, CASE WHEN l.place <= {DIGEST_SHOWN} THEN d.data END AS data, d.attempts,
-        d.created_at, n.url, l.owner, l.host, u.role, u.kind
+    SELECT t.id, t.notification_id, x.is_digest, t.event, t.attempts, t.created_at, x.url, x.owner, x.host,
+        u.role, u.kind, CASE WHEN {DIGEST_SHOWN} >= row_number() OVER (PARTITION BY t.notification_id ORDER BY t.id)
+            THEN t.data END AS data
+    FROM taken AS t JOIN wanting AS x ON x.id = t.notification_id JOIN user_profiles AS u ON u.id = x.owner
+    ORDER BY t.notification_id, t.id
     """  # noqa: S608 - made of constants
 )
 _DELIVERED = text(
@@ -124,11 +134,8 @@ async def take_due(
     connection: AsyncConnection, bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float
 ) -> list[Delivery]:
     """Take what is due and has a place beside what is under way here, by turns of the owners."""
-    rows = sorted(
-        await connection.execute(TAKE, values_for(bounds, under_way, lease_seconds)),
-        key=lambda row: (row.unit, row.place),
-    )
-    return [_delivery(list(unit)) for _, unit in groupby(rows, key=lambda row: row.unit)]
+    rows = await connection.execute(TAKE, values_for(bounds, under_way, lease_seconds))
+    return [_delivery(list(unit)) for _, unit in groupby(rows, key=_unit)]
 
 
 def values_for(bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float) -> dict[str, Any]:
@@ -165,6 +172,11 @@ async def not_delivered(connection: AsyncConnection, delivery: Delivery, error: 
         "longest_pause": backoff.longest_pause_seconds,
     }
     return "failed" in (await connection.execute(_NOT_DELIVERED, values)).scalars().all()
+
+
+def _unit(row: Row[Any]) -> tuple[int, int]:
+    """What is delivered together: all of a notification that wants a digest, else each notice alone."""
+    return row.notification_id, 0 if row.is_digest else row.id
 
 
 def _delivery(rows: Sequence[Row[Any]]) -> Delivery:
