@@ -22,8 +22,8 @@ _HOST = r"lower(COALESCE(substring(n.url FROM '^https?://(?:[^/?#@]*@)?(\[[^]]*\
 _IS_DUE = "d.status = 'pending' AND d.next_attempt_at <= statement_timestamp()"
 # The steps: the first notice of each notification that has some waiting (one look into an index for each, however long
 # its pile is); of each owner as many notifications as there are places; which of these want a digest; what could be
-# delivered; the turns by owner, then by host; and what is taken. It is taken for a while only, and due again if its worker
-# dies. Rows are looked up by ``= ANY``, so that no plan made for a small table reads a large one.
+# delivered; the turns by owner, then by host; and what is taken. It is taken for a while only: if its
+# worker dies it is due again. Rows are looked up by ``= ANY``, so no plan made for a small table reads a large one.
 TAKE = text(
     rf"""
     WITH RECURSIVE waiting AS (
