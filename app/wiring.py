@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from app import failpoints
 from app.actions.addresses import AddressGuard
 from app.actions.catalog import Catalog
-from app.actions.http import HttpCaller, Signer
+from app.actions.http import HttpCaller
 from app.actions.plugins import Capability, LoadedActions, load_actions
 from app.actions.secrets import SecretStore
+from app.actions.signing import Signer, key_from
 from app.api.application import Services, create_application
 from app.config import Settings, SettingsError
 from app.domain.caps import Caps
@@ -34,6 +35,7 @@ from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.secrets import SecretFinder
+from app.engine.signing import KeyCache
 from app.engine.ticks import TickEngine
 from app.observability.metrics import CONNECTIONS
 from app.observability.tracing import Tracer, open_tracer
@@ -60,6 +62,7 @@ from app.services.ports import PortMaker
 from app.services.schedules import ScheduleService
 from app.services.secret_checks import SecretChecks
 from app.services.secrets import SecretService
+from app.services.signing_keys import SigningKeyService
 from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -131,6 +134,7 @@ def wire_services(
             settings.cron_token,
         ),
         notifications=NotificationService(database, limits),
+        signing_keys=SigningKeyService(database),
         switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer, environment),
@@ -145,7 +149,7 @@ def wire_api(settings: Settings) -> Litestar:
     require_stores(settings)
     database = Database(settings.database_url, pool_size=settings.database_pool_size)
     redis = open_pool(settings.redis_url)
-    http = _http(settings)
+    http = _http(settings, database)
     tracer = _tracer(settings, "carillon-api")
     services = wire_services(settings, database, redis, http, tracer)
     opened = _opened_for_the_api(database, redis, http, services.plugins, tracer)
@@ -162,7 +166,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         database = Database(settings.database_url, pool_size=settings.database_pool_size)
         redis = open_pool(settings.redis_url)
         await stack.enter_async_context(_closing(database, redis)())
-        http = await stack.enter_async_context(_http(settings))
+        http = await stack.enter_async_context(_http(settings, database))
         bell = Bell(redis)
         bell_health = BellHealth(bell)
         ringer = Ringer(bell, bell_health.ring_failed)
@@ -188,12 +192,14 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             tracer=tracer,
         )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
+        postman = Postman(database, http)
+        stack.push_async_callback(postman.close)
         life = WorkerLife(
             lease,
             reconciler,
             runner,
             engine,
-            Postman(database, http),
+            postman,
             _poller(settings, database, ringer, entities),
             Housekeeper(database, settings.history_days),
             bell_health,
@@ -316,12 +322,12 @@ def _actions(
     )
 
 
-def _http(settings: Settings) -> HttpCaller:
+def _http(settings: Settings, database: Database) -> HttpCaller:
     try:
-        signer = Signer(settings.signing_secret) if settings.signing_secret else None
+        operators_key = key_from(settings.signing_secret) if settings.signing_secret else None
     except ValueError as error:
-        raise SettingsError(str(error)) from error
-    return HttpCaller(AddressGuard(settings.allowed_hosts), signer)
+        raise SettingsError(f"CARILLON_SIGNING_SECRET cannot be used. {error}") from error
+    return HttpCaller(AddressGuard(settings.allowed_hosts), Signer(KeyCache(database).keys_of, operators_key))
 
 
 def _tracer(settings: Settings, service: str) -> Tracer | None:

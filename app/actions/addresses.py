@@ -1,27 +1,42 @@
 """Which addresses outgoing calls may reach: public ones, and what the operator allows by name or network."""
 
 import socket
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
+
+import msgspec
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# They may count as global, by the version of Python, and yet lead inside: NAT64, 6to4, Teredo, addresses that carry an
-# IPv4 one, site-local ones, and where clouds keep their metadata and agents.
-_INSIDE = tuple(
-    ip_network(network)
-    for network in (
-        *("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96", "::ffff:0:0:0/96", "fec0::/10"),
-        *("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32"),
-    )
-)
 
-# Set for the time of one call whose host name is allowed; connecting happens in tasks that inherit it.
-_host_allowed: ContextVar[bool] = ContextVar("host_allowed", default=False)
+def _networks(*texts: str) -> tuple[Network, ...]:
+    return tuple(ip_network(text) for text in texts)
+
+
+# All that is given out as public in IPv6. Whatever lies outside is not public, whatever a version of Python says of it:
+# 5f00::/16 (segment routing), 64:ff9b::/96 (NAT64), fec0::/10 (site-local).
+_PUBLIC_IPV6 = IPv6Network("2000::/3")
+# Inside of it, or counted as global by some versions of Python, and yet not public: protocol assignments with Teredo,
+# documentation, 6to4; and Azure's agent.
+_NOT_PUBLIC = _networks(
+    *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+    *("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32"),
+)
+# Where clouds give out credentials. An allowed host name never leads there; the address itself must be allowed.
+_METADATA = _networks(
+    # Link-local: AWS, GCP, Azure, Oracle, OpenStack and others, and the credentials of containers.
+    *("169.254.0.0/16", "fe80::/10"),
+    # AWS, GCP, Oracle, Scaleway.
+    *("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "fd00:42::/32"),
+    # Alibaba, Azure's agent, Oracle before its cloud of today.
+    *("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
+)
+# Addresses whose last 32 bits are an IPv4 address: NAT64, and two old ways of writing one.
+_CARRIES_IPV4 = _networks("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
 
 
 class AddressRefusedError(OSError):
@@ -30,18 +45,42 @@ class AddressRefusedError(OSError):
     code = "address_refused"
 
 
+class Target(msgspec.Struct):
+    """The host of one call, as its URL names it."""
+
+    host: str
+    # An address stands in the URL itself.
+    is_literal: bool
+    # The name is in CARILLON_HTTP_ALLOW.
+    is_allowed: bool
+    # What was said of the first address that was refused.
+    refusal: str = ""
+
+
+# Set for the time of one call; connecting happens in tasks that inherit it.
+_target: ContextVar[Target | None] = ContextVar("target", default=None)
+
+
 class AddressGuard:
     """Judges each address at the moment of connecting: one choke point for names, literals and rebinding."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         """``allowed`` holds host names, addresses and CIDRs."""
         self._hosts: set[str] = set()
-        self._networks: list[Network] = []
+        self._allowed: list[Network] = []
         for entry in allowed:
             try:
-                self._networks.append(ip_network(entry.strip("[]"), strict=False))
+                self._allowed.append(ip_network(entry.strip("[]"), strict=False))
             except ValueError:
                 self._hosts.add(entry.lower().rstrip("."))
+
+    def begin_call(self, host: str | None) -> Target:
+        """From here on, in this task, judge addresses as those of this host."""
+        name = (host or "").lower().rstrip(".")
+        is_literal = _is_address(name)
+        target = Target(host or "", is_literal, is_allowed=not is_literal and name in self._hosts)
+        _target.set(target)
+        return target
 
     def open_socket(self, addr_info: Any) -> socket.socket:
         """A socket for an address that is allowed; aiohttp calls this after the name is resolved."""
@@ -52,26 +91,66 @@ class AddressGuard:
         return opened
 
     def require(self, literal: str) -> None:
-        """Raise ``AddressRefusedError`` unless the address may be reached."""
-        if not (_host_allowed.get() or self.permits(ip_address(literal.split("%", maxsplit=1)[0]))):
-            raise AddressRefusedError(f"The address {literal} is not public and not in CARILLON_HTTP_ALLOW.")
+        """Raise ``AddressRefusedError`` unless the address may be reached by the current call."""
+        address, target = ip_address(literal.split("%", maxsplit=1)[0]), _target.get()
+        if self.permits(address):
+            return
+        if target is not None and target.is_allowed and not is_metadata(address):
+            return
+        refusal = _refusal(literal, target)
+        if target is not None:
+            target.refusal = target.refusal or refusal
+        raise AddressRefusedError(refusal)
 
     def permits(self, address: Address) -> bool:
         """Whether an address is allowed or public."""
         if isinstance(address, IPv6Address) and address.ipv4_mapped:
             address = address.ipv4_mapped
-        if any(address in network for network in self._networks if network.version == address.version):
-            return True
-        return (
-            address.is_global
-            and not address.is_multicast
-            and not any(address in network for network in _INSIDE if address.version == network.version)
-        )
+        return _is_in(address, self._allowed) or is_public(address)
 
-    def trust_host(self, host: str | None) -> None:
-        """From here on, in this task, connect wherever an allowed host name leads; any other name is judged."""
-        name = (host or "").lower().rstrip(".")
-        with suppress(ValueError):
-            ip_address(name.strip("[]"))
-            name = ""
-        _host_allowed.set(name in self._hosts)
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet."""
+    if isinstance(address, IPv6Address) and address not in _PUBLIC_IPV6:
+        return False
+    return address.is_global and not address.is_multicast and not _is_in(address, _NOT_PUBLIC)
+
+
+def is_metadata(address: Address) -> bool:
+    """Whether an address, or an IPv4 address that it carries, is where a cloud keeps its metadata."""
+    return any(_is_in(one, _METADATA) for one in (address, *_carried(address)))
+
+
+def _carried(address: Address) -> Iterator[IPv4Address]:
+    """The IPv4 addresses inside an IPv6 one."""
+    if isinstance(address, IPv4Address):
+        return
+    yield from filter(None, (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())))
+    if _is_in(address, _CARRIES_IPV4):
+        yield IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+def _is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks if network.version == address.version)
+
+
+@lru_cache(maxsize=1024)
+def _is_address(host: str) -> bool:
+    """Whether an address stands for a host; remembered, as every call asks."""
+    try:
+        ip_address(host.strip("[]").split("%", maxsplit=1)[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _refusal(literal: str, target: Target | None) -> str:
+    """Why an address is refused. One that a name led to is inner knowledge, and is not said."""
+    if target is None or target.is_literal:
+        return f"The address {literal} is not public and not in CARILLON_HTTP_ALLOW."
+    if target.is_allowed:
+        return (
+            f"{target.host} leads to a metadata address of a cloud, "
+            "which can be reached only if CARILLON_HTTP_ALLOW names that address."
+        )
+    return f"{target.host} leads to an address that is not public and not in CARILLON_HTTP_ALLOW."

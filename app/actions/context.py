@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
 
-from app.actions.http import HttpCaller
+from app.actions.http import HttpCaller, OwnersCaller
 from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
 from app.actions.secrets import BoundCaller, RunSecrets
+from app.actions.signing import Sender
 from app.domain.identities import idempotency_key
 
 
@@ -34,7 +36,9 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     # Whether the run has the rights of an admin.
     acts_for_admin: bool = False
-    http: HttpCaller | BoundCaller
+    caller: HttpCaller | BoundCaller
+    # Whose key signs what is sent.
+    sender: Sender
     ports: Ports
     # The schedules of the plugin that brings the action.
     plugin: PluginSchedulesPort
@@ -49,6 +53,16 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
         """What a target tells a repetition by: constant over all attempts at one slot's node."""
         return idempotency_key(self.source, self.slot, self.node_id)
 
+    @property
+    def message_id(self) -> str:
+        """The ``webhook-id`` of what is sent: it names the run inside of what is signed."""
+        return f"{self.execution_id}.{quote(self.node_id, safe='')}.{self.attempt}"
+
+    @property
+    def http(self) -> OwnersCaller:
+        """The HTTP client, for calls that are the sender's and name this run."""
+        return OwnersCaller(self.caller, self.sender, self.message_id)
+
     def hidden(self, value: Any) -> Any:
         """A JSON value without the secrets that this run has used: for whatever is said or kept."""
         return self.secrets.hidden(value)
@@ -56,9 +70,9 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     async def with_secrets(self, names: frozenset[str]) -> tuple["ActionContext", dict[str, str]]:
         """The context of a node that is shown these secrets, and their values: it calls their allowed hosts only."""
         shown = await self.secrets.show(names)
-        bound = BoundCaller(self.http, shown, self.hidden)
+        bound = BoundCaller(self.caller, shown, self.hidden)
         values = {secret.name: secret.value for secret in shown}
-        return msgspec.structs.replace(self, http=bound, was_shown_secrets=True), values
+        return msgspec.structs.replace(self, caller=bound, was_shown_secrets=True), values
 
     def require_lease(self) -> None:
         """To be called before anything that the outside sees."""

@@ -1,17 +1,18 @@
 """The HTTP client of a worker: one session, no redirects, no cookies, a capped answer, guarded addresses."""
 
+import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 import msgspec
 from multidict import CIMultiDict
-from standardwebhooks import Webhook
 from yarl import URL
 
-from app.actions.addresses import AddressGuard, AddressRefusedError
-from app.clock import now
+from app.actions.addresses import AddressGuard, Target
+from app.actions.dns import NameNotResolvedError, TargetResolver, current_owner
+from app.actions.signing import Sender, Signer
 from app.failpoints import reach
 from app.observability.tracing import Attributes, Kind, current
 
@@ -56,39 +57,29 @@ def without_nul(value: Any) -> Any:
     return value
 
 
-class Signer:
-    """Signs by Standard Webhooks, so that a target can tell our calls from others'."""
-
-    def __init__(self, secret: str) -> None:
-        """A secret is base64, with or without ``whsec_`` in front."""
-        try:
-            self._webhook = Webhook(secret)
-        except (ValueError, RuntimeError) as error:
-            raise ValueError("CARILLON_SIGNING_SECRET must be base64, as Standard Webhooks has it") from error
-
-    def headers(self, message_id: str, body: bytes) -> dict[str, str]:
-        """The headers that prove a message."""
-        moment = now()
-        signature = self._webhook.sign(msg_id=message_id, timestamp=moment, data=body.decode())
-        return {
-            "webhook-id": message_id,
-            "webhook-timestamp": str(int(moment.timestamp())),
-            "webhook-signature": signature,
-        }
-
-
 class HttpCaller:
     """Calls out. To be used as a context; the session is made inside the running loop."""
 
-    def __init__(self, guard: AddressGuard, signer: Signer | None = None) -> None:
+    def __init__(
+        self, guard: AddressGuard, signer: Signer | None = None, resolver: Callable[[], TargetResolver] = TargetResolver
+    ) -> None:
         """Connect nowhere that the guard does not permit; sign where there is a signer."""
         self._guard = guard
         self._signer = signer
+        self._make_resolver = resolver
         self._session: aiohttp.ClientSession | None = None
+        self._resolver: TargetResolver | None = None
 
     async def __aenter__(self) -> Self:
         """Open the session."""
-        connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, socket_factory=self._guard.open_socket)
+        self._resolver = self._make_resolver()
+        connector = aiohttp.TCPConnector(
+            limit=MAX_CONNECTIONS,
+            socket_factory=self._guard.open_socket,
+            resolver=self._resolver,
+            # The resolver has a cache of its own. In that of aiohttp one owner waits for another's lookup of a name.
+            use_dns_cache=False,
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -104,14 +95,17 @@ class HttpCaller:
         """Close every connection."""
         if self._session is not None:
             await self._session.close()
+        if self._resolver is not None:
+            await self._resolver.close()
 
-    async def call(
+    async def call(  # noqa: PLR0913 - a request, who sends it and what is secret in it
         self,
         method: str,
         url: str,
         headers: Mapping[str, str],
         body: bytes,
         message_id: str,
+        sender: Sender,
         *,
         hidden: Callable[[Any], Any] | None = None,
     ) -> Answer:
@@ -121,7 +115,8 @@ class HttpCaller:
         """
         sent = CIMultiDict(headers)
         if self._signer is not None:
-            sent.update(self._signer.headers(message_id, body))
+            sent.update(await self._signer.headers(sender, message_id, body))
+        current_owner.set(sender.owner_id)
         span = current()
         if span is None:
             return await self._send(method, url, sent, body)
@@ -139,7 +134,7 @@ class HttpCaller:
         if self._session is None:
             raise AssertionError("the session is not open")
         try:
-            self._guard.trust_host(URL(url).host)
+            target = self._guard.begin_call(URL(url).host)
             reach("before_send")
             async with self._session.request(
                 method, url, headers=sent, data=body or None, allow_redirects=False
@@ -147,15 +142,43 @@ class HttpCaller:
                 answer = await _read(response)
             reach("after_send")
         except aiohttp.ClientConnectorError as error:
-            raise CallFailedError(_connect_problem(error, url)) from error
+            raise CallFailedError(_connect_problem(error, url, target)) from error
+        except aiohttp.ConnectionTimeoutError as error:
+            # In its own words it quotes the URL, with all that may be secret in it.
+            raise CallFailedError(f"No connection to {_host(url)} within {CONNECT_TIMEOUT_SECONDS} s.") from error
         except aiohttp.ClientResponseError as error:
-            # In its own words it quotes the URL, with all that may be secret in it, and what came back.
+            # The same, and what came back.
             raise CallFailedError("The target did not answer as HTTP has it.") from error
         except ValueError as error:
             raise CallFailedError(f"This cannot be sent: {type(error).__name__}.") from error
         except (TimeoutError, aiohttp.ClientError) as error:
-            raise CallFailedError(f"{type(error).__name__}: {error}") from error
+            raise CallFailedError(_lost_problem(error, url)) from error
         return answer
+
+
+class AnyCaller(Protocol):
+    """What calls out for a sender."""
+
+    async def call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, message_id: str, sender: Sender
+    ) -> Answer:
+        """One call and its answer."""
+
+
+class OwnersCaller:
+    """The HTTP client as the action of one run uses it: what it sends is the sender's, and names the run."""
+
+    def __init__(self, caller: AnyCaller, sender: Sender, message_id: str) -> None:
+        """``message_id`` is the ``webhook-id`` of every call."""
+        self._caller = caller
+        self._sender = sender
+        self._message_id = message_id
+
+    async def call(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, _message_id: str = ""
+    ) -> Answer:
+        """One call and its answer. Plugins written for 0.1 give a message id, which is no longer used."""
+        return await self._caller.call(method, url, headers, body, self._message_id, self._sender)
 
 
 def _address(url: str) -> Attributes:
@@ -181,8 +204,28 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
     return Answer(response.status, headers, bytes(body[:ANSWER_CAP_BYTES]), truncated)
 
 
-def _connect_problem(error: aiohttp.ClientConnectorError, url: str) -> str:
+def _connect_problem(error: aiohttp.ClientConnectorError, url: str, target: Target) -> str:
+    """Why there is no connection. The words of the error may hold addresses that a name led to: they are left out."""
     cause = error.os_error
-    if isinstance(cause, AddressRefusedError):
+    if isinstance(cause, NameNotResolvedError):
         return str(cause)
-    return f"Could not connect to {URL(url).host}:{URL(url).port}: {cause.strerror or cause}"
+    if target.refusal:
+        return target.refusal
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"Could not connect to {_host(url)}: {cause.strerror or type(cause).__name__}"
+    return f"Could not connect to {_host(url)}: {_reason(cause)}"
+
+
+def _lost_problem(error: Exception, url: str) -> str:
+    """Why a call failed after the connection was made."""
+    if isinstance(error, OSError) and error.errno:
+        return f"The connection to {_host(url)} was lost: {os.strerror(error.errno)}"
+    return f"The call to {_host(url)} failed: {type(error).__name__}"
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else "no address could be reached"
+
+
+def _host(url: str) -> str:
+    return f"{URL(url).host}:{URL(url).port}"

@@ -25,6 +25,7 @@ from app.api.requests import Acting, before_handling, counting_middleware, curre
 from app.api.schedules import ScheduleController
 from app.api.secrets import SecretController
 from app.api.settings import SettingsController
+from app.api.signing_keys import SigningKeyController
 from app.api.tracing import tracing_middleware
 from app.api.users import UserController
 from app.api.webhooks import WebhookController
@@ -44,6 +45,7 @@ from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService
+from app.services.signing_keys import SigningKeyService
 from app.services.switches import SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -64,6 +66,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
+    signing_keys: SigningKeyService
     plugins: PluginService
     webhooks: WebhookService
     secrets: SecretService
@@ -94,6 +97,7 @@ def create_application(
             WebhookController,
             SecretController,
             SettingsController,
+            SigningKeyController,
         ],
         before_request=before_handling,
     )
@@ -134,6 +138,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "insight_service": services.insight,
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
+        "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,
         "secret_service": services.secrets,
         "switch_service": services.switches,

@@ -1,24 +1,29 @@
 """Delivering notices: beside the ticks, never within one; again and again until they arrive or are given up."""
 
 import asyncio
-from datetime import timedelta
+from typing import Any
 
 import msgspec
 import structlog
 
 from app import clock
 from app.actions.http import Answer, CallFailedError, HttpCaller
+from app.actions.signing import Sender
 from app.domain.events import rfc3339
-from app.persistence import notices
+from app.persistence import deliveries
 from app.persistence.database import Database
-from app.persistence.notices import Delivery
+from app.persistence.deliveries import Backoff, Bounds, Delivery, Told
 
-PAGE = 50
+# One owner alone cannot use up the places of a host, nor many hanging targets those of all.
+BOUNDS = Bounds(in_all=200, per_owner=5, per_host=10)
+BACKOFF = Backoff(most_attempts=8, first_pause_seconds=5.0, longest_pause_seconds=3600.0)
 LEASE_SECONDS = 60.0
 CALL_SECONDS = 15.0
-MOST_ATTEMPTS = 8
-FIRST_PAUSE_SECONDS = 5
-LONGEST_PAUSE_SECONDS = 3600
+# How often is looked for what is due while deliveries are under way and none of them ends.
+LOOK_SECONDS = 1.0
+# For so long a ping waits for deliveries; the rest goes on beside it.
+PING_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -27,16 +32,59 @@ class Postman:
     """Takes what is due and brings it where it belongs."""
 
     def __init__(self, database: Database, http: HttpCaller) -> None:
-        """Call with this client, which signs where there is a secret."""
+        """Call with this client, which signs where there is a key."""
         self._database = database
         self._http = http
+        self._under_way: dict[asyncio.Task[None], Delivery] = {}
+        self._errors: list[BaseException] = []
 
     async def run_once(self) -> int:
-        """One round; how many deliveries were tried."""
+        """Begin what is due and wait until one delivery ends, not for all of them; how many were under way."""
+        await self._begin_due()
+        busy = len(self._under_way)
+        if busy:
+            await asyncio.wait(self._under_way, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        return busy
+
+    async def run_all(self, seconds: float) -> int:
+        """Deliver what is due and wait for all of it, but no longer than this; how many deliveries were tried."""
+        tried, ends_at = 0, clock.monotonic() + seconds
+        while (left := ends_at - clock.monotonic()) > 0:
+            tried += await self._begin_due()
+            if not self._under_way:
+                break
+            await asyncio.wait(self._under_way, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        return tried
+
+    async def close(self) -> None:
+        """Drop what is under way. It stays taken until its lease ends, then somebody else delivers it."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=CLOSE_SECONDS)
+        left = set(self._under_way)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    async def _begin_due(self) -> int:
+        """Begin what is due and has a place; how many. An error of a delivery that has ended is raised here."""
+        if self._errors:
+            raise self._errors.pop()
+        if len(self._under_way) >= BOUNDS.in_all:
+            return 0
         async with self._database.transaction() as connection:
-            due = await notices.take_due(connection, PAGE, LEASE_SECONDS)
-        await asyncio.gather(*(self._deliver(delivery) for delivery in due))
+            due = await deliveries.take_due(connection, BOUNDS, self._under_way.values(), LEASE_SECONDS)
+        for delivery in due:
+            task = asyncio.create_task(self._deliver(delivery))
+            self._under_way[task] = delivery
+            task.add_done_callback(self._ended)
         return len(due)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._errors = [error]
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -46,22 +94,38 @@ class Postman:
             return
         if 200 <= answer.status < 300:  # noqa: PLR2004 - any 2xx
             async with self._database.transaction() as connection:
-                await notices.delivered(connection, delivery, answer.status, clock.now())
+                await deliveries.delivered(connection, delivery, answer.status)
         else:
             await self._failed(delivery, f"The target answered {answer.status}.")
 
     async def _call(self, delivery: Delivery) -> Answer:
-        body = {"type": delivery.event, "timestamp": rfc3339(delivery.created_at), "data": delivery.data}
         headers = {"Content-Type": "application/json"}
+        message_id = f"notice.{delivery.ids[0]}.{delivery.attempts}"
+        sender = Sender(delivery.owner_id, is_operators=delivery.is_operators)
+        body = msgspec.json.encode(_body(delivery))
         async with asyncio.timeout(CALL_SECONDS):
-            return await self._http.call(
-                "POST", delivery.url, headers, msgspec.json.encode(body), f"carillon-notice-{delivery.id}"
-            )
+            return await self._http.call("POST", delivery.url, headers, body, message_id, sender)
 
     async def _failed(self, delivery: Delivery, error: str) -> None:
-        given_up = delivery.attempts >= MOST_ATTEMPTS
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (delivery.attempts - 1), LONGEST_PAUSE_SECONDS)
-        again = None if given_up else clock.now() + timedelta(seconds=pause)
-        log.warning("notice_not_delivered", delivery=delivery.id, error=error, given_up=given_up)
         async with self._database.transaction() as connection:
-            await notices.not_delivered(connection, delivery, error, again)
+            given_up = await deliveries.not_delivered(connection, delivery, error, BACKOFF)
+        log.warning(
+            "notice_not_delivered",
+            delivery=delivery.ids[0],
+            notices=len(delivery.ids),
+            error=error,
+            given_up=given_up,
+        )
+
+
+def _body(delivery: Delivery) -> dict[str, Any]:
+    """One notice, or a digest of many."""
+    if len(delivery.ids) == 1:
+        return _notice(delivery.notices[0])
+    events = [_notice(notice) for notice in delivery.notices]
+    data = {"count": len(delivery.ids), "events": events}
+    return {"type": "digest", "timestamp": rfc3339(delivery.created_at), "data": data}
+
+
+def _notice(notice: Told) -> dict[str, Any]:
+    return {"type": notice.event, "timestamp": rfc3339(notice.created_at), "data": notice.data}

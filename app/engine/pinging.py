@@ -12,7 +12,7 @@ from app.domain.errors import UnavailableError
 from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
 from app.domain.ticks import BY_A_PING, Tick
-from app.engine.delivering import Postman
+from app.engine.delivering import PING_SECONDS, Postman
 from app.engine.lease import WorkerLease
 from app.engine.locking import held_lock
 from app.engine.places import Places
@@ -96,7 +96,7 @@ class Pinger:
             await self._fire_due(engine)
             await self._poll_entities()
             await self._run_waiting(engine)
-            await self._postman.run_once()
+            await self._postman.run_all(PING_SECONDS)
         log.info("pinged", **msgspec.structs.asdict(done))
         return done
 

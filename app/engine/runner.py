@@ -16,7 +16,8 @@ from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
 from app.actions.secrets import RunSecrets
-from app.domain.access import Actor
+from app.actions.signing import Sender
+from app.domain.access import Actor, OwnerKind
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.events import Event, template_variables
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
@@ -207,7 +208,8 @@ class Runner:
             source=execution.source,
             node_id=node_id,
             acts_for_admin=dispatched.user.sees_all,
-            http=self._actions.http,
+            caller=self._actions.http,
+            sender=_sender(dispatched),
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
             plugin=self._plugin_port(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id, secrets),
@@ -215,6 +217,14 @@ class Runner:
             # A lease that was lost and begun anew does not hold for what was claimed under the old one.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
+
+
+def _sender(dispatched: Dispatched) -> Sender:
+    """Whose key signs what the run sends: that of the owner of the workflow, who decides what is sent."""
+    user, author_id = dispatched.user, dispatched.workflow.user_profile_id
+    if author_id != user.user_id:
+        return Sender(author_id)
+    return Sender(author_id, is_operators=user.sees_all or user.kind is OwnerKind.PLUGIN)
 
 
 def _still_asleep(execution: Execution) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Notices on their way: who wants to be told, what is still to be delivered, and how that went."""
+"""Notices: who wants to be told of what, and the log of what was told."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,14 +24,6 @@ _POST = text(
     "AND (n.scheduled_job_id IS NULL OR n.scheduled_job_id = p.scheduled_job_id) "
     "JOIN user_profiles AS u ON u.id = n.user_profile_id AND (u.role = 'admin' OR u.id = w.user_profile_id)"
 )
-# Taken for a while: whoever dies with one leaves it to the next.
-_TAKE = text(
-    "UPDATE deliveries AS d SET attempts = d.attempts + 1, "
-    "next_attempt_at = clock_timestamp() + make_interval(secs => :lease) FROM notifications AS n "
-    "WHERE n.id = d.notification_id AND d.id IN (SELECT id FROM deliveries WHERE status = 'pending' "
-    "AND next_attempt_at <= clock_timestamp() ORDER BY next_attempt_at LIMIT :limit FOR UPDATE SKIP LOCKED) "
-    "RETURNING d.id, d.event, d.data, d.attempts, d.created_at, n.url, n.id AS notification_id"
-)
 _RETRY = text(
     "UPDATE deliveries SET status = 'pending', attempts = 0, next_attempt_at = clock_timestamp() WHERE id IN "
     "(SELECT d.id FROM deliveries AS d JOIN notifications AS n ON n.id = d.notification_id WHERE d.status = 'failed' "
@@ -45,45 +37,10 @@ _PURGE = text(
 )
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A notice that is to be delivered now."""
-
-    id: int
-    url: str
-    event: str
-    data: dict[str, Any]
-    attempts: int
-    created_at: datetime
-
-
 async def post(connection: AsyncConnection, notices: Sequence[Notice]) -> None:
     """Put notices into the box of everyone who wants them, in the transaction in which they happened."""
     if notices:
         await connection.execute(_POST, {"rows": msgspec.json.encode(notices).decode()})
-
-
-async def take_due(connection: AsyncConnection, limit: int, lease_seconds: float) -> list[Delivery]:
-    """Take what is due, for a while."""
-    rows = await connection.execute(_TAKE, {"limit": limit, "lease": lease_seconds})
-    return [
-        Delivery(
-            id=row.id, url=row.url, event=row.event, data=row.data, attempts=row.attempts, created_at=row.created_at
-        )
-        for row in rows
-    ]
-
-
-async def delivered(connection: AsyncConnection, delivery: Delivery, status: int, now: datetime) -> None:
-    """It has arrived."""
-    values = {"status": "delivered", "last_status": status, "last_error": "", "delivered_at": now}
-    await connection.execute(update(DeliveryRow).where(_DELIVERIES.c.id == delivery.id).values(values))
-
-
-async def not_delivered(connection: AsyncConnection, delivery: Delivery, error: str, again_at: datetime | None) -> None:
-    """It has not: again at a time, or never."""
-    values: dict[str, Any] = {"last_error": error}
-    values |= {"status": "failed"} if again_at is None else {"next_attempt_at": again_at}
-    await connection.execute(update(DeliveryRow).where(_DELIVERIES.c.id == delivery.id).values(values))
 
 
 async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:

@@ -29,6 +29,18 @@ from app.actions.addresses import AddressGuard, AddressRefusedError
         ("64:ff9b::a9fe:a9fe", False),
         ("2002:a9fe:a9fe::1", False),
         ("2001:0:4136:e378:8000:63bf:3fff:fdd2", False),
+        ("3fff::1", False),
+        ("3fff:fff:ffff::1", False),
+        ("3ffe:ffff::1", True),
+        ("5f00::1", False),
+        ("4000::1", False),
+        ("100:0:0:1::1", False),
+        ("2001:db8::1", False),
+        ("2001:20::1", False),
+        ("2001:200::1", True),
+        ("168.63.129.16", False),
+        ("192.0.0.192", False),
+        ("100.100.100.200", False),
     ],
 )
 def test_only_public_addresses_are_permitted(address: str, public: bool) -> None:
@@ -45,11 +57,42 @@ def test_what_the_operator_allows_is_permitted(allowed: str) -> None:
         guard.require("192.168.0.1")
 
 
-def test_an_allowed_name_may_lead_anywhere_and_another_name_may_not() -> None:
+def test_an_allowed_name_may_lead_inside_and_another_name_may_not() -> None:
     """The trust is for one call, not for the address."""
     guard = AddressGuard(["target.svc.cluster.local"])
-    guard.trust_host("Target.svc.cluster.local.")
+    guard.begin_call("Target.svc.cluster.local.")
     guard.require("10.1.2.3")
-    guard.trust_host("other.example")
+    guard.begin_call("other.example")
     with pytest.raises(AddressRefusedError):
+        guard.require("10.1.2.3")
+
+
+METADATA = [
+    *("169.254.169.254", "169.254.170.2", "fe80::a9fe:a9fe", "fd00:ec2::254", "fd20:ce::254", "fd00:c1::a9fe:a9fe"),
+    *("100.100.100.200", "168.63.129.16", "192.0.0.192", "169.254.42.42", "fd00:42::42"),
+    *("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1", "::a9fe:a9fe"),
+]
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_an_allowed_name_never_leads_to_metadata(address: str) -> None:
+    """In whatever form the address is written; allowing the address itself is another matter."""
+    guard = AddressGuard(["target.example"])
+    guard.begin_call("target.example")
+    with pytest.raises(AddressRefusedError) as caught:
+        guard.require(address)
+    assert address not in str(caught.value)
+    trusting = AddressGuard(["target.example", address.removeprefix("::ffff:")])
+    trusting.begin_call("target.example")
+    trusting.require(address)
+
+
+def test_a_refusal_names_the_address_only_where_the_user_wrote_it() -> None:
+    """What a name leads to is inner knowledge."""
+    guard = AddressGuard([])
+    guard.begin_call("10.1.2.3")
+    with pytest.raises(AddressRefusedError, match=r"^The address 10\.1\.2\.3 is not public"):
+        guard.require("10.1.2.3")
+    guard.begin_call("inner.example")
+    with pytest.raises(AddressRefusedError, match=r"^inner\.example leads to an address that is not public and not in"):
         guard.require("10.1.2.3")

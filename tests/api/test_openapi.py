@@ -41,6 +41,7 @@ CALLS = {
     *("GET /api/v1/executions/", "GET /api/v1/executions/{execution_id}/"),
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("cancel", "complete", "heartbeat")),
     *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
+    *("GET /api/v1/signing-key/", "POST /api/v1/signing-key/rotate/"),
     *("GET /api/cron/run", "POST /api/cron/run"),
     *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
     *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),

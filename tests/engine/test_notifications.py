@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from app.config import Settings
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.carillon import PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
 from tests.sink import Sink
 
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
@@ -36,7 +36,7 @@ async def fire(settings: Settings, database: Database, schedule: Json, seconds_a
 async def deliver(settings: Settings) -> int:
     """One round of the postman."""
     async with wire_worker(settings) as parts:
-        return await parts.life._postman.run_once()
+        return await parts.life._postman.run_all(PATIENCE_SECONDS)
 
 
 async def log(carillon: Carillon, wish: Json) -> list[Json]:

@@ -206,7 +206,7 @@ async def test_calls_are_signed_where_there_is_a_secret(carillon: Carillon, sett
     schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
     await run(carillon, replace(settings, signing_secret=SECRET), schedule)
     (call,) = sink.calls
-    assert call.headers["idempotency-key"] == call.headers["webhook-id"]
+    assert f"{call.headers['x-carillon-execution']}.call.1" == call.headers["webhook-id"]
     Webhook(SECRET).verify(call.body, call.headers)
 
 

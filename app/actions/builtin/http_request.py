@@ -68,7 +68,7 @@ async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any
         headers.update(await _callback_headers(context))
     context.require_lease()
     try:
-        answer = await context.http.call(config.method, config.url, headers, body, context.idempotency_key)
+        answer = await context.http.call(config.method, config.url, headers, body)
     except CallFailedError as error:
         raise ActionFailedError(str(error)) from error
     output = {"status": answer.status, "body": answer.content(), "truncated": answer.truncated}

@@ -22,6 +22,7 @@ from app.persistence.tables.schedules import (
     WorkflowRow,
 )
 from app.persistence.tables.secrets import SecretRow
+from app.persistence.tables.signing import SigningKeyRow
 
 __all__ = [
     "IS_ACTIVE_EXECUTION",
@@ -43,6 +44,7 @@ __all__ = [
     "ScheduleRevisionRow",
     "ScheduledJobRow",
     "SecretRow",
+    "SigningKeyRow",
     "SwitchRow",
     "UserProfile",
     "WebhookRow",

@@ -42,6 +42,12 @@ class DeliveryRow(Base):
     __table_args__ = (
         CheckConstraint("status IN ('delivered', 'failed', 'pending')", name="status_known"),
         Index("ix_deliveries_due", "next_attempt_at", postgresql_where=text("status = 'pending'")),
+        Index(
+            "ix_deliveries_waiting",
+            "notification_id",
+            "next_attempt_at",
+            postgresql_where=text("status = 'pending'"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)

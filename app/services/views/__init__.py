@@ -42,6 +42,7 @@ from app.services.views.schedules import (
     workflow_view,
 )
 from app.services.views.secrets import SecretPage, SecretView
+from app.services.views.signing import PreviousKeyView, SigningKeyView
 
 __all__ = [
     "AcceptedView",
@@ -70,6 +71,7 @@ __all__ = [
     "PluginProblemView",
     "PreviewRun",
     "PreviewView",
+    "PreviousKeyView",
     "RunList",
     "RunView",
     "ScheduleList",
@@ -78,6 +80,7 @@ __all__ = [
     "SecretPage",
     "SecretView",
     "SettingsView",
+    "SigningKeyView",
     "TokenList",
     "TokenView",
     "TransitionView",

@@ -41,7 +41,7 @@ async def ping(config: PingConfig, context: ActionContext) -> Any:
     """Tell a search engine that the sitemap has changed."""
     context.require_lease()
     try:
-        answer = await context.http.call("GET", config.url, {}, b"", context.idempotency_key)
+        answer = await context.http.call("GET", config.url, {}, b"")
     except CallFailedError as error:
         raise ActionFailedError(str(error)) from error
     if answer.status >= 400:

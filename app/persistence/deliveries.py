@@ -1,0 +1,201 @@
+"""Deliveries of notices: which ones are due, and how they went. All times are those of the database's clock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import OwnerKind, Role
+
+# Where more notices of one notification wait than this, they are one delivery, a digest.
+DIGEST_OVER = 20
+DIGEST_MOST = 1000
+# So many notices stand in a digest; the others are only counted.
+DIGEST_SHOWN = 100
+
+# The host of a URL as far as it is needed to count calls by host.
+_HOST = r"lower(COALESCE(substring(n.url FROM '^https?://(?:[^/?#@]*@)?(\[[^]]*\]|[^/?#:]+)'), ''))"
+_IS_DUE = "d.status = 'pending' AND d.next_attempt_at <= statement_timestamp()"
+# The steps: the first notice of each notification that has some waiting (one look into an index for each, however long
+# its pile is); of each owner as many notifications as there are places; which of these want a digest; what could be
+# delivered; the turns by owner, then by host; and what is taken. It is taken for a while only: if its
+# worker dies it is due again. Rows are looked up by ``= ANY``, so no plan made for a small table reads a large one.
+TAKE = text(
+    rf"""
+    WITH RECURSIVE waiting AS (
+        (SELECT d.notification_id, d.next_attempt_at FROM deliveries AS d WHERE d.status = 'pending'
+         ORDER BY d.notification_id, d.next_attempt_at LIMIT 1)
+        UNION ALL
+        SELECT later.* FROM waiting AS w CROSS JOIN LATERAL (
+            SELECT d.notification_id, d.next_attempt_at FROM deliveries AS d
+            WHERE d.status = 'pending' AND d.notification_id > w.notification_id
+            ORDER BY d.notification_id, d.next_attempt_at LIMIT 1) AS later
+    ), candidates AS (
+        SELECT n.id, n.url, n.user_profile_id AS owner,
+            COALESCE(CAST(CAST(:owners AS jsonb) ->> CAST(n.user_profile_id AS text) AS integer), 0) AS busy,
+            row_number() OVER (PARTITION BY n.user_profile_id ORDER BY w.next_attempt_at, n.id) AS turn
+        FROM waiting AS w JOIN notifications AS n ON n.id = w.notification_id
+        WHERE w.next_attempt_at <= statement_timestamp()
+    ), wanting AS (
+        SELECT n.id, n.url, n.owner, n.busy, {_HOST} AS host, {DIGEST_OVER} < (
+            SELECT count(*) FROM (SELECT FROM deliveries AS d WHERE d.notification_id = n.id AND {_IS_DUE}
+                                  LIMIT {DIGEST_OVER} + 1) AS due) AS is_digest
+        FROM candidates AS n WHERE n.busy + n.turn <= CAST(:per_owner AS integer)
+    ), units AS (
+        SELECT x.owner, x.busy, x.host, u.ids, u.due_at FROM wanting AS x CROSS JOIN LATERAL (
+            SELECT array_agg(p.id ORDER BY p.next_attempt_at, p.id) AS ids, min(p.next_attempt_at) AS due_at FROM (
+                SELECT d.id, d.next_attempt_at FROM deliveries AS d WHERE d.notification_id = x.id AND {_IS_DUE}
+                ORDER BY d.next_attempt_at, d.id
+                LIMIT CASE WHEN x.is_digest THEN {DIGEST_MOST} ELSE CAST(:per_owner AS integer) END) AS p
+            GROUP BY CASE WHEN x.is_digest THEN 0 ELSE p.id END) AS u
+    ), by_owner AS (
+        SELECT *, busy + row_number() OVER (PARTITION BY owner ORDER BY due_at, ids) AS owner_turn FROM units
+    ), by_host AS (
+        SELECT *, COALESCE(CAST(CAST(:hosts AS jsonb) ->> host AS integer), 0)
+            + row_number() OVER (PARTITION BY host ORDER BY owner_turn, due_at) AS host_turn
+        FROM by_owner WHERE owner_turn <= CAST(:per_owner AS integer)
+    ), chosen AS (
+        SELECT ids FROM by_host WHERE host_turn <= :per_host ORDER BY owner_turn, due_at LIMIT :room
+    ), locked AS (
+        SELECT d.id FROM deliveries AS d WHERE d.id = ANY(ARRAY(SELECT unnest(ids) FROM chosen)) AND {_IS_DUE}
+        FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE deliveries AS d
+        SET attempts = d.attempts + 1, next_attempt_at = clock_timestamp() + make_interval(secs => :lease)
+        WHERE d.id = ANY(ARRAY(SELECT id FROM locked))
+        RETURNING d.id, d.notification_id, d.event, d.data, d.attempts, d.created_at
+    )
+    SELECT t.id, t.notification_id, x.is_digest, t.event, t.attempts, t.created_at, x.url, x.owner, x.host,
+        u.role, u.kind, CASE WHEN {DIGEST_SHOWN} >= row_number() OVER (PARTITION BY t.notification_id ORDER BY t.id)
+            THEN t.data END AS data
+    FROM taken AS t JOIN wanting AS x ON x.id = t.notification_id JOIN user_profiles AS u ON u.id = x.owner
+    ORDER BY t.notification_id, t.id
+    """  # noqa: S608 - made of constants
+)
+_DELIVERED = text(
+    "UPDATE deliveries SET status = 'delivered', last_status = :status, last_error = '', "
+    "delivered_at = clock_timestamp() WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'pending'"
+)
+_NOT_DELIVERED = text(
+    "UPDATE deliveries SET last_error = :error, "
+    "status = CASE WHEN attempts >= :most_attempts THEN 'failed' ELSE 'pending' END, "
+    "next_attempt_at = clock_timestamp() "
+    "+ make_interval(secs => LEAST(:first_pause * power(2, attempts - 1), :longest_pause)) "
+    "WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'pending' RETURNING status"
+)
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How many deliveries may be under way: in all, for one owner, to one host."""
+
+    in_all: int
+    per_owner: int
+    per_host: int
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a delivery is tried, and the pauses between: doubled each time, up to the longest."""
+
+    most_attempts: int
+    first_pause_seconds: float
+    longest_pause_seconds: float
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One notice in a delivery."""
+
+    event: str
+    created_at: datetime
+    data: dict[str, Any]
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice that is to be delivered now; or a digest of many."""
+
+    # Of all its notices, of which some are shown.
+    ids: tuple[int, ...]
+    notices: tuple[Told, ...]
+    # Of the first notice, this one included.
+    attempts: int
+    # Of the last notice.
+    created_at: datetime
+    url: str
+    host: str
+    owner_id: int
+    # The notification belongs to an admin or to a plugin.
+    is_operators: bool
+
+
+async def take_due(
+    connection: AsyncConnection, bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float
+) -> list[Delivery]:
+    """Take what is due and has a place beside what is under way here, by turns of the owners."""
+    rows = await connection.execute(TAKE, values_for(bounds, under_way, lease_seconds))
+    return [_delivery(list(unit)) for _, unit in groupby(rows, key=_unit)]
+
+
+def values_for(bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float) -> dict[str, Any]:
+    """The parameters of ``TAKE``."""
+    owners: dict[str, int] = {}
+    hosts: dict[str, int] = {}
+    taken = 0
+    for delivery in under_way:
+        taken += 1
+        _count(owners, str(delivery.owner_id))
+        _count(hosts, delivery.host)
+    return {
+        "owners": _json(owners),
+        "hosts": _json(hosts),
+        "room": bounds.in_all - taken,
+        "per_owner": bounds.per_owner,
+        "per_host": bounds.per_host,
+        "lease": lease_seconds,
+    }
+
+
+async def delivered(connection: AsyncConnection, delivery: Delivery, status: int) -> None:
+    """Write down that it has arrived."""
+    await connection.execute(_DELIVERED, {"ids": list(delivery.ids), "status": status})
+
+
+async def not_delivered(connection: AsyncConnection, delivery: Delivery, error: str, backoff: Backoff) -> bool:
+    """Write down that it has not arrived, and when it is tried again; whether some notice of it is given up."""
+    values = {
+        "ids": list(delivery.ids),
+        "error": error,
+        "most_attempts": backoff.most_attempts,
+        "first_pause": backoff.first_pause_seconds,
+        "longest_pause": backoff.longest_pause_seconds,
+    }
+    return "failed" in (await connection.execute(_NOT_DELIVERED, values)).scalars().all()
+
+
+def _unit(row: Row[Any]) -> tuple[int, int]:
+    """What is delivered together: all of a notification that wants a digest, else each notice alone."""
+    return row.notification_id, 0 if row.is_digest else row.id
+
+
+def _delivery(rows: Sequence[Row[Any]]) -> Delivery:
+    first = rows[0]
+    return Delivery(
+        ids=tuple(row.id for row in rows),
+        notices=tuple(Told(row.event, row.created_at, row.data) for row in rows if row.data is not None),
+        attempts=first.attempts,
+        created_at=rows[-1].created_at,
+        url=first.url,
+        host=first.host,
+        owner_id=first.owner,
+        is_operators=first.role == Role.ADMIN or first.kind == OwnerKind.PLUGIN,
+    )
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1
+
+
+def _json(counts: Mapping[str, int]) -> str:
+    return msgspec.json.encode(counts).decode()
