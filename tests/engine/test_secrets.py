@@ -19,6 +19,7 @@ from app.actions.context import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.secrets import RunSecrets, SecretStore
+from app.actions.signing import Sender
 from app.clock import now
 from app.config import Settings
 from app.domain.access import Actor, Role
@@ -343,7 +344,8 @@ def context_of(secrets: RunSecrets, http: HttpCaller) -> ActionContext:
         event={},
         source="s",
         node_id="n",
-        http=http,
+        caller=http,
+        sender=Sender(1),
         ports=NoPorts(),
         plugin=None,  # type: ignore[arg-type]  # not used
         callback=None,  # type: ignore[arg-type]  # not used
