@@ -15,8 +15,8 @@ from app.persistence.pages import Page, read_page
 from app.persistence.tables import WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
-# What the nodes did is shown with a single execution only.
-_LISTED = tuple(column for column in _TABLE.columns if column.name != "results")
+# What the nodes did is shown with a single execution only, and the payload with a run; both may be large.
+_LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work"})
 
 
 async def get(connection: AsyncConnection, execution_id: UUID) -> Row[Any] | None:
@@ -46,7 +46,7 @@ async def page(connection: AsyncConnection, actor: Actor, wanted: Mapping[str, A
     return await read_page(connection, query, (_TABLE.c.id,), part)
 
 
-async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:
-    """The latest runs of a schedule, newest first."""
-    query = select(*_LISTED).where(_TABLE.c.scheduled_job_id == job_id).order_by(_TABLE.c.id.desc())
-    return list(await connection.execute(query.limit(limit)))
+async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:
+    """The latest runs of a schedule, newest first, with their payloads."""
+    query = select(*_LISTED, _TABLE.c.payload).where(_TABLE.c.scheduled_job_id == job_id)
+    return await read_page(connection, query, (_TABLE.c.id,), part)

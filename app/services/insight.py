@@ -1,6 +1,7 @@
 """What a schedule did, does and will do: runs, ledger, history, explanations, previews."""
 
 from datetime import MAXYEAR, MINYEAR, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.executions import ExecutionStatus
 from app.domain.explaining import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
+from app.domain.parts import Part
 from app.domain.planning import anchored_at_start, without_tick
 from app.domain.previews import next_runs
 from app.domain.revisions import REMEMBERED
@@ -24,7 +26,9 @@ from app.domain.traps import traps
 from app.persistence import execution_records, executions, gates, history, ledger
 from app.persistence.database import Database, database_now
 from app.persistence.gates import OPEN_GATE
+from app.persistence.ledger import Stretch
 from app.services.inputs import Moment, PreviewInput, Span
+from app.services.paging import read_shown, show_all
 from app.services.schedules import draft, owned_schedule, require_years, spec_values
 from app.services.views import (
     CheckView,
@@ -49,30 +53,31 @@ class InsightService:
         """Read from here."""
         self._database = database
 
-    async def runs(self, actor: Actor, job_id: UUID, limit: int) -> RunList:
+    async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
         """The audit: the latest runs."""
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            rows = await execution_records.runs(connection, job_id, limit)
-        return RunList([RunView(**execution_fields(row), payload=row.payload) for row in rows])
+            found = await read_shown(partial(execution_records.runs, connection, job_id), _run_view, part)
+        return RunList(found.items, found.next_cursor)
 
-    async def ledger(self, actor: Actor, job_id: UUID, span: Span, limit: int) -> LedgerList:
+    async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
         """The account of the latest slots, fired or not."""
         _require_in_calendar(span)
-        async with self._database.transaction() as connection:
+        stretch = Stretch(span.since, span.until, ledger.before(part.cursor))
+        async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            others = await ledger.of_job(connection, job_id, span.since, span.until, limit)
-            fired = await ledger.fired(connection, job_id, span.since, span.until, limit)
-        items = [*map(ledger_item, others), *map(_fired_item, fired)]
-        items.sort(key=lambda item: item.slot, reverse=True)
-        return LedgerList(items[:limit])
+            others = await ledger.of_job(connection, job_id, stretch, part.limit)
+            fired = await ledger.fired(connection, job_id, stretch, part.limit)
+        items = sorted([*map(ledger_item, others), *map(_fired_item, fired)], key=_slot, reverse=True)
+        more = ledger.cursor_at(items[part.limit - 1].slot) if len(items) >= part.limit else None
+        return LedgerList(*show_all(items[: part.limit], _ledger_cursor, more))
 
-    async def history(self, actor: Actor, job_id: UUID, limit: int) -> HistoryList:
+    async def history(self, actor: Actor, job_id: UUID, part: Part) -> HistoryList:
         """Every change and pause, newest first."""
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            rows = await history.of_job(connection, job_id, limit)
-        return HistoryList([_history_item(row) for row in rows])
+            found = await read_shown(partial(history.of_job, connection, job_id), _history_item, part)
+        return HistoryList(found.items, found.next_cursor)
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
         """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
@@ -161,6 +166,18 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
 def _outcome(row: Row[Any]) -> str:
     """A slot has fired once its execution has started; one that ended before has the outcome that was written then."""
     return "fired" if row.started_at is not None else row.unrun_outcome or "queued"
+
+
+def _run_view(row: Row[Any]) -> RunView:
+    return RunView(**execution_fields(row), payload=row.payload)
+
+
+def _slot(item: LedgerItem) -> datetime:
+    return item.slot
+
+
+def _ledger_cursor(item: LedgerItem) -> str:
+    return ledger.cursor_at(item.slot)
 
 
 def _fired_item(row: Row[Any]) -> LedgerItem:

@@ -31,11 +31,13 @@ from app.services.views.notices import DeliveryList, DeliveryView, NotificationL
 from app.services.views.operating import ActionList, ActionView, PingView, PluginProblemView, SettingsView
 from app.services.views.people import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
 from app.services.views.schedules import (
+    ListedSchedule,
     ScheduleList,
     SchedulePage,
     ScheduleView,
     WorkflowPage,
     WorkflowView,
+    listed_view,
     schedule_view,
     workflow_view,
 )
@@ -59,6 +61,7 @@ __all__ = [
     "HistoryList",
     "LedgerItem",
     "LedgerList",
+    "ListedSchedule",
     "NodeResultView",
     "NotificationList",
     "NotificationView",
@@ -83,6 +86,7 @@ __all__ = [
     "WorkflowView",
     "execution_fields",
     "ledger_item",
+    "listed_view",
     "node_view",
     "schedule_view",
     "user_view",
