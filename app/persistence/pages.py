@@ -4,6 +4,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import BigInteger, FromClause, Row, Select, func, select, text, tuple_
@@ -24,6 +25,7 @@ MOST_KNOWN = 1000
 # A cursor that names a moment outside these years was not made here, and the driver could not send it.
 FIRST_YEAR, LAST_YEAR = 1900, 9900
 _INT4, _INT8 = 2**31, 2**63
+_FIRST_ID, _LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 
@@ -52,7 +54,14 @@ async def read_page(
         place, here = tuple_(*keys), tuple_(*position_of(keys, part.cursor))
         wanted = query.where(place > here if ascending else place < here)
     order = (key.asc() if ascending else key.desc() for key in keys)
-    ordered = wanted.order_by(*order).limit(part.limit).offset(part.offset)
+    return await _read(connection, query, wanted.order_by(*order), keys, part)
+
+
+async def _read(
+    connection: AsyncConnection, query: Select[Any], ordered: Select[Any], keys: Sequence[Any], part: Part
+) -> Page:
+    """A part of what is in order, and the number of all."""
+    ordered = ordered.limit(part.limit).offset(part.offset)
     names = tuple(key.name for key in keys)
     if not part.counts:
         rows = list(await connection.execute(ordered))
@@ -60,9 +69,30 @@ async def read_page(
     counted = select(func.count()).select_from(query.with_only_columns(keys[-1]).limit(COUNTED + 1).subquery())
     # The number comes with the rows; only where there are none has it to be asked for by itself.
     rows = list(await connection.execute(ordered.add_columns(counted.scalar_subquery().label("counted"))))
+    if not rows and not part.offset and part.cursor is None:
+        return Page(rows, 0, keys=names)
     number = rows[0].counted if rows else (await connection.execute(counted)).scalar_one()
     total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]), number)
     return Page(rows, total, is_estimate, _more(rows, names, part), names)
+
+
+async def read_newest(
+    connection: AsyncConnection, query: Select[Any], within: Sequence[tuple[Any, Any]], key: Any, part: Part
+) -> Page:
+    """The rows in which these columns have these values, in the descending order of a UUID.
+
+    The values bound the columns and the key together, as one place. By equality alone Postgres may think that the key's
+    own index is as good, and go through the rows of everybody else to find that none is wanted.
+    """
+    columns, values = [column for column, _ in within], [value for _, value in within]
+    place = tuple_(*columns, key)
+    # Indexes without the rows that have no value are as good.
+    query = query.where(*(column.is_not(None) for column in columns))
+    everything = query.where(place >= tuple_(*values, _FIRST_ID), place <= tuple_(*values, _LAST_ID))
+    wanted = everything
+    if part.cursor is not None:
+        wanted = everything.where(place < tuple_(*values, *position_of((key,), part.cursor)))
+    return await _read(connection, everything, wanted.order_by(*(one.desc() for one in (*columns, key))), (key,), part)
 
 
 class KnownTotals:
