@@ -7,11 +7,14 @@ import msgspec
 
 from app.actions.context import ActionContext
 from app.actions.templates import TemplateProblemError, check, filled_in, templates_in
+from app.bounded_cache import BoundedCache
 from app.domain.errors import FieldError
 from app.domain.fields import field_error
 from app.domain.workflows import Node
 
 MOST_FIXED = 2000
+# Of configurations, as JSON.
+MOST_FIXED_BYTES = 16 * 1024 * 1024
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 
@@ -83,7 +86,7 @@ class Catalog:
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
         self._instant = {name for name, action in self._by_name.items() if action.instant}
         # Configurations in which nothing is to be filled in, by the node, which is kept along with it.
-        self._fixed: dict[int, tuple[Node, msgspec.Struct]] = {}
+        self._fixed: BoundedCache[int, tuple[Node, msgspec.Struct]] = BoundedCache(MOST_FIXED, MOST_FIXED_BYTES)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such an action."""
@@ -139,9 +142,7 @@ class Catalog:
         if any(templates_in(node.config)):
             return None
         config = self._convert(node, node.config)
-        while len(self._fixed) >= MOST_FIXED:
-            del self._fixed[next(iter(self._fixed))]
-        self._fixed[id(node)] = (node, config)
+        self._fixed.keep(id(node), (node, config), len(msgspec.json.encode(node.config)))
         return config
 
     def _template_errors(self, node: Node) -> list[FieldError]:

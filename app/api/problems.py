@@ -16,6 +16,7 @@ from app.domain.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    ShareUsedUpError,
     UnauthenticatedError,
     UnavailableError,
     WrongStateError,
@@ -38,6 +39,7 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ShareUsedUpError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _CODES = {
@@ -94,6 +96,8 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ShareUsedUpError):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         if _seldom.is_turn("request_unavailable"):

@@ -80,7 +80,7 @@ class TickEngine:
         self._runner = runner
         self._lease = lease
         self._quarantine = Quarantine(database)
-        self._memory = Memory()
+        self._memory = database.history.watch(Memory())
         self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
         # Told of every run that has ended here.

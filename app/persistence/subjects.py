@@ -1,19 +1,21 @@
 """What runs, and on whose behalf: read anew for every run, but for the bodies of workflows that have not changed."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.bounded_cache import BoundedCache
 from app.domain.access import Actor
 from app.domain.workflows import Workflow
 from app.persistence.batches import fetch
 from app.persistence.users import as_actor
 
 MOST_KEPT = 1000
+# Of graphs, as JSON; as values they take several times as much.
+MOST_GRAPH_BYTES = 16 * 1024 * 1024
 
-T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 
 _READ = (
     "SELECT asked.user_id, asked.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
@@ -41,8 +43,13 @@ class Subjects:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._flows: dict[int, tuple[int, Workflow]] = {}
-        self._users: dict[int, tuple[int, Actor]] = {}
+        self._flows: BoundedCache[int, tuple[int, Workflow, int]] = BoundedCache(MOST_KEPT, MOST_GRAPH_BYTES)
+        self._users: BoundedCache[int, tuple[int, Actor]] = BoundedCache(MOST_KEPT, MOST_KEPT)
+
+    def clear(self) -> None:
+        """Forget everything: the versions of rows mean something else now."""
+        self._flows.clear()
+        self._users.clear()
 
     def recall(self, ids: Ids, sight: Sight) -> Subject | None:
         """Both, if they are known in the versions that were seen."""
@@ -55,7 +62,10 @@ class Subjects:
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
         """Each at the place where it was asked for, as they are now; None for what is gone."""
         asked = list(dict.fromkeys(wanted))
-        versions = [self._flows[flow_id][0] if flow_id in self._flows else None for _, flow_id in asked]
+        known = [None if flow_id is None else self._flows.get(flow_id) for _, flow_id in asked]
+        versions = [None if one is None else one[0] for one in known]
+        # Another flow of the same answer may push a known one out of the cache.
+        flows = {one[1].id: one for one in known if one is not None}
         rows = await fetch(
             connection, _READ, [user_id for user_id, _ in asked], [flow_id for _, flow_id in asked], versions
         )
@@ -64,18 +74,13 @@ class Subjects:
             actor = None
             if username is not None:
                 actor = as_actor(user_id, username, role, kind)
-                _keep(self._users, user_id, (user_version, actor))
+                self._users.keep(user_id, (user_version, actor), 1)
             flow = None
             if existing is not None:
-                flow = self._flows[existing][1] if is_known else msgspec.convert(body, Workflow)
-                _keep(self._flows, existing, (version, flow))
+                if is_known:
+                    _, flow, weight = flows[existing]
+                else:
+                    flow, weight = msgspec.convert(body, Workflow), len(_encode(body))
+                self._flows.keep(existing, (version, flow, weight), weight)
             found[user_id, flow_id] = (actor, flow)
         return [found[ids] for ids in wanted]
-
-
-def _keep(known: dict[int, T], number: int, value: T) -> None:
-    """The oldest are forgotten."""
-    known.pop(number, None)
-    while len(known) >= MOST_KEPT:
-        del known[next(iter(known))]
-    known[number] = value

@@ -82,7 +82,7 @@ class InsightService:
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
         """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
         require_years(wanted, "at")
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
             now = await database_now(connection)
             return _explanation_view(await _explained(connection, job, wanted.at or now, now))

@@ -37,6 +37,9 @@ from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedul
 # Far enough for every plan, near enough that no interval leaves the calendar.
 EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
+# For so many owners it is remembered what they are asking for.
+MOST_LISTING = 1000
+
 Scheduling = Callable[[AsyncConnection, UUID], Awaitable[Changed]]
 
 
@@ -54,10 +57,11 @@ class ScheduleService:
         """Ring after each commit that moves a tick."""
         self._database = database
         self._ringer = ringer
-        self._shown = ShownSchedules()
-        self._totals = KnownTotals()
+        self._shown = database.history.watch(ShownSchedules())
+        self._totals = database.history.watch(KnownTotals())
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
-        self._lists = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        # One for each owner: the slow lists of one keep nobody else waiting.
+        self._lists: dict[int | None, MicroBatcher[Question, SchedulePage]] = {}
         self._creates = MicroBatcher("create", self._create, shared=(UnavailableError,))
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
@@ -105,7 +109,14 @@ class ScheduleService:
     ) -> SchedulePage:
         """What the actor may see, newest first; without payloads, unless ``fields`` names them."""
         listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
-        return await self._lists.ask(Question(listing, fields))
+        return await self._lists_of(actor.owner_filter).ask(Question(listing, fields))
+
+    def _lists_of(self, owner: int | None) -> MicroBatcher[Question, SchedulePage]:
+        if owner not in self._lists:
+            if len(self._lists) >= MOST_LISTING:
+                self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
+            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        return self._lists[owner]
 
     async def _list(self, wanted: Sequence[Question]) -> Sequence[SchedulePage]:
         """Those who ask the same in one moment get the same answer."""

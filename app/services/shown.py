@@ -22,7 +22,10 @@ class ShownSchedules:
     def __init__(self) -> None:
         """Nothing has been shown yet."""
         self._kept: BoundedCache[tuple[UUID, bool], tuple[int, msgspec.Raw]] = BoundedCache(MOST_KEPT, MOST_KEPT_BYTES)
-        self.clear = self._kept.clear
+
+    def clear(self) -> None:
+        """Forget everything: the versions of rows mean something else now."""
+        self._kept.clear()
 
     async def of(
         self, connection: AsyncConnection, wanted: Sequence[tuple[UUID, int]], *, whole: bool
