@@ -11,6 +11,7 @@ from app import clock
 from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
+from app.domain.outputs import bounded
 from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
 from app.engine.naming import names
@@ -109,7 +110,7 @@ class Walk:
             answer = await self._catalog.run(node, context, self._named)
             status, output, error = _read(answer)
             if status is ExecutionStatus.SUCCESS:
-                self._outputs[node.id] = {"output": output}
+                self._outputs[node.id] = {"output": bounded(output)}
         except (ActionFailedError, LeaseLostError) as failure:
             status, error = ExecutionStatus.FAILED, str(failure) or type(failure).__name__
         except Exception as failure:  # noqa: BLE001 - whatever an action raises, others go on
@@ -127,7 +128,8 @@ class Walk:
                 node_id=node.id,
                 type=node.type,
                 status=status,
-                output=context.hidden(output),
+                # First hidden, then cut: half a secret would not be recognised.
+                output=bounded(context.hidden(output)),
                 error=context.hidden(_kept(error)) if error else "",
                 started_at=started_at,
                 finished_at=clock.now(),

@@ -5,6 +5,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
+from app.domain.outputs import bounded
 from app.engine.callbacks import token_hash
 from app.engine.ringing import Ringer
 from app.persistence import callbacks, execution_records
@@ -26,7 +27,7 @@ class CallbackService:
         """The work is done, or has failed; the nodes after it run now."""
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
-            completion = Completion(said.status == "success", said.output, said.error)
+            completion = Completion(said.status == "success", bounded(said.output), said.error)
             pending = await callbacks.complete(connection, execution_id, callback, completion)
         if pending is not None:
             await self._ringer.executions([pending])

@@ -1,9 +1,11 @@
 """Reads that take long: they are given up, and those of one user leave connections for others."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +15,8 @@ from app import wiring
 from app.config import Settings
 from app.persistence import shares
 from app.persistence.database import Database
-from tests.carillon import until
+from app.services import insight
+from tests.carillon import Carillon, until
 from tests.serving import serving
 
 SLOW = "/executions/"
@@ -100,3 +103,31 @@ async def test_who_waits_for_the_own_share_gets_it(settings: Settings, database:
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [0, 1, 3, 4] == order
     assert ({}, {}) == (kept._held, kept._waiting)
+
+
+async def test_a_search_for_slots_does_not_hold_up_the_loop(
+    carillon: Carillon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Previews and explanations search in a thread of their own."""
+    threads: list[threading.Thread] = []
+    for name in ("traps", "next_runs", "nearest_slot", "explain"):
+        real = getattr(insight, name)
+
+        def watched(*values: Any, real: Any = real, **named: Any) -> Any:
+            threads.append(threading.current_thread())
+            return real(*values, **named)
+
+        monkeypatch.setattr(insight, name, watched)
+    await carillon.call("POST", "/schedules/preview/", json={"cron": "0 12 29 2 *"})
+    await carillon.explain(await carillon.schedule())
+    assert 4 == len(threads)
+    assert threading.main_thread() not in threads
+
+
+async def test_a_preview_that_was_cut_says_so(standing: Carillon) -> None:
+    """Among its warnings."""
+    rare = {"cron": "0 12 29 2 *", "not_on": ["mon", "tue", "wed", "thu", "fri", "sat"], "count": 500}
+    found = await standing.call("POST", "/schedules/preview/", json=rare)
+    assert found["warnings"][-1].startswith(f"Only the first {len(found['next_runs'])} runs are shown")
+    whole = await standing.call("POST", "/schedules/preview/", json={"interval_seconds": 60, "count": 500})
+    assert (500, []) == (len(whole["next_runs"]), [one for one in whole["warnings"] if "Only" in one])
