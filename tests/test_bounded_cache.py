@@ -35,7 +35,7 @@ def test_it_is_never_heavier_or_longer_than_it_may_be(steps: list[tuple[int, int
 
 def test_a_worker_remembers_payloads_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A payload is measured once, however often its schedule ticks."""
-    monkeypatch.setattr(memory, "MOST_PAYLOAD_BYTES", 1000)
+    monkeypatch.setattr(memory, "MOST_BYTES", 1000)
     kept = Memory()
     payload = {"x": "y" * 300}
     jobs = [msgspec.structs.replace(schedule(), id=UUID(int=number), trigger_payload=payload) for number in range(5)]

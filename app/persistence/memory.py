@@ -10,8 +10,8 @@ from app.bounded_cache import BoundedCache
 from app.domain.schedules import ScheduledJob
 
 MOST_REMEMBERED = 20_000
-# Of payloads, as JSON; as values they take several times as much.
-MOST_PAYLOAD_BYTES = 16 * 1024 * 1024
+# Of payloads, as JSON, and of the long texts; as values they take several times as much.
+MOST_BYTES = 16 * 1024 * 1024
 # The database's clock is asked again after so long.
 HEARD_SECONDS = 1.0
 
@@ -26,9 +26,7 @@ class Memory:
 
     def __init__(self) -> None:
         """Nothing is remembered yet."""
-        self._jobs: BoundedCache[UUID, tuple[int, ScheduledJob, int]] = BoundedCache(
-            MOST_REMEMBERED, MOST_PAYLOAD_BYTES
-        )
+        self._jobs: BoundedCache[UUID, tuple[int, ScheduledJob, int]] = BoundedCache(MOST_REMEMBERED, MOST_BYTES)
         self._heard: tuple[datetime, float] | None = None
         # How often all of it was forgotten: a version from before says nothing any more.
         self.epoch = 0
@@ -40,8 +38,9 @@ class Memory:
 
     def keep(self, job: ScheduledJob, version: int) -> None:
         """Remember a schedule in this version."""
-        weight = self._weight(job)
-        self._jobs.keep(job.id, (version, job, weight), weight)
+        payload_bytes = self._payload_bytes(job)
+        weight = payload_bytes + len(job.description) + len(job.last_error)
+        self._jobs.keep(job.id, (version, job, payload_bytes), weight)
 
     def clear(self) -> None:
         """Forget everything: the versions of rows mean something else now."""
@@ -49,7 +48,7 @@ class Memory:
         self._heard = None
         self.epoch += 1
 
-    def _weight(self, job: ScheduledJob) -> int:
+    def _payload_bytes(self, job: ScheduledJob) -> int:
         """The size of the payload; a tick leaves it as it is, so that it is measured once."""
         if not job.trigger_payload:
             return 0
