@@ -15,3 +15,8 @@ def now() -> datetime:
 def monotonic() -> float:
     """Seconds that never jump, for leases and deadlines inside this process."""
     return time.monotonic()
+
+
+def thread_seconds() -> float:
+    """Seconds of the processor that this thread has used: a machine that stalls does not count."""
+    return time.thread_time()

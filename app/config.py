@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     poll_lease_seconds: float = 70.0
     lease_seconds: float = 30.0
     # After which what is past is dropped, a week at a time; 0 is never.
-    history_days: int = 0
+    history_days: int = 30
     drain_seconds: float = 25.0
     worker_concurrency: int = 1000
     database_pool_size: int = 10

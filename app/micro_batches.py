@@ -57,6 +57,11 @@ class MicroBatcher(Generic[T, R]):
         if not self._is_due:
             self._plan()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._waiting and not self._going
+
     async def quiet(self) -> None:
         """Wait until all that was asked has been answered."""
         while self._waiting or self._going:

@@ -71,6 +71,9 @@ from app.services.workflows import WorkflowService
 # How long a plugin that is still starting may hold up the end of its process.
 PLUGIN_END_SECONDS = 2.0
 
+# A question of a client that Postgres cannot answer in this time is given up: others wait for the connection.
+API_READING_SECONDS = 5.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -147,7 +150,9 @@ def wire_services(
 def wire_api(settings: Settings) -> Litestar:
     """The API of one process."""
     require_stores(settings)
-    database = Database(settings.database_url, pool_size=settings.database_pool_size)
+    database = Database(
+        settings.database_url, pool_size=settings.database_pool_size, reading_seconds=API_READING_SECONDS
+    )
     redis = open_pool(settings.redis_url)
     http = _http(settings, database)
     tracer = _tracer(settings, "carillon-api")

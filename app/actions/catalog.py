@@ -9,12 +9,13 @@ from app.actions.budgets import Budget, OverBudgetError
 from app.actions.context import ActionContext
 from app.actions.template_rules import SECRET, TemplateProblemError
 from app.actions.templates import check, filled_in, secrets_in, templates_in
-from app.actions.weighted_cache import WeightedCache
+from app.bounded_cache import BoundedCache
 from app.domain.errors import FieldError
 from app.domain.fields import field_error
 from app.domain.workflows import Node
 
-# Configurations that are kept ready, by their size as JSON.
+# Configurations that are kept ready, and what they weigh as JSON.
+MOST_FIXED = 2000
 MOST_FIXED_BYTES = 16 * 1024 * 1024
 # Templates of one workflow that differ: each is read when it is written.
 MOST_DIFFERENT_TEMPLATES = 2000
@@ -110,7 +111,7 @@ class Catalog:
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
         self._instant = {name for name, action in self._by_name.items() if action.instant}
         # Configurations in which nothing is to be filled in, by the node, which is kept along with it.
-        self._fixed: WeightedCache[int, tuple[Node, msgspec.Struct]] = WeightedCache(MOST_FIXED_BYTES)
+        self._fixed: BoundedCache[int, tuple[Node, msgspec.Struct]] = BoundedCache(MOST_FIXED, MOST_FIXED_BYTES)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such an action."""

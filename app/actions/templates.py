@@ -15,12 +15,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from app.actions.budgets import SMALL_BYTES, Budget, OverBudgetError
 from app.actions.template_rules import FILTERS, TemplateProblemError, is_single, require_allowed, secret_names
-from app.actions.weighted_cache import WeightedCache
+from app.bounded_cache import BoundedCache
 
 LONGEST_TEMPLATE = 20_000
 LONGEST_TEXT = 256 * 1024
 # What templates and their compiled forms may take together, in characters of source.
 MOST_CACHED = 1_000_000
+MOST_ENTRIES = 5000
 # What a compiled template costs whatever its length, in the same unit.
 LEAST_WEIGHT = 200
 MARK = "{{"
@@ -90,7 +91,7 @@ class _Template:
         return self._evaluate
 
 
-_known: WeightedCache[str, _Template] = WeightedCache(MOST_CACHED)
+_known: BoundedCache[str, _Template] = BoundedCache(MOST_ENTRIES, MOST_CACHED)
 
 
 def is_template(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from litestar import Controller, get, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Id, Limit
+from app.api.parameters import Cursor, Id, Limit, listed
 from app.api.requests import Acting
 from app.services.breakers import BreakerService
 from app.services.views import BreakerDetail, BreakerList
@@ -18,9 +18,11 @@ class BreakerController(Controller):
     tags = ("breakers",)
 
     @get("/")
-    async def list_all(self, actor: Acting, breaker_service: Breakers) -> BreakerList:
+    async def list_all(
+        self, actor: Acting, breaker_service: Breakers, limit: Limit = 500, cursor: Cursor = None
+    ) -> BreakerList:
         """List the breakers of the workflows that have one."""
-        return await breaker_service.list(actor)
+        return await breaker_service.list(actor, listed(limit, cursor, counts=False))
 
     @get("/{workflow_id:int}")
     async def read(self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20) -> BreakerDetail:

@@ -7,10 +7,9 @@ from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter
+from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter, listed
 from app.api.requests import Acting
 from app.domain.executions import ExecutionStatus
-from app.domain.parts import Part
 from app.services.executions import ExecutionService
 from app.services.views import ExecutionDetail, ExecutionPage
 
@@ -46,7 +45,7 @@ class ExecutionController(Controller):
             "entity_id": entity_id,
             "status": status,
         }
-        return await execution_service.list(actor, wanted, Part(limit, offset, cursor))
+        return await execution_service.list(actor, wanted, listed(limit, cursor, offset))
 
     @get("/{execution_id:uuid}")
     async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:

@@ -6,7 +6,7 @@ from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from app.api.parameters import At, Limit, Since, Until
+from app.api.parameters import At, Cursor, Limit, Since, Until, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import Moment, PreviewInput, Span
 from app.services.insight import InsightService
@@ -29,13 +29,18 @@ class InsightController(Controller):
 
     @get("/{schedule_id:uuid}/runs")
     async def runs(
-        self, actor: Acting, insight_service: Insight, schedule_id: FromPath[UUID], limit: Limit = 20
+        self,
+        actor: Acting,
+        insight_service: Insight,
+        schedule_id: FromPath[UUID],
+        limit: Limit = 20,
+        cursor: Cursor = None,
     ) -> RunList:
         """The audit: the latest runs, newest first."""
-        return await insight_service.runs(actor, schedule_id, limit)
+        return await insight_service.runs(actor, schedule_id, listed(limit, cursor, counts=False))
 
     @get("/{schedule_id:uuid}/ledger")
-    async def ledger(
+    async def ledger(  # noqa: PLR0913 - the filters of one list
         self,
         actor: Acting,
         insight_service: Insight,
@@ -43,10 +48,11 @@ class InsightController(Controller):
         since: Since = None,
         until: Until = None,
         limit: Limit = 100,
+        cursor: Cursor = None,
     ) -> LedgerList:
         """The account of every slot, newest first: fired, or not and why."""
         span = checked({"from": since, "to": until}, Span)
-        return await insight_service.ledger(actor, schedule_id, span, limit)
+        return await insight_service.ledger(actor, schedule_id, span, listed(limit, cursor, counts=False))
 
     @get("/{schedule_id:uuid}/explain")
     async def explain(
@@ -57,7 +63,12 @@ class InsightController(Controller):
 
     @get("/{schedule_id:uuid}/history")
     async def history(
-        self, actor: Acting, insight_service: Insight, schedule_id: FromPath[UUID], limit: Limit = 100
+        self,
+        actor: Acting,
+        insight_service: Insight,
+        schedule_id: FromPath[UUID],
+        limit: Limit = 100,
+        cursor: Cursor = None,
     ) -> HistoryList:
         """Every change and pause, newest first: by whom, when, what, and the note."""
-        return await insight_service.history(actor, schedule_id, limit)
+        return await insight_service.history(actor, schedule_id, listed(limit, cursor, counts=False))

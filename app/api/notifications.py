@@ -3,7 +3,7 @@
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Id, Limit
+from app.api.parameters import Cursor, Id, Limit, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import NotificationChanges, NotificationInput
 from app.services.notifications import NotificationService
@@ -24,9 +24,11 @@ class NotificationController(Controller):
         return await notification_service.create(actor, await body(request, NotificationInput))
 
     @get("/")
-    async def list_all(self, actor: Acting, notification_service: Notifications) -> NotificationList:
+    async def list_all(
+        self, actor: Acting, notification_service: Notifications, limit: Limit = 500, cursor: Cursor = None
+    ) -> NotificationList:
         """List what is asked for, newest first."""
-        return await notification_service.list(actor)
+        return await notification_service.list(actor, listed(limit, cursor, counts=False))
 
     @get("/{notification_id:int}")
     async def read(self, actor: Acting, notification_service: Notifications, notification_id: Id) -> NotificationView:
@@ -47,7 +49,13 @@ class NotificationController(Controller):
 
     @get("/{notification_id:int}/deliveries")
     async def deliveries(
-        self, actor: Acting, notification_service: Notifications, notification_id: Id, limit: Limit = 50
+        self,
+        actor: Acting,
+        notification_service: Notifications,
+        notification_id: Id,
+        limit: Limit = 50,
+        cursor: Cursor = None,
     ) -> DeliveryList:
         """The log of deliveries, newest first."""
-        return await notification_service.deliveries(actor, notification_id, limit)
+        part = listed(limit, cursor, counts=False)
+        return await notification_service.deliveries(actor, notification_id, part)

@@ -27,8 +27,8 @@ PROBLEMS = {
     409: "Another change stands in the way, the workflow is somebody else's, or a quota is used up: see `code`.",
     413: "The body is too large.",
     422: "Some values are not valid; `errors` names each of them.",
-    429: "This token or address has sent too many requests.",
-    503: "The database cannot be reached right now.",
+    429: "This token or address has sent too many requests, or this user too many at once.",
+    503: "The database cannot be reached right now, or a query took too long.",
 }
 RETRY_AFTER = {"Retry-After": {"description": "In seconds.", "required": True, "schema": {"type": "integer"}}}
 PROBLEM_HEADERS = {

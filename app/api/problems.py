@@ -19,6 +19,7 @@ from app.domain.errors import (
     InvalidError,
     NotFoundError,
     QuotaExceededError,
+    ShareUsedUpError,
     UnauthenticatedError,
     UnavailableError,
     WrongStateError,
@@ -43,6 +44,7 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     ForeignWorkflowError: HTTPStatus.CONFLICT,
     QuotaExceededError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ShareUsedUpError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 # What an error knows beyond its words, and the answer shows as members of the problem.
@@ -108,6 +110,8 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ShareUsedUpError):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         if _seldom.is_turn("request_unavailable"):

@@ -12,6 +12,7 @@ from app.api.problems import TooManyRequestsError
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
+from app.persistence.shares import PARTY
 from app.queue.limits import RateLimits
 from app.services.users import UserService
 from app.services.validation import read
@@ -39,7 +40,10 @@ def required_token(request: AnyRequest) -> str:
 async def current_actor(request: AnyRequest) -> Actor:
     """On whose behalf a request comes."""
     users: UserService = request.app.state.users
-    return await users.authenticate(required_token(request))
+    actor = await users.authenticate(required_token(request))
+    # From here on, what this request asks of Postgres counts towards the user's share of the connections.
+    PARTY.set(actor.user_id)
+    return actor
 
 
 async def count_request(request: AnyRequest) -> None:
@@ -87,7 +91,12 @@ def counting_middleware(app: ASGIApp) -> ASGIApp:
                 REQUEST_SECONDS.labels(method, route).observe(clock.monotonic() - began)
             await send(message)
 
-        await app(scope, receive, seen)
+        # Whose request it is will be known after authentication, and is forgotten with it.
+        before = PARTY.set(None)
+        try:
+            await app(scope, receive, seen)
+        finally:
+            PARTY.reset(before)
 
     return counted
 

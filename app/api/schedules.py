@@ -7,9 +7,8 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter
+from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter, listed
 from app.api.requests import Acting, AnyRequest, body
-from app.domain.parts import Part
 from app.domain.schedules import Status
 from app.services.inputs import (
     LooseScheduleBatch,
@@ -22,9 +21,18 @@ from app.services.inputs import (
 )
 from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
+from app.services.selections import NAMES, given_fields
 from app.services.views import ExecutionView, ScheduleList, SchedulePage, ScheduleView
 
 Schedules = NamedDependency[ScheduleService]
+# The names of fields, with commas between them.
+Fields = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=2000,
+        schema_extra={"pattern": rf"^(?:{'|'.join(NAMES)})(?:,(?:{'|'.join(NAMES)}))*$", "examples": ["name,status"]},
+    ),
+]
 ManualRuns = NamedDependency[ManualRunService]
 
 
@@ -46,13 +54,15 @@ class ScheduleController(Controller):
         schedule_service: Schedules,
         status: Annotated[Status | None, QueryParameter()] = None,
         workflow_id: WorkflowFilter = None,
+        fields: Fields = None,
         limit: Limit = 50,
         offset: Offset = 0,
         cursor: Cursor = None,
     ) -> SchedulePage:
-        """List schedules, newest first; a cursor goes on where the part before ended."""
-        part = Part(limit, offset, cursor)
-        return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id)
+        """List schedules, newest first, without `trigger_payload` unless `fields` asks for it; `cursor` goes on."""
+        part = listed(limit, cursor, offset)
+        wanted = given_fields(fields)
+        return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id, fields=wanted)
 
     @post("/batch", opt={"body": ScheduleBatchInput, "errors": (409,)})
     async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:

@@ -3,7 +3,7 @@
 from litestar import Controller, delete, get, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Id
+from app.api.parameters import Cursor, Id, Limit, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import TokenInput, UserInput
 from app.services.users import UserService
@@ -23,9 +23,9 @@ class UserController(Controller):
         return await user_service.me(actor)
 
     @get("/users", opt={"errors": (403,)})
-    async def list_all(self, actor: Acting, user_service: Users) -> UserList:
+    async def list_all(self, actor: Acting, user_service: Users, limit: Limit = 500, cursor: Cursor = None) -> UserList:
         """List all users."""
-        return await user_service.list(actor)
+        return await user_service.list(actor, listed(limit, cursor, counts=False))
 
     @post("/users", opt={"body": UserInput, "errors": (403, 409)})
     async def create(self, request: AnyRequest, actor: Acting, user_service: Users) -> UserView:
@@ -33,9 +33,11 @@ class UserController(Controller):
         return await user_service.create(actor, await body(request, UserInput))
 
     @get("/users/{user_id:int}/tokens", opt={"errors": (403,)})
-    async def tokens(self, actor: Acting, user_service: Users, user_id: Id) -> TokenList:
+    async def tokens(
+        self, actor: Acting, user_service: Users, user_id: Id, limit: Limit = 500, cursor: Cursor = None
+    ) -> TokenList:
         """List a user's tokens, without what proves them."""
-        return await user_service.tokens(actor, user_id)
+        return await user_service.tokens(actor, user_id, listed(limit, cursor, counts=False))
 
     @post("/users/{user_id:int}/tokens", opt={"body": TokenInput, "errors": (403,)})
     async def create_token(

@@ -3,7 +3,7 @@
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Id, Limit, Offset
+from app.api.parameters import Cursor, Id, Limit, Offset, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import WebhookChanges, WebhookInput
 from app.services.views import WebhookPage, WebhookView
@@ -25,10 +25,10 @@ class WebhookController(Controller):
 
     @get("/")
     async def list_all(
-        self, actor: Acting, webhook_service: Webhooks, limit: Limit = 50, offset: Offset = 0
+        self, actor: Acting, webhook_service: Webhooks, limit: Limit = 50, offset: Offset = 0, cursor: Cursor = None
     ) -> WebhookPage:
         """List webhooks, newest first."""
-        return await webhook_service.list(actor, limit, offset)
+        return await webhook_service.list(actor, listed(limit, cursor, offset))
 
     @get("/{webhook_id:int}")
     async def read(self, actor: Acting, webhook_service: Webhooks, webhook_id: Id) -> WebhookView:

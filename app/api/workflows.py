@@ -3,7 +3,7 @@
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Cursor, Id, Limit, Offset
+from app.api.parameters import Cursor, Id, Limit, Offset, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import HistoryPage, WorkflowPage, WorkflowView
@@ -25,10 +25,10 @@ class WorkflowController(Controller):
 
     @get("/")
     async def list_all(
-        self, actor: Acting, workflow_service: Workflows, limit: Limit = 50, offset: Offset = 0
+        self, actor: Acting, workflow_service: Workflows, limit: Limit = 50, offset: Offset = 0, cursor: Cursor = None
     ) -> WorkflowPage:
         """List workflows, newest first."""
-        return await workflow_service.list(actor, limit, offset)
+        return await workflow_service.list(actor, listed(limit, cursor, offset))
 
     @get("/{workflow_id:int}")
     async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> WorkflowView:

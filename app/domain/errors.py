@@ -123,6 +123,18 @@ class NotMigratedError(UnavailableError):
         super().__init__(f"The database is not migrated yet: its schema is {found}, {wanted} is needed.")
 
 
+class QueryTimeoutError(UnavailableError):
+    """The query took too long. Narrow it down by filters or by `limit`, or try again later."""
+
+    code = "query_timeout"
+
+
+class ShareUsedUpError(CarillonError):
+    """Other requests of this user are using all the database connections that one user may use."""
+
+    code = "too_many_at_once"
+
+
 class InDoubtError(UnavailableError):
     """The answer to a commit was lost: it may have been written, or not."""
 

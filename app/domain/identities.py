@@ -10,6 +10,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DIGEST = 2**62 - 1
 _LAST_ATTEMPT = 2**12 - 1
+_LAST_MILLISECOND = 2**48 - 1
 
 
 def execution_id(source: UUID | str, slot: datetime, attempt: int) -> UUID:
@@ -44,7 +45,12 @@ def share(job_id: UUID, slot: datetime) -> float:
 
 def first_id_at(moment: datetime) -> UUID:
     """No execution of a slot at or after this moment has a smaller id; one of an earlier millisecond always has."""
-    return UUID(int=_milliseconds((moment - _EPOCH) // _MICROSECOND) << 80)
+    return UUID(int=_bounded_milliseconds(moment) << 80)
+
+
+def last_id_at(moment: datetime) -> UUID:
+    """Every execution of a slot at this moment, or in its millisecond, has a smaller id; later ones have not."""
+    return UUID(int=min(_bounded_milliseconds(moment) + 1, _LAST_MILLISECOND) << 80)
 
 
 def _timed_id(since: int, name: str, attempt: int = 0) -> UUID:
@@ -55,4 +61,9 @@ def _timed_id(since: int, name: str, attempt: int = 0) -> UUID:
 
 
 def _milliseconds(microseconds: int) -> int:
-    return microseconds // 1000 & 0xFFFF_FFFF_FFFF
+    return microseconds // 1000 & _LAST_MILLISECOND
+
+
+def _bounded_milliseconds(moment: datetime) -> int:
+    """The milliseconds that an id begins with; a moment before 1970 is the first of them, as no slot lies there."""
+    return max(0, (moment - _EPOCH) // _MICROSECOND // 1000)

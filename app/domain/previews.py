@@ -1,13 +1,16 @@
 """The next runs of a spec, and what is special about each."""
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
 import msgspec
 
 from app.domain.planning import begun_cadence, due_time
 from app.domain.recurrence import CronTimes
 from app.domain.schedules import ScheduledJob
+
+# What comes later than this after the first run is not searched for.
+HORIZON = timedelta(days=100 * 366)
 
 
 class NextRun(msgspec.Struct, frozen=True):
@@ -17,16 +20,28 @@ class NextRun(msgspec.Struct, frozen=True):
     note: str
 
 
-def next_runs(job: ScheduledJob, count: int, now: datetime) -> list[NextRun]:
-    """The first ``count`` runs of a schedule that is to begin now, or goes on."""
+class Runs(msgspec.Struct, frozen=True):
+    """The runs that would come, and whether the search for more was ended."""
+
+    runs: list[NextRun]
+    cut: bool
+
+
+def next_runs(job: ScheduledJob, count: int, now: datetime, is_enough: Callable[[], bool] = lambda: False) -> Runs:
+    """The first ``count`` runs of a schedule that is to begin now, or goes on.
+
+    The search ends early when ``is_enough`` says so, and with the first run that comes long after the first.
+    """
     slots = job.spec.slots(job.anchor_at)
-    runs = []
+    runs: list[NextRun] = []
     for slot in _coming(job, now):
+        if runs and (is_enough() or slot - runs[0].at > HORIZON):
+            return Runs(runs, cut=True)
         note = _note(job, slots, slot) if isinstance(slots, CronTimes) else ""
         runs.append(NextRun(due_time(job, slot), note))
         if len(runs) == count:
             break
-    return runs
+    return Runs(runs, cut=False)
 
 
 def _coming(job: ScheduledJob, now: datetime) -> Iterator[datetime]:

@@ -3,8 +3,9 @@
 A search is bounded: what is not found within it never comes.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Protocol
@@ -179,9 +180,10 @@ class CronTimes:
         self._fixed = is_fixed(expression)
         self._allowed = allowed
         self._place = allowed.place
-        self._walls = [h * 60 + m for h in sorted(self._cron.hours) for m in sorted(self._cron.minutes)]
-        self._minutes = [minute for minute in self._walls if allowed.allow_minute(minute)]
-        self._taken_apart = lru_cache(maxsize=128)(self._take_apart)
+        # Two bytes each: thousands of expressions are kept, with up to 1,440 minutes.
+        walls = (h * 60 + m for h in sorted(self._cron.hours) for m in sorted(self._cron.minutes))
+        self._walls = array("H", walls)
+        self._minutes = array("H", (minute for minute in self._walls if allowed.allow_minute(minute)))
 
     def next(self, after: datetime) -> datetime | None:
         """Day by day."""
@@ -294,9 +296,12 @@ class CronTimes:
         index = bisect_left(self._minutes, -((start - before) // MINUTE))
         return start + self._minutes[index - 1] * MINUTE if index else None
 
-    def _take_apart(self, day: date) -> list[datetime]:
+    def _taken_apart(self, day: date) -> list[datetime]:
+        return _slots_on(self, day)
+
+    def take_apart(self, day: date) -> list[datetime]:
         """The slots of a day on which the clocks change: those at their own wall time, and those that are moved."""
-        minutes = self._minutes if self._allowed.allows_day(day) else []
+        minutes = self._minutes if self._allowed.allows_day(day) else array("H")
         midnight = datetime.combine(day, time())
         seen: set[datetime] = set()
         slots: set[datetime] = set()
@@ -318,11 +323,17 @@ class CronTimes:
         return {slot for slot in found if self._allowed.allow(slot)}
 
 
-def _within(piece: Piece, midnight: datetime, minutes: list[int]) -> Iterator[datetime]:
+def _within(piece: Piece, midnight: datetime, minutes: Sequence[int]) -> Iterator[datetime]:
     """The wall times of these minutes that a piece of the day shows."""
     first = bisect_left(minutes, -((midnight - piece.wall(piece.start)) // MINUTE))
     last = bisect_left(minutes, -((midnight - piece.wall(piece.end)) // MINUTE))
     return (midnight + minute * MINUTE for minute in minutes[first:last])
+
+
+# One bound for all expressions: a day may have as many slots as minutes, and takes 100 kB then.
+@lru_cache(maxsize=256)
+def _slots_on(times: CronTimes, day: date) -> list[datetime]:
+    return times.take_apart(day)
 
 
 @lru_cache(maxsize=4096)

@@ -73,7 +73,6 @@ class Hours:
         self._window = allowed
         self._excluded = frozenset(_weekday(name) for name in excluded)
         self.always = allowed is None and not excluded
-        self._spans = lru_cache(maxsize=512)(self._spans_on)
 
     def in_window(self, moment: datetime) -> bool:
         """Whether the time of the day is allowed."""
@@ -133,7 +132,11 @@ class Hours:
                     yield max(start, first), end
             day += DAY
 
-    def _spans_on(self, day: date) -> tuple[tuple[datetime, datetime], ...]:
+    def _spans(self, day: date) -> tuple[tuple[datetime, datetime], ...]:
+        return _spans(self, day)
+
+    def spans_on(self, day: date) -> tuple[tuple[datetime, datetime], ...]:
+        """The allowed stretches of a local day."""
         if not self.allows_day(day):
             return ()
         windows = ((0, _DAY_MINUTES),) if self._window is None else self._window.spans()
@@ -145,6 +148,12 @@ class Hours:
             return self.place.pieces(day)
         start = self.place.midnight(day)
         return [Piece(start, start + DAY, self.place.offset(start))]
+
+
+# One bound for the days of all of them.
+@lru_cache(maxsize=8192)
+def _spans(allowed: Hours, day: date) -> tuple[tuple[datetime, datetime], ...]:
+    return allowed.spans_on(day)
 
 
 @lru_cache(maxsize=4096)

@@ -48,9 +48,6 @@ class Zone:
     def __init__(self, info: tzinfo) -> None:
         """Wrap what the standard library knows."""
         self._info = info
-        self._years: dict[int, tuple[Transition, ...]] = {}
-        self._uneven: dict[int, frozenset[date]] = {}
-        self.pieces = lru_cache(maxsize=512)(self._taken_apart)
 
     def local(self, moment: datetime) -> datetime:
         """The wall time of a moment, without a zone."""
@@ -62,9 +59,7 @@ class Zone:
 
     def transitions(self, year: int) -> tuple[Transition, ...]:
         """The changes of the clocks in a year of UTC."""
-        if year not in self._years:
-            self._years[year] = tuple(self._searched(year))
-        return self._years[year]
+        return _transitions(self, year)
 
     def is_uneven(self, day: date) -> bool:
         """Whether the clocks change on this local day, or it has none or only a part of its hours."""
@@ -72,17 +67,18 @@ class Zone:
 
     def uneven_days(self, year: int) -> frozenset[date]:
         """The local days of a year that are not plain."""
-        if year not in self._uneven:
-            near = [change for one in (year - 1, year, year + 1) for change in self.transitions(one)]
-            self._uneven[year] = frozenset(day for change in near for day in _touched(change) if day.year == year)
-        return self._uneven[year]
+        return _uneven_days(self, year)
+
+    def pieces(self, day: date) -> list[Piece]:
+        """What a local day is made of, in the order of real time; nothing for a day that was left out."""
+        return _pieces(self, day)
 
     def midnight(self, day: date) -> datetime:
         """The first moment of a plain day."""
         return datetime.combine(day, time(), self._info).astimezone(UTC)
 
-    def _taken_apart(self, day: date) -> list[Piece]:
-        """What a local day is made of, in the order of real time; nothing for a day that was left out."""
+    def taken_apart(self, day: date) -> list[Piece]:
+        """The same, computed."""
         wall = datetime.combine(day, time())
         around = wall.replace(tzinfo=UTC)
         changes = [one.at for year in {day.year - 1, day.year, day.year + 1} for one in self.transitions(year)]
@@ -115,7 +111,7 @@ class Zone:
                 return max(piece.start, (wall - piece.offset).replace(tzinfo=UTC))
         return self.instant(datetime.combine(day + DAY, time()))
 
-    def _searched(self, year: int) -> list[Transition]:
+    def searched(self, year: int) -> list[Transition]:
         """In strides of three days, and where one differs at its ends day by day: no clock is so fickle."""
         found: list[Transition] = []
         start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
@@ -137,6 +133,23 @@ class Zone:
         seconds = range(1, (end - start) // _SECOND + 1)
         index = bisect_right(seconds, 0, key=lambda second: self.offset(start + second * _SECOND) != before)
         return start + seconds[index] * _SECOND
+
+
+# One bound for all zones: whoever asks for all of them, over all years, pushes out what others asked for, no more.
+@lru_cache(maxsize=8192)
+def _transitions(place: Zone, year: int) -> tuple[Transition, ...]:
+    return tuple(place.searched(year))
+
+
+@lru_cache(maxsize=8192)
+def _uneven_days(place: Zone, year: int) -> frozenset[date]:
+    near = [change for one in (year - 1, year, year + 1) for change in place.transitions(one)]
+    return frozenset(day for change in near for day in _touched(change) if day.year == year)
+
+
+@lru_cache(maxsize=4096)
+def _pieces(place: Zone, day: date) -> list[Piece]:
+    return place.taken_apart(day)
 
 
 @lru_cache(maxsize=1024)

@@ -1,28 +1,43 @@
-"""Keeping room: the weeks to come are made in time, and what is older than anybody wants is dropped."""
+"""Keeping room: the weeks to come are made in time, and what nobody wants any more is deleted, a part at a time."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
-from app.persistence import partitions
+from app import clock
+from app.persistence import deletions, partitions, unsuccessful
 from app.persistence.database import Database, database_now
 from app.persistence.partitions import NotNowError, Week
 
 HOUR_SECONDS = 3600.0
+# After which somebody looks again for histories to delete; and how long to rest between two parts of one.
+LOOK_SECONDS = 5.0
+REST_SECONDS = 0.05
 
 log = structlog.get_logger(__name__)
 
 
 class Housekeeper:
-    """Looks after the partitions, once an hour."""
+    """Looks after the partitions once an hour, and after the histories of deleted schedules all the time."""
 
     def __init__(self, database: Database, keep_days: int) -> None:
         """Keep history for so many days; 0 is for ever."""
         self._database = database
         self._keep = timedelta(days=keep_days) if keep_days else None
+        self._weeks_at = clock.monotonic()
+        self._fills = True
+        self._is_said = False
 
     async def step(self) -> float:
-        """Make what is missing and drop what is old; the seconds until the next time."""
+        """Do a part of what is to be done; the seconds until the next part."""
+        self._say_how_long()
+        if clock.monotonic() >= self._weeks_at:
+            await self.keep_weeks()
+            self._weeks_at = clock.monotonic() + HOUR_SECONDS
+        return REST_SECONDS if await self._work_off() else LOOK_SECONDS
+
+    async def keep_weeks(self) -> None:
+        """Make the weeks that are missing and drop those that are old."""
         async with self._database.transaction() as connection:
             now = await database_now(connection)
             missing = await partitions.missing(connection, now)
@@ -34,7 +49,32 @@ class Housekeeper:
         if self._keep:
             async with self._database.transaction() as connection:
                 await partitions.delete_rest(connection, now - self._keep)
-        return HOUR_SECONDS
+            await self._drop_orphans(partitions.week_of(now - self._keep))
+        # Whoever was filling it may have died meanwhile.
+        self._fills = True
+
+    async def _work_off(self) -> bool:
+        """Delete a part of what deleted schedules left, and fill what is new; whether there is more to do."""
+        async with self._database.transaction() as connection:
+            deleted = await deletions.work_off(connection)
+        if deleted.histories:
+            log.info("histories_deleted", schedules=deleted.histories, rows=deleted.rows)
+        if self._fills:
+            async with self._database.transaction() as connection:
+                self._fills = await unsuccessful.fill(connection)
+        return deleted.more or self._fills
+
+    async def _drop_orphans(self, before: datetime) -> None:
+        """Weeks before this moment were dropped as a whole; what stood beside them is deleted a part at a time."""
+        dropped = unsuccessful.MOST_ROWS
+        while dropped == unsuccessful.MOST_ROWS:
+            async with self._database.transaction() as connection:
+                dropped = await unsuccessful.drop_orphans(connection, before)
+
+    def _say_how_long(self) -> None:
+        if not self._is_said:
+            self._is_said = True
+            log.info("history_kept", days=self._keep.days if self._keep else "for ever")
 
     async def _make(self, week: Week) -> None:
         """One that cannot be made is missed by nobody: its rows go to the rest."""

@@ -73,7 +73,7 @@ class Runner:
         self._actions = actions
         self._lease = lease
         self._running: dict[UUID, _Running] = {}
-        self._known_subjects = Subjects()
+        self._known_subjects = database.history.watch(Subjects())
         self._plugin_port = cache(actions.plugin_for)
         self._subjects = MicroBatcher("dispatch", self._read_subjects, shared=(UnavailableError,))
 

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.actions.secrets import SecretStore
-from app.actions.weighted_cache import WeightedCache
+from app.bounded_cache import BoundedCache
 from app.domain.access import Actor
 from app.domain.secrets import Secret, choose
 from app.persistence import secrets, users
@@ -16,6 +16,7 @@ from app.persistence.database import Database
 FRESH_SECONDS = 3.0
 # In characters of values.
 MOST_CACHED = 4_000_000
+MOST_ENTRIES = 5000
 LEAST_WEIGHT = 200
 
 _Question = tuple[Actor, int, frozenset[str]]
@@ -28,7 +29,9 @@ class SecretFinder:
         """Nothing is read yet."""
         self._database = database
         self._environment = environment
-        self._known: WeightedCache[_Question, tuple[float, Mapping[str, Secret]]] = WeightedCache(MOST_CACHED)
+        self._known: BoundedCache[_Question, tuple[float, Mapping[str, Secret]]] = BoundedCache(
+            MOST_ENTRIES, MOST_CACHED
+        )
 
     async def find(self, user: Actor, workflow_owner_id: int, names: frozenset[str]) -> Mapping[str, Secret]:
         """Those of these secrets that both the user of a run and the owner of its workflow may use.

@@ -83,7 +83,7 @@ class TickEngine:
         self._runner = runner
         self._lease = lease
         self._quarantine = Quarantine(database)
-        self._memory = Memory()
+        self._memory = database.history.watch(Memory())
         self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
         self._cancellations = MicroBatcher("cancel", self._look_at_cancelled)
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))

@@ -13,6 +13,7 @@ from app import clock
 from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
+from app.domain.outputs import bounded
 from app.domain.workflows import Node, Order
 from app.engine.dispatch import Dispatched
 from app.engine.naming import names
@@ -130,7 +131,7 @@ class Walk:
             # Later nodes get it without the secrets too: what a target sends back may not go on to other hosts.
             output = context.hidden(output)
             if status is ExecutionStatus.SUCCESS:
-                self._outputs[node.id] = {"output": output}
+                self._outputs[node.id] = {"output": bounded(output)}
             if isinstance(answer, Sleeping):
                 self.asleep[node.id] = clock.monotonic() + answer.seconds
         except (ActionFailedError, LeaseLostError) as failure:
@@ -150,7 +151,8 @@ class Walk:
                 node_id=node.id,
                 type=node.type,
                 status=status,
-                output=output,
+                # First hidden, then cut: half a secret would not be recognised.
+                output=bounded(output),
                 error=_kept(context.hidden(error)) if error else "",
                 started_at=started_at,
                 finished_at=clock.now(),

@@ -6,6 +6,8 @@ from sqlalchemy import Row, Select, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
+from app.domain.parts import Part
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
 _TABLE = CircuitBreakerRow.__table__
@@ -13,12 +15,12 @@ _TRANSITIONS = CircuitBreakerTransitionRow.__table__
 _WORKFLOWS = WorkflowRow.__table__
 
 
-async def all_of(connection: AsyncConnection, actor: Actor) -> list[Row[Any]]:
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
     """The breakers of the workflows that the actor may see and that have one, by workflow."""
     query = _shown().where(or_(_WORKFLOWS.c.breaker_threshold.is_not(None), _TABLE.c.workflow_id.is_not(None)))
     if actor.owner_filter is not None:
         query = query.where(_WORKFLOWS.c.user_profile_id == actor.owner_filter)
-    return list(await connection.execute(query.order_by(_WORKFLOWS.c.id)))
+    return await read_page(connection, query, (_WORKFLOWS.c.id,), part, ascending=True)
 
 
 async def of_workflow(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
@@ -35,6 +37,7 @@ async def transitions(connection: AsyncConnection, workflow_id: int, limit: int)
 
 def _shown() -> Select[Any]:
     return select(
+        _WORKFLOWS.c.id,
         _WORKFLOWS.c.id.label("workflow_id"),
         _WORKFLOWS.c.name.label("workflow_name"),
         _WORKFLOWS.c.user_profile_id,

@@ -11,17 +11,25 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from app.domain.errors import DatabaseRefusesError, InDoubtError, NoSuchDatabaseError, UnavailableError
+from app.domain.errors import (
+    DatabaseRefusesError,
+    InDoubtError,
+    NoSuchDatabaseError,
+    QueryTimeoutError,
+    UnavailableError,
+)
 from app.persistence.lanes import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
 from app.persistence.revisions import require_schema
+from app.persistence.server_history import ServerHistory
 
 CONNECT_TIMEOUT_SECONDS = 5
 # Somewhat longer than Postgres itself gives a statement: a host that has vanished never says that it is too late.
 CALL_SECONDS = 40.0
+STATEMENT_SECONDS = 30.0
 # No statement of ours takes long; these bound what a stuck peer can cost us.
 SERVER_SETTINGS = {
     "lock_timeout": "5000",
-    "statement_timeout": "30000",
+    "statement_timeout": f"{STATEMENT_SECONDS * 1000:.0f}",
     "idle_in_transaction_session_timeout": "30000",
     "jit": "off",
     # We look rows up by their keys, and plan once: a plan that was made while a table was small stays good.
@@ -31,6 +39,8 @@ SERVER_SETTINGS = {
     "enable_mergejoin": "off",
 }
 _SETTINGS = "; ".join(f"SET {name} = '{value}'" for name, value in SERVER_SETTINGS.items())
+_IN_TRANSACTIONS = f"SET LOCAL statement_timeout = {STATEMENT_SECONDS * 1000:.0f}"
+_TOO_LONG_STATE = "57014"
 # Who we say we are is not known there, or the database is not: it may have to be made yet.
 _REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
 # Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
@@ -58,8 +68,21 @@ class _TakenBackError(Exception):
 class Database:
     """A pool of connections to Postgres. ``transaction`` commits when its block ends well, else it rolls back."""
 
-    def __init__(self, url: str, *, pool_size: int = 10, call_seconds: float = CALL_SECONDS) -> None:
-        """Open nothing yet: connections are made when first needed. A call that takes so long is given up."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 10,
+        call_seconds: float = CALL_SECONDS,
+        reading_seconds: float = STATEMENT_SECONDS,
+    ) -> None:
+        """Open nothing yet: connections are made when first needed. A call that takes so long is given up.
+
+        Postgres itself ends a statement after 30 seconds, and one outside of a transaction after ``reading_seconds``.
+        """
+        self.history = ServerHistory()
+        self._reading_timeout = f"SET statement_timeout = {reading_seconds * 1000:.0f}"
+        self._opening = "BEGIN" if reading_seconds == STATEMENT_SECONDS else f"BEGIN; {_IN_TRANSACTIONS}"
         self.engine = create_async_engine(
             url,
             # Connections stay open in the lanes below, which say themselves where a transaction begins and ends.
@@ -75,13 +98,13 @@ class Database:
                 "server_settings": {"application_name": "carillon"},
             },
         )
-        self.lanes = Lanes(self.engine, pool_size * 2, _set_up)
+        self.lanes = Lanes(self.engine, pool_size * 2, self._set_up, self.history.check)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
         with told_when_away():
-            async with self.lanes.lane("BEGIN") as connection:
+            async with self.lanes.lane(self._opening) as connection:
                 yield connection
                 await _commit(connection)
 
@@ -120,16 +143,16 @@ class Database:
         async with self.reading() as connection:
             await driver_of(connection).execute("SELECT 1")
 
+    async def _set_up(self, driver: Any) -> None:
+        """Prepare a connection. Settings come now and not while connecting: PgBouncer refuses those that bring any."""
+        await driver.execute(f"{_SETTINGS}; {self._reading_timeout}")
+        await require_schema(driver)
+        await self.history.check(driver)
+
     async def close(self) -> None:
         """Close all connections."""
         await self.lanes.close()
         await self.engine.dispose()
-
-
-async def _set_up(driver: Any) -> None:
-    """A new connection. Settings come now and not while connecting: PgBouncer refuses those that bring any along."""
-    await driver.execute(_SETTINGS)
-    await require_schema(driver)
 
 
 @contextmanager
@@ -147,6 +170,8 @@ def _kind_of_absence(error: Exception) -> UnavailableError:
     state = state_of(error)
     if state.startswith(_REFUSED_STATES):
         return DatabaseRefusesError()
+    if state == _TOO_LONG_STATE:
+        return QueryTimeoutError()
     return NoSuchDatabaseError() if state.startswith(_UNKNOWN_STATES) else UnavailableError()
 
 

@@ -5,25 +5,39 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, and_, or_, select
+from sqlalchemy import ColumnElement, Row, and_, exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.executions import ExecutionStatus, NodeResult
+from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.parts import Part
-from app.persistence.pages import Page, read_page
-from app.persistence.tables import WorkflowExecutionRow
+from app.persistence import unsuccessful
+from app.persistence.pages import Page, read_newest, read_page
+from app.persistence.tables import (
+    ActiveExecutionRow,
+    DeletedHistoryRow,
+    ScheduledJobRow,
+    UnsuccessfulExecutionRow,
+    WorkflowExecutionRow,
+    WorkflowRow,
+)
 
 _TABLE = WorkflowExecutionRow.__table__
-# What the nodes did is shown with a single execution only.
-# Begun and asleep: shown as running, though no worker holds it.
-_IS_ASLEEP = and_(_TABLE.c.status == ExecutionStatus.PENDING, _TABLE.c.deadline_at.is_not(None))
-_LISTED = tuple(column for column in _TABLE.columns if column.name != "results")
+_ACTIVE = ActiveExecutionRow.__table__
+_UNSUCCESSFUL = UnsuccessfulExecutionRow.__table__
+_DELETED = DeletedHistoryRow.__table__
+_SCHEDULES = ScheduledJobRow.__table__
+_WORKFLOWS = WorkflowRow.__table__
+# Each with the id behind it.
+_INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",), ("user_profile_id",))
+# What the nodes did is shown with a single execution only, and the payload with a run; both may be large.
+_LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work"})
 
 
 async def get(connection: AsyncConnection, execution_id: UUID) -> Row[Any] | None:
-    """One execution's row."""
-    return (await connection.execute(select(_TABLE).where(_TABLE.c.id == execution_id))).one_or_none()
+    """One execution's row; None if there is none, or its schedule was deleted."""
+    query = select(_TABLE).where(_TABLE.c.id == execution_id, _is_seen(_TABLE.c.scheduled_job_id))
+    return (await connection.execute(query)).one_or_none()
 
 
 def results_of(row: Row[Any]) -> list[NodeResult]:
@@ -39,26 +53,81 @@ async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[
 
 async def page(connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], part: Part) -> Page:
     """The executions that the actor may see and that have the wanted values, newest first; None is any value."""
-    query = select(*_LISTED)
-    if actor.owner_filter is not None:
-        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    for name, value in wanted.items():
-        if value is not None:
-            query = query.where(_condition(name, value))
-    return await read_page(connection, query, (_TABLE.c.id,), part)
+    filters = {name: value for name, value in wanted.items() if value is not None}
+    owner = actor.owner_filter
+    job_id = filters.get("scheduled_job_id")
+    if job_id is not None:
+        # All runs of a schedule are its owner's: by the two filters together nothing could be found quickly.
+        if not await _may_see_schedule(connection, job_id, owner):
+            return Page([], 0)
+    elif owner is not None:
+        filters["user_profile_id"] = owner
+        # Whose runs are the fewer ones is a guess: those of somebody else's workflow are hardly the member's.
+        if "workflow_id" in filters and not await _owns_workflow(connection, filters["workflow_id"], owner):
+            filters = {"user_profile_id": owner, **filters}
+    return await _page(connection, filters, part)
 
 
-def _condition(name: str, value: Any) -> ColumnElement[bool]:
-    """That a column has a value, as it is shown."""
-    stored: ColumnElement[bool] = _TABLE.c[name] == value
+async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: Part) -> Page:
+    source = await _source(connection, filters.get("status"))
+    query = select(*_LISTED).select_from(_TABLE)
+    if source is not _TABLE:
+        query = query.join(source, source.c.id == _TABLE.c.id)
+    leading = _leading(source, filters)
+    for name, value in filters.items():
+        if name not in leading:
+            query = query.where(_condition(source if name in source.c else _TABLE, name, value))
+    if "scheduled_job_id" not in filters:
+        query = query.where(_is_seen(source.c.scheduled_job_id))
+    within = [(source.c[name], filters[name]) for name in leading]
+    return await read_newest(connection, query, within, source.c.id, part)
+
+
+def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
+    """That a column has a value, as it is shown: a run that has begun and sleeps is running, though it is pending."""
+    stored: ColumnElement[bool] = source.c[name] == value
     if name == "status" and value == ExecutionStatus.RUNNING:
-        return or_(stored, _IS_ASLEEP)
+        asleep = and_(source.c.status == ExecutionStatus.PENDING, source.c.deadline_at.is_not(None))
+        return or_(stored, asleep)
     if name == "status" and value == ExecutionStatus.PENDING:
-        return and_(stored, _TABLE.c.deadline_at.is_(None))
+        return and_(stored, source.c.deadline_at.is_(None))
     return stored
 
 
-async def runs(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:
-    """The latest runs of a schedule, newest first."""
-    query = select(*_LISTED).where(_TABLE.c.scheduled_job_id == job_id).order_by(_TABLE.c.id.desc())
-    return list(await connection.execute(query.limit(limit)))
+def _leading(source: Any, filters: Mapping[str, Any]) -> list[str]:
+    """The filters that the index begins with in which the rows are found; the id follows them there."""
+    if source is _ACTIVE:
+        return []
+    fitting = [names for names in _INDEXED if all(name in filters for name in names)]
+    # The filters stand in the order in which they are to be tried.
+    names = min(fitting, key=lambda names: list(filters).index(names[0]), default=())
+    return [*names, *(["status"] if source is _UNSUCCESSFUL else [])]
+
+
+async def _source(connection: AsyncConnection, status: str | None) -> Any:
+    """Where executions of a status are found without going through all others."""
+    if status in ACTIVE:
+        return _ACTIVE
+    return _UNSUCCESSFUL if status in unsuccessful.STATUSES and await unsuccessful.is_whole(connection) else _TABLE
+
+
+async def _may_see_schedule(connection: AsyncConnection, job_id: UUID, owner: int | None) -> bool:
+    query = select(_SCHEDULES.c.user_profile_id).where(_SCHEDULES.c.id == job_id)
+    found = (await connection.execute(query)).scalar_one_or_none()
+    return found is not None and owner in {None, found}
+
+
+async def _owns_workflow(connection: AsyncConnection, workflow_id: int, owner: int) -> bool:
+    query = select(_WORKFLOWS.c.user_profile_id).where(_WORKFLOWS.c.id == workflow_id)
+    return (await connection.execute(query)).scalar_one_or_none() == owner
+
+
+def _is_seen(job_id: Any) -> Any:
+    """Whether its schedule is still there, or it never had one: the history of a deleted one goes bit by bit."""
+    return ~exists().where(_DELETED.c.scheduled_job_id == job_id)
+
+
+async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:
+    """The latest runs of a schedule, newest first, with their payloads."""
+    query = select(*_LISTED, _TABLE.c.payload).where(_TABLE.c.scheduled_job_id == job_id)
+    return await read_page(connection, query, (_TABLE.c.id,), part)

@@ -8,8 +8,10 @@ from uuid import UUID
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.parts import Part
 from app.domain.revisions import Revision
 from app.persistence.batches import insert_many, run_many
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import ScheduleRevisionRow
 
 _TABLE = ScheduleRevisionRow.__table__
@@ -21,10 +23,10 @@ async def add(connection: AsyncConnection, revisions: Sequence[Revision]) -> Non
     await run_many(connection, _INSERT, revisions)
 
 
-async def of_job(connection: AsyncConnection, job_id: UUID, limit: int) -> list[Row[Any]]:
+async def of_job(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:
     """The latest changes of a schedule, newest first."""
     query = select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
-    return list(await connection.execute(query.order_by(_TABLE.c.at.desc(), _TABLE.c.id.desc()).limit(limit)))
+    return await read_page(connection, query, (_TABLE.c.at, _TABLE.c.id), part)
 
 
 async def in_force(connection: AsyncConnection, job_id: UUID, moment: datetime) -> Row[Any] | None:

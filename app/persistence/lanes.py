@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app import clock
+from app.persistence.shares import PARTY, Shares
 
 WAIT_SECONDS = 10.0
 # Plans are made once and kept; a plan that was made while a table was all but empty is not kept for long.
@@ -51,10 +52,21 @@ class _Lane(msgspec.Struct):
 class Lanes:
     """At most so many connections, the one used last lent out first."""
 
-    def __init__(self, engine: AsyncEngine, most: int, greet: Callable[[Any], Awaitable[None]]) -> None:
-        """Open nothing yet. ``greet`` looks at each new connection, and raises if it is of no use."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        most: int,
+        greet: Callable[[Any], Awaitable[None]],
+        look_again: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        """Open nothing yet. ``greet`` looks at each new connection, and raises if it is of no use.
+
+        ``look_again`` sees a connection that is in use now and then: behind a pooler the server may have changed.
+        """
         self._engine = engine
         self._greet = greet
+        self._look_again = look_again
+        self._shares = Shares(max(1, most // 2))
         self._most = most
         self._room = asyncio.Semaphore(most)
         self._idle: list[_Lane] = []
@@ -69,27 +81,34 @@ class Lanes:
     @asynccontextmanager
     async def lane(self, opening: str) -> AsyncIterator[AsyncConnection]:
         """A connection on which the opening statement was said; whatever is left open at the end is rolled back."""
-        await self._take_room()
-        self._lent += 1
+        party = PARTY.get()
+        if party is not None:
+            await self._shares.take(party)
         try:
-            lane = await self._opened(opening)
+            await self._take_room()
+            self._lent += 1
             try:
-                yield lane.connection
-            except TimeoutError:
-                # It has not answered, and would not answer a rollback either.
-                _drop(lane)
-                raise
-            except Exception:
+                lane = await self._opened(opening)
+                try:
+                    yield lane.connection
+                except TimeoutError:
+                    # It has not answered, and would not answer a rollback either.
+                    _drop(lane)
+                    raise
+                except Exception:
+                    await self._return(lane)
+                    raise
+                except BaseException:
+                    # Stopped from outside in the midst of something: nobody knows in which state it is.
+                    _drop(lane)
+                    raise
                 await self._return(lane)
-                raise
-            except BaseException:
-                # Stopped from outside in the midst of something: nobody knows in which state it is.
-                _drop(lane)
-                raise
-            await self._return(lane)
+            finally:
+                self._lent -= 1
+                self._room.release()
         finally:
-            self._lent -= 1
-            self._room.release()
+            if party is not None:
+                self._shares.give_back(party)
 
     async def close(self) -> None:
         """Close those that nobody uses now, and the others when they are given back."""
@@ -116,11 +135,22 @@ class Lanes:
                 _drop(lane)
                 continue
             with suppress(*_BROKEN):
-                return await _begun(lane, opening)
+                return await self._begun(lane, opening)
         lane = _lane_on(await self._engine.connect())
         with _dropped_on_error(lane):
             await self._greet(lane.driver)
-        return await _begun(lane, opening)
+        return await self._begun(lane, opening)
+
+    async def _begun(self, lane: _Lane, opening: str) -> _Lane:
+        now = clock.monotonic()
+        with _dropped_on_error(lane):
+            if now - lane.planned_at > REPLAN_SECONDS:
+                lane.planned_at = now
+                await lane.driver.execute("DISCARD PLANS")
+                await self._look_again(lane.driver)
+            if opening:
+                await lane.driver.execute(opening)
+        return lane
 
     async def _return(self, lane: _Lane) -> None:
         with suppress(*_BROKEN), _dropped_on_error(lane):
@@ -136,17 +166,6 @@ def _lane_on(connection: AsyncConnection) -> _Lane:
     driver: Any = connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]  # it is open
     connection.info["driver"] = driver
     return _Lane(connection, driver, clock.monotonic())
-
-
-async def _begun(lane: _Lane, opening: str) -> _Lane:
-    now = clock.monotonic()
-    if now - lane.planned_at > REPLAN_SECONDS:
-        opening = f"DISCARD PLANS; {opening}"
-        lane.planned_at = now
-    if opening:
-        with _dropped_on_error(lane):
-            await lane.driver.execute(opening)
-    return lane
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The ledger's own rows: slots that did not fire."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,13 +10,13 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
-from app.domain.identities import execution_id, first_id_at
+from app.domain.identities import execution_id, first_id_at, last_id_at
 from app.domain.ledger import LedgerEntry
 from app.observability.metrics import MISSED
 from app.persistence.batches import insert_many, run_many
+from app.persistence.pages import cursor_of, position_of
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
-_MILLISECOND = timedelta(milliseconds=1)
 _TABLE = LedgerEntryRow.__table__
 _FIRED = WorkflowExecutionRow.__table__
 INSERT = insert_many(LedgerEntryRow, ("scheduled_job_id", *LedgerEntry.__struct_fields__))
@@ -39,11 +39,31 @@ def row(job_id: UUID, entry: LedgerEntry | None = None) -> dict[str, Any]:
     return {"scheduled_job_id": job_id, **(msgspec.structs.asdict(entry) if entry else {})}
 
 
-async def of_job(
-    connection: AsyncConnection, job_id: UUID, since: datetime | None, until: datetime | None, limit: int
-) -> list[Row[Any]]:
+class Stretch(msgspec.Struct, frozen=True):
+    """A span of time, open where nothing is given; of what lies in it, only what comes before ``before`` is wanted."""
+
+    since: datetime | None
+    until: datetime | None
+    before: datetime | None = None
+
+
+def cursor_at(slot: datetime) -> str:
+    """The cursor that goes on with the slots before this one."""
+    return cursor_of([slot])
+
+
+def before(cursor: str | None) -> datetime | None:
+    """The slot that a cursor of the ledger names."""
+    found: datetime | None = None if cursor is None else position_of((_TABLE.c.last_slot,), cursor)[0]
+    return found
+
+
+async def of_job(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[Row[Any]]:
     """The latest entries of a schedule that touch a span of time, newest first."""
+    since, until = stretch.since, stretch.until
     query = select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
+    if stretch.before is not None:
+        query = query.where(_TABLE.c.last_slot < stretch.before)
     if since is not None:
         query = query.where(_TABLE.c.last_slot >= since)
     if until is not None:
@@ -51,15 +71,15 @@ async def of_job(
     return list(await connection.execute(query.order_by(_TABLE.c.last_slot.desc()).limit(limit)))
 
 
-async def fired(
-    connection: AsyncConnection, job_id: UUID, since: datetime | None, until: datetime | None, limit: int
-) -> list[Row[Any]]:
+async def fired(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[Row[Any]]:
     """The latest slots of a schedule that fired, newest first: the executions that were the first at their slot."""
     query = _first_attempts(job_id)
-    if since is not None:
-        query = query.where(_FIRED.c.id >= first_id_at(since), _FIRED.c.scheduled_for >= since)
-    if until is not None:
-        query = query.where(_FIRED.c.id < first_id_at(until + _MILLISECOND), _FIRED.c.scheduled_for <= until)
+    if stretch.since is not None:
+        query = query.where(_FIRED.c.id >= first_id_at(stretch.since), _FIRED.c.scheduled_for >= stretch.since)
+    if stretch.until is not None:
+        query = query.where(_FIRED.c.id < last_id_at(stretch.until), _FIRED.c.scheduled_for <= stretch.until)
+    if stretch.before is not None:
+        query = query.where(_FIRED.c.id < last_id_at(stretch.before), _FIRED.c.scheduled_for < stretch.before)
     return list(await connection.execute(query.order_by(_FIRED.c.id.desc()).limit(limit)))
 
 
@@ -67,7 +87,7 @@ async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> l
     """The slots that are known around a moment: the last before it and the first after it, fired and not fired."""
     fired, entries = _first_attempts(job_id), select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
     run, slot, first, last = _FIRED.c.id, _FIRED.c.scheduled_for, _TABLE.c.first_slot, _TABLE.c.last_slot
-    latest = first_id_at(moment + _MILLISECOND)
+    latest = last_id_at(moment)
     queries = (
         (fired.with_only_columns(slot).where(run <= latest, slot <= moment).order_by(run.desc())),
         (fired.with_only_columns(slot).where(run >= first_id_at(moment), slot > moment).order_by(run)),

@@ -3,12 +3,19 @@
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import msgspec
+
 from app import clock
+from app.bounded_cache import BoundedCache
 from app.domain.schedules import ScheduledJob
 
 MOST_REMEMBERED = 20_000
+# Of payloads, as JSON, and of the long texts; as values they take several times as much.
+MOST_BYTES = 16 * 1024 * 1024
 # The database's clock is asked again after so long.
 HEARD_SECONDS = 1.0
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Memory:
@@ -19,19 +26,36 @@ class Memory:
 
     def __init__(self) -> None:
         """Nothing is remembered yet."""
-        self._jobs: dict[UUID, tuple[int, ScheduledJob]] = {}
+        self._jobs: BoundedCache[UUID, tuple[int, ScheduledJob, int]] = BoundedCache(MOST_REMEMBERED, MOST_BYTES)
         self._heard: tuple[datetime, float] | None = None
+        # How often all of it was forgotten: a version from before says nothing any more.
+        self.epoch = 0
 
     def recall(self, job_id: UUID) -> tuple[int, ScheduledJob] | None:
         """The schedule in the version that is remembered."""
-        return self._jobs.get(job_id)
+        found = self._jobs.get(job_id)
+        return None if found is None else found[:2]
 
     def keep(self, job: ScheduledJob, version: int) -> None:
         """Remember a schedule in this version."""
-        self._jobs.pop(job.id, None)
-        while len(self._jobs) >= MOST_REMEMBERED:
-            del self._jobs[next(iter(self._jobs))]
-        self._jobs[job.id] = (version, job)
+        payload_bytes = self._payload_bytes(job)
+        weight = payload_bytes + len(job.description) + len(job.last_error)
+        self._jobs.keep(job.id, (version, job, payload_bytes), weight)
+
+    def clear(self) -> None:
+        """Forget everything: the versions of rows mean something else now."""
+        self._jobs.clear()
+        self._heard = None
+        self.epoch += 1
+
+    def _payload_bytes(self, job: ScheduledJob) -> int:
+        """The size of the payload; a tick leaves it as it is, so that it is measured once."""
+        if not job.trigger_payload:
+            return 0
+        known = self._jobs.get(job.id)
+        if known is not None and known[1].trigger_payload is job.trigger_payload:
+            return known[2]
+        return len(_encode(job.trigger_payload))
 
     def hear(self, moment: datetime) -> None:
         """The database has just shown this time."""

@@ -10,6 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.notices import Notice
+from app.domain.parts import Part
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import DeliveryRow, NotificationRow
 
 _TABLE = NotificationRow.__table__
@@ -66,18 +68,18 @@ async def remove(connection: AsyncConnection, notification_id: int) -> None:
     await connection.execute(delete(NotificationRow).where(_TABLE.c.id == notification_id))
 
 
-async def all_of(connection: AsyncConnection, actor: Actor) -> list[Row[Any]]:
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
     """The wishes that the actor may see, newest first."""
     query: Select[Any] = select(_TABLE)
     if actor.owner_filter is not None:
         query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return list(await connection.execute(query.order_by(_TABLE.c.id.desc())))
+    return await read_page(connection, query, (_TABLE.c.id,), part)
 
 
-async def deliveries_of(connection: AsyncConnection, notification_id: int, limit: int) -> list[Row[Any]]:
+async def deliveries_of(connection: AsyncConnection, notification_id: int, part: Part) -> Page:
     """The log of deliveries, newest first."""
     query = select(_DELIVERIES).where(_DELIVERIES.c.notification_id == notification_id)
-    return list(await connection.execute(query.order_by(_DELIVERIES.c.id.desc()).limit(limit)))
+    return await read_page(connection, query, (_DELIVERIES.c.id,), part)
 
 
 async def retry(connection: AsyncConnection, actor: Actor, limit: int) -> int:

@@ -69,10 +69,15 @@ class Week(msgspec.Struct, frozen=True):
 TABLES = ("workflow_executions", "ledger_entries")
 
 
+def week_of(moment: datetime) -> datetime:
+    """When the week of a moment began."""
+    today = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today - timedelta(days=today.weekday())
+
+
 def weeks(now: datetime) -> list[Week]:
     """The weeks that there should be: this one and those that follow."""
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    monday = today - timedelta(days=today.weekday())
+    monday = week_of(now)
     return [Week(table, monday + number * WEEK) for table in TABLES for number in range(WEEKS_AHEAD)]
 
 

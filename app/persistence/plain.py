@@ -72,9 +72,10 @@ async def claim(
     if occasion.switched_off:
         return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
-    firing = _remembered(by_job.values(), occasion, memory)
     answers: dict[UUID, Claimed | Stale | NotDue] = {}
     async with database.at_once() as connection:
+        # With the connection in hand: to open one may show that what was remembered is of another server.
+        firing = _remembered(by_job.values(), occasion, memory)
         if len(firing) < len(by_job):
             unsure = [tick for job_id, tick in by_job.items() if job_id not in firing]
             await _look(connection, unsure, occasion, memory, firing, answers)
@@ -85,7 +86,7 @@ async def claim(
             answers[job_id] = Claimed(
                 after,
                 begun(one.job, one.fire, one.moment),
-                known=Known(after, version, one.moment),
+                known=Known(after, version, one.moment, memory.epoch),
                 sight=Sight(*seen),
             )
     # Two messages may mean the same schedule; one of them is answered here.
@@ -99,7 +100,8 @@ async def settle(database: Database, endings: Sequence[Ending], memory: Memory) 
         return {}
     written: dict[UUID, Settled] = {}
     async with database.at_once() as connection:
-        for run_id, version in await _end(connection, list(plain.values())):
+        known = [one for one in plain.values() if one.known.epoch == memory.epoch]
+        for run_id, version in await _end(connection, known) if known else []:
             one = plain[run_id]
             written[run_id] = Settled(run_id, one.known.job, one.after)
             memory.keep(one.after, version)

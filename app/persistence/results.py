@@ -17,6 +17,8 @@ class Known(msgspec.Struct, frozen=True):
     job: ScheduledJob
     version: int
     at: datetime
+    # Of the memory of the worker that claimed it; after a failover versions say nothing any more.
+    epoch: int = 0
 
 
 class Busy(msgspec.Struct, frozen=True):

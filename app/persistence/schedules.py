@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from msgspec.structs import replace
 from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -84,9 +83,12 @@ async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tup
     return await fetch(connection, _VERSIONS, ids)
 
 
-async def many(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[int, ScheduledJob]]:
-    """Those of these schedules that there are, each with the version of its row."""
-    return [(record[0], from_record(record[1:])) for record in await fetch(connection, _MANY, ids)]
+async def many(
+    connection: AsyncConnection, ids: Sequence[UUID], *, whole: bool = True
+) -> list[tuple[int, ScheduledJob]]:
+    """Those of these schedules that there are, each with the version of its row; their payloads only if ``whole``."""
+    sql = _MANY if whole else _MANY_LISTED
+    return [(record[0], from_record(record[1:])) for record in await fetch(connection, sql, ids)]
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | None = None) -> list[ScheduledJob]:
@@ -159,11 +161,10 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page:
-    """The ids and versions of these schedules, newest first."""
+    """The rows of these schedules, newest first: of each its ``created_at``, its ``id`` and its version, ``xmin``."""
     names = ("user_profile_id", "status", "workflow_id")
     wanted = {name: value for name in names if (value := getattr(listing, name)) is not None}
-    found = await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part, totals)
-    return replace(found, items=[(row["id"], row["xmin"]) for row in found.items])
+    return await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part, totals)
 
 
 async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
@@ -258,6 +259,7 @@ _MANY = (
     f"SELECT j.xmin, {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) "  # noqa: S608
     "JOIN scheduled_jobs AS j ON j.id = wanted.id"
 )
+_MANY_LISTED = _MANY.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
 _LOCK_UNGATED = (
     f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) JOIN scheduled_jobs AS j ON j.id = wanted.id "  # noqa: S608
     f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} FOR NO KEY UPDATE OF j SKIP LOCKED"

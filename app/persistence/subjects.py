@@ -1,19 +1,22 @@
 """What runs, and on whose behalf: read anew for every run, but for the bodies of workflows that have not changed."""
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.bounded_cache import BoundedCache
 from app.domain.access import Actor, lesser
 from app.domain.workflows import Workflow
 from app.persistence.batches import fetch
 from app.persistence.users import as_actor
 
 MOST_KEPT = 1000
+# Of graphs, as JSON; as values they take several times as much.
+MOST_GRAPH_BYTES = 16 * 1024 * 1024
 
-T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 
 _READ = (
     "SELECT asked.user_id, asked.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
@@ -45,8 +48,13 @@ class Subjects:
 
     def __init__(self) -> None:
         """Nothing is known yet."""
-        self._flows: dict[int, tuple[int, Workflow]] = {}
-        self._users: dict[int, tuple[int, Actor]] = {}
+        self._flows: BoundedCache[int, tuple[int, Workflow, int]] = BoundedCache(MOST_KEPT, MOST_GRAPH_BYTES)
+        self._users: BoundedCache[int, tuple[int, Actor]] = BoundedCache(MOST_KEPT, MOST_KEPT)
+
+    def clear(self) -> None:
+        """Forget everything: the versions of rows mean something else now."""
+        self._flows.clear()
+        self._users.clear()
 
     def recall(self, ids: Ids, sight: Sight) -> Subject | None:
         """Both, if they are known in the versions that were seen."""
@@ -64,15 +72,18 @@ class Subjects:
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
         """Each at the place where it was asked for, as they are now; None for what is gone."""
         asked = list(dict.fromkeys(wanted))
-        versions = [self._flows[flow_id][0] if flow_id in self._flows else None for _, flow_id in asked]
+        known = [None if flow_id is None else self._flows.get(flow_id) for _, flow_id in asked]
+        versions = [None if one is None else one[0] for one in known]
+        # Another flow of the same answer may push a known one out of the cache.
+        flows = {one[1].id: one for one in known if one is not None}
         rows = await fetch(
             connection, _READ, [user_id for user_id, _ in asked], [flow_id for _, flow_id in asked], versions
         )
-        found = {(row[0], row[1]): self._subject(row) for row in rows}
+        found = {(row[0], row[1]): self._subject(row, flows) for row in rows}
         return [found[ids] for ids in wanted]
 
-    def _subject(self, row: Sequence[Any]) -> Subject:
-        user, flow = self._user(row[0], *row[2:6]), self._flow(*row[6:10])
+    def _subject(self, row: Sequence[Any], known: Mapping[int, tuple[int, Workflow, int]]) -> Subject:
+        user, flow = self._user(row[0], *row[2:6]), self._flow(known, *row[6:10])
         if user is None or flow is None:
             return user, flow
         owner = self._user(*row[10:])
@@ -83,21 +94,23 @@ class Subjects:
         if username is None:
             return None
         actor = as_actor(user_id, username, role, kind)
-        _keep(self._users, user_id, (version, actor))
+        self._users.keep(user_id, (version, actor), 1)
         return actor
 
-    def _flow(self, flow_id: int | None, version: int, is_known: bool, body: Any) -> Workflow | None:  # noqa: FBT001 - a column
+    def _flow(
+        self,
+        known: Mapping[int, tuple[int, Workflow, int]],
+        flow_id: int | None,
+        version: int,
+        is_known: bool,  # noqa: FBT001 - a column
+        body: Any,
+    ) -> Workflow | None:
         """Remember a workflow that was read; None if there is none."""
         if flow_id is None:
             return None
-        flow = self._flows[flow_id][1] if is_known else msgspec.convert(body, Workflow)
-        _keep(self._flows, flow_id, (version, flow))
+        if is_known:
+            _, flow, weight = known[flow_id]
+        else:
+            flow, weight = msgspec.convert(body, Workflow), len(_encode(body))
+        self._flows.keep(flow_id, (version, flow, weight), weight)
         return flow
-
-
-def _keep(known: dict[int, T], number: int, value: T) -> None:
-    """The oldest are forgotten."""
-    known.pop(number, None)
-    while len(known) >= MOST_KEPT:
-        del known[next(iter(known))]
-    known[number] = value

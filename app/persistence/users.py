@@ -14,7 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
 from app.domain.errors import NotFoundError
+from app.domain.parts import Part
 from app.persistence.batches import fetch
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import ApiToken, UserProfile
 
 _USERS = UserProfile.__table__
@@ -117,9 +119,9 @@ async def owner(connection: AsyncConnection, username: str) -> Actor:
     return to_actor(row)
 
 
-async def every(connection: AsyncConnection) -> list[Row[Any]]:
+async def page(connection: AsyncConnection, part: Part) -> Page:
     """All users, in the order of their ids."""
-    return list(await connection.execute(select(_USERS).order_by(_USERS.c.id)))
+    return await read_page(connection, select(_USERS), (_USERS.c.id,), part, ascending=True)
 
 
 async def add(connection: AsyncConnection, username: str, role: Role) -> Row[Any] | None:
@@ -142,10 +144,11 @@ async def add_token(connection: AsyncConnection, user_id: int, name: str, fresh:
     return (await connection.execute(insert(ApiToken).values(values).returning(*_TOKENS.c))).one()
 
 
-async def tokens_of(connection: AsyncConnection, user_id: int) -> list[Row[Any]]:
+async def tokens_of(connection: AsyncConnection, user_id: int, part: Part) -> Page:
     """The tokens of a user, without what proves them."""
     query = select(_TOKENS.c.id, _TOKENS.c.name, _TOKENS.c.prefix, _TOKENS.c.created_at)
-    return list(await connection.execute(query.where(_TOKENS.c.user_profile_id == user_id).order_by(_TOKENS.c.id)))
+    query = query.where(_TOKENS.c.user_profile_id == user_id)
+    return await read_page(connection, query, (_TOKENS.c.id,), part, ascending=True)
 
 
 async def delete_token(connection: AsyncConnection, token_id: int) -> bool:

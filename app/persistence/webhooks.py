@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from app.domain.access import Actor
 from app.domain.entities import ScheduledJobConfig
-from app.persistence.pages import Page
+from app.domain.parts import Part
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import WebhookRow
 
 ENTITY_TYPE = "webhook"
@@ -105,13 +106,12 @@ async def remove(connection: AsyncConnection, webhook_id: int) -> None:
     await connection.execute(delete(WebhookRow).where(_TABLE.c.id == webhook_id))
 
 
-async def page(connection: AsyncConnection, actor: Actor, *, limit: int, offset: int) -> Page:
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
     """The webhooks that the actor may see, newest first."""
     query = select(_TABLE)
     if actor.owner_filter is not None:
         query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
-    return Page(list(await connection.execute(query.order_by(_TABLE.c.id.desc()).limit(limit).offset(offset))), total)
+    return await read_page(connection, query, (_TABLE.c.id,), part)
 
 
 async def _read(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:

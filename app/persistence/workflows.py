@@ -8,9 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.differences import same
+from app.domain.parts import Part
 from app.domain.revisions import Author, workflow_revision
 from app.persistence import workflow_history
-from app.persistence.pages import Page
+from app.persistence.pages import Page, read_page
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
@@ -94,10 +95,9 @@ def _one(workflow_id: int) -> Select[Any]:
     return select(_TABLE).where(_TABLE.c.id == workflow_id)
 
 
-async def page(connection: AsyncConnection, actor: Actor, *, limit: int, offset: int) -> Page:
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
     """The workflows that the actor may see, newest first."""
     query = select(_TABLE)
     if actor.owner_filter is not None:
         query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    total = (await connection.execute(select(func.count()).select_from(query.subquery()))).scalar_one()
-    return Page(list(await connection.execute(query.order_by(_TABLE.c.id.desc()).limit(limit).offset(offset))), total)
+    return await read_page(connection, query, (_TABLE.c.id,), part)

@@ -1,5 +1,6 @@
 """Circuit breakers: looked at and reset."""
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Row
@@ -7,9 +8,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_owner
 from app.domain.breakers import BreakerState
+from app.domain.parts import Part
 from app.persistence import breakers, gates, workflows
 from app.persistence.database import Database, database_now
 from app.services.inputs import IDS
+from app.services.paging import read_shown
 from app.services.views import BreakerDetail, BreakerList, BreakerView, TransitionView
 
 
@@ -20,11 +23,11 @@ class BreakerService:
         """Workers meet a reset at the next tick."""
         self._database = database
 
-    async def list(self, actor: Actor) -> BreakerList:
+    async def list(self, actor: Actor, part: Part) -> BreakerList:
         """The breakers that the actor may see."""
-        async with self._database.transaction() as connection:
-            rows = await breakers.all_of(connection, actor)
-        return BreakerList([BreakerView(**_fields(row)) for row in rows])
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(breakers.page, connection, actor), _view, part)
+        return BreakerList(found.items, found.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
         """One breaker, with its latest transitions."""
@@ -56,6 +59,10 @@ async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int) ->
 async def _detail(connection: AsyncConnection, row: Row[Any], limit: int) -> BreakerDetail:
     changes = await breakers.transitions(connection, row.workflow_id, limit)
     return BreakerDetail(**_fields(row), transitions=[_transition(change) for change in changes])
+
+
+def _view(row: Row[Any]) -> BreakerView:
+    return BreakerView(**_fields(row))
 
 
 def _fields(row: Row[Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.hiding import Hider
 from app.actions.secrets import SecretStore
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
+from app.domain.outputs import bounded
 from app.engine.callbacks import secret_proof, token_hash
 from app.engine.ringing import Ringer
 from app.persistence import callbacks, execution_records, secrets
@@ -44,12 +45,12 @@ class CallbackService:
     ) -> Completion:
         succeeded = said.status == "success"
         if not callback.shown:
-            return Completion(succeeded, said.output, said.error)
+            return Completion(succeeded, bounded(said.output), said.error)
         values = await self._shown_values(connection, callback.shown, token)
         if values is None:
             return Completion(succeeded, None if said.output is None else UNREADABLE, UNREADABLE if said.error else "")
         hider = Hider(values)
-        return Completion(succeeded, hider.hidden(said.output), hider.hidden(said.error))
+        return Completion(succeeded, bounded(hider.hidden(said.output)), hider.hidden(said.error))
 
     async def _shown_values(
         self, connection: AsyncConnection, shown: tuple[ShownSecret, ...], token: str

@@ -1,6 +1,7 @@
 """Executions: read and cancelled."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from app.persistence import execution_records
 from app.persistence.database import Database
 from app.persistence.results import Settled, Superseded
 from app.persistence.settle import settle
+from app.services.paging import read_shown
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
@@ -29,10 +31,9 @@ class ExecutionService:
 
     async def list(self, actor: Actor, wanted: Mapping[str, Any], part: Part) -> ExecutionPage:
         """What the actor may see and what has the wanted values, newest first."""
-        async with self._database.transaction() as connection:
-            page = await execution_records.page(connection, actor, wanted, part)
-        items = [ExecutionView(**execution_fields(row)) for row in page.items]
-        return ExecutionPage(items, page.total, page.total_is_estimate, page.next_cursor)
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(execution_records.page, connection, actor, wanted), _view, part)
+        return ExecutionPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
         """One execution, with what each of its nodes did."""
@@ -61,6 +62,10 @@ class ExecutionService:
         await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])
         await self._ringer.executions(result.pending)
         return await self.get(actor, execution_id)
+
+
+def _view(row: Row[Any]) -> ExecutionView:
+    return ExecutionView(**execution_fields(row))
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:

@@ -1,7 +1,11 @@
 """What a schedule did, does and will do: runs, ledger, history, explanations, previews."""
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import MAXYEAR, MINYEAR, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,6 +20,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.executions import ExecutionStatus
 from app.domain.explaining import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
+from app.domain.parts import Part
 from app.domain.planning import anchored_at_start, without_tick
 from app.domain.previews import next_runs
 from app.domain.revisions import REMEMBERED
@@ -24,7 +29,9 @@ from app.domain.traps import traps
 from app.persistence import execution_records, executions, gates, history, ledger
 from app.persistence.database import Database, database_now
 from app.persistence.gates import OPEN_GATE
+from app.persistence.ledger import Stretch
 from app.services.inputs import Moment, PreviewInput, Span
+from app.services.paging import read_shown, show_all
 from app.services.schedules import draft, owned_schedule, require_years, spec_values
 from app.services.views import (
     CheckView,
@@ -41,6 +48,13 @@ from app.services.views import (
     ledger_item,
 )
 
+# Of the processor's time; what a preview has found by then has to do.
+PREVIEW_SECONDS = 0.1
+SEARCHES_AT_ONCE = 2
+CUT = "Only the first {count} runs are shown: the next ones are too far away, or take too long to find."
+
+T = TypeVar("T")
+
 
 class InsightService:
     """Questions about schedules; nothing is changed."""
@@ -48,39 +62,63 @@ class InsightService:
     def __init__(self, database: Database) -> None:
         """Read from here."""
         self._database = database
+        # Few, as each takes its turns of the processor from the loop.
+        self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="search")
 
-    async def runs(self, actor: Actor, job_id: UUID, limit: int) -> RunList:
+    async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
         """The audit: the latest runs."""
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            rows = await execution_records.runs(connection, job_id, limit)
-        return RunList([RunView(**execution_fields(row), payload=row.payload) for row in rows])
+            found = await read_shown(partial(execution_records.runs, connection, job_id), _run_view, part)
+        return RunList(found.items, found.next_cursor)
 
-    async def ledger(self, actor: Actor, job_id: UUID, span: Span, limit: int) -> LedgerList:
+    async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
         """The account of the latest slots, fired or not."""
         _require_in_calendar(span)
-        async with self._database.transaction() as connection:
+        stretch = Stretch(span.since, span.until, ledger.before(part.cursor))
+        async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            others = await ledger.of_job(connection, job_id, span.since, span.until, limit)
-            fired = await ledger.fired(connection, job_id, span.since, span.until, limit)
-        items = [*map(ledger_item, others), *map(_fired_item, fired)]
-        items.sort(key=lambda item: item.slot, reverse=True)
-        return LedgerList(items[:limit])
+            others = await ledger.of_job(connection, job_id, stretch, part.limit)
+            fired = await ledger.fired(connection, job_id, stretch, part.limit)
+        items = sorted([*map(ledger_item, others), *map(_fired_item, fired)], key=_slot, reverse=True)
+        more = ledger.cursor_at(items[part.limit - 1].slot) if len(items) >= part.limit else None
+        return LedgerList(*show_all(items[: part.limit], _ledger_cursor, more))
 
-    async def history(self, actor: Actor, job_id: UUID, limit: int) -> HistoryList:
+    async def history(self, actor: Actor, job_id: UUID, part: Part) -> HistoryList:
         """Every change and pause, newest first."""
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            rows = await history.of_job(connection, job_id, limit)
-        return HistoryList([history_item(row) for row in rows])
+            found = await read_shown(partial(history.of_job, connection, job_id), history_item, part)
+        return HistoryList(found.items, found.next_cursor)
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
         """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
         require_years(wanted, "at")
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
             now = await database_now(connection)
-            return _explanation_view(await _explained(connection, job, wanted.at or now, now))
+            return _explanation_view(await self._explained(connection, job, wanted.at or now, now))
+
+    async def _explained(
+        self, connection: AsyncConnection, job: ScheduledJob, moment: datetime, now: datetime
+    ) -> Explanation:
+        """Gather what is known around the slot that is meant, and explain it."""
+        then, _ = await _as_it_was(connection, job, moment)
+        expected = await self._searched(partial(nearest_slot, then, moment))
+        around = [*await ledger.near(connection, job.id, moment), expected]
+        slot = min((one for one in around if one is not None), key=lambda one: abs(one - moment), default=None)
+        then, since = await _as_it_was(connection, job, min(slot or moment, now))
+        active, _ = await executions.active_and_now(connection, [job.id])
+        facts = Facts(
+            job=job,
+            then=then,
+            since=since,
+            recorded=await _recorded(connection, then, slot) if slot is not None else None,
+            active=active.get(job.id, ()),
+            gate=(await gates.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
+            now=now,
+        )
+        return await self._searched(partial(explain, facts, slot))
 
     async def preview(self, actor: Actor, wanted: PreviewInput) -> PreviewView:
         """A spec in plain words, its traps and its next runs; nothing is stored."""
@@ -94,31 +132,27 @@ class InsightService:
         else:
             async with self._database.transaction() as connection:
                 job = _as_change_of(await owned_schedule(connection, actor, job_id), values, now)
-        bounds: dict[str, Any] = {"start_at": job.start_at, "end_at": job.end_at}
-        return PreviewView(
-            describe(job.spec, jitter_seconds=values["jitter_seconds"], **bounds),
-            traps(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds),
-            [PreviewRun(run.at, run.note) for run in next_runs(job, count, now)],
-        )
+        look = partial(_preview, job, values["jitter_seconds"], timeout, count, now)
+        return await self._searched(look)
+
+    async def _searched(self, search: Callable[[], T]) -> T:
+        """The result of a search for slots. It may take a while: it never holds up the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._searches, search)
 
 
-async def _explained(connection: AsyncConnection, job: ScheduledJob, moment: datetime, now: datetime) -> Explanation:
-    """Gather what is known around the slot that is meant, and explain it."""
-    then, _ = await _as_it_was(connection, job, moment)
-    around = [*await ledger.near(connection, job.id, moment), nearest_slot(then, moment)]
-    slot = min((one for one in around if one is not None), key=lambda one: abs(one - moment), default=None)
-    then, since = await _as_it_was(connection, job, min(slot or moment, now))
-    active, _ = await executions.active_and_now(connection, [job.id])
-    facts = Facts(
-        job=job,
-        then=then,
-        since=since,
-        recorded=await _recorded(connection, then, slot) if slot is not None else None,
-        active=active.get(job.id, ()),
-        gate=(await gates.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
-        now=now,
+def _preview(job: ScheduledJob, jitter_seconds: int, timeout: int, count: int, now: datetime) -> PreviewView:
+    """A schedule that is not stored, as far as it can be foreseen in the time that there is."""
+    end = clock.thread_seconds() + PREVIEW_SECONDS
+    bounds: dict[str, Any] = {"start_at": job.start_at, "end_at": job.end_at}
+    warnings = traps(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds)
+    found = next_runs(job, count, now, lambda: clock.thread_seconds() > end)
+    if found.cut:
+        warnings.append(CUT.format(count=len(found.runs)))
+    return PreviewView(
+        describe(job.spec, jitter_seconds=jitter_seconds, **bounds),
+        warnings,
+        [PreviewRun(run.at, run.note) for run in found.runs],
     )
-    return explain(facts, slot)
 
 
 async def _as_it_was(
@@ -161,6 +195,18 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
 def _outcome(row: Row[Any]) -> str:
     """A slot has fired once its execution has started; one that ended before has the outcome that was written then."""
     return "fired" if row.started_at is not None else row.unrun_outcome or "queued"
+
+
+def _run_view(row: Row[Any]) -> RunView:
+    return RunView(**execution_fields(row), payload=row.payload)
+
+
+def _slot(item: LedgerItem) -> datetime:
+    return item.slot
+
+
+def _ledger_cursor(item: LedgerItem) -> str:
+    return ledger.cursor_at(item.slot)
 
 
 def _fired_item(row: Row[Any]) -> LedgerItem:

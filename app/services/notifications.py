@@ -1,5 +1,6 @@
 """Who wants to be told of what, and how the telling went."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -7,11 +8,13 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_owner
+from app.domain.parts import Part
 from app.domain.quotas import Quota
 from app.persistence import notices, workflows
 from app.persistence.database import Database
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
+from app.services.paging import read_shown
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -35,10 +38,11 @@ class NotificationService:
             row = await notices.add(connection, {**values, "user_profile_id": actor.user_id})
         return _view(row)
 
-    async def list(self, actor: Actor) -> NotificationList:
+    async def list(self, actor: Actor, part: Part) -> NotificationList:
         """What the actor may see, newest first."""
-        async with self._database.transaction() as connection:
-            return NotificationList([_view(row) for row in await notices.all_of(connection, actor)])
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(notices.page, connection, actor), _view, part)
+        return NotificationList(found.items, found.next_cursor)
 
     async def get(self, actor: Actor, notification_id: int) -> NotificationView:
         """One of them."""
@@ -60,13 +64,12 @@ class NotificationService:
             await _owned(connection, actor, notification_id)
             await notices.remove(connection, notification_id)
 
-    async def deliveries(self, actor: Actor, notification_id: int, limit: int) -> DeliveryList:
+    async def deliveries(self, actor: Actor, notification_id: int, part: Part) -> DeliveryList:
         """The log of what was delivered, and of what was not."""
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             await _owned(connection, actor, notification_id)
-            rows = await notices.deliveries_of(connection, notification_id, limit)
-        names = DeliveryView.__struct_fields__
-        return DeliveryList([DeliveryView(**{name: getattr(row, name) for name in names}) for row in rows])
+            found = await read_shown(partial(notices.deliveries_of, connection, notification_id), _delivery_view, part)
+        return DeliveryList(found.items, found.next_cursor)
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, notification_id: int) -> Row[Any]:
@@ -84,6 +87,10 @@ async def _require_seen(connection: AsyncConnection, actor: Actor, values: dict[
     if values["workflow_id"] is not None:
         owners = await workflows.owners(connection, {values["workflow_id"]})
         require_owner(actor, owners.get(values["workflow_id"]), "workflow")
+
+
+def _delivery_view(row: Row[Any]) -> DeliveryView:
+    return DeliveryView(**{name: getattr(row, name) for name in DeliveryView.__struct_fields__})
 
 
 def _view(row: Row[Any]) -> NotificationView:

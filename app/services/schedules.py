@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
@@ -37,16 +38,28 @@ from app.micro_batches import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
-from app.persistence.pages import KnownTotals
+from app.persistence.pages import KnownTotals, Page
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
+from app.services.paging import FIRST_ROWS, read_shown
+from app.services.selections import PAYLOAD, selected
 from app.services.shown import ShownSchedules
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 
 # Far enough for every plan, near enough that no interval leaves the calendar.
 EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
+# For so many owners it is remembered what they are asking for.
+MOST_LISTING = 1000
+
 Scheduling = Callable[[AsyncConnection, UUID], Awaitable[Changed]]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Which schedules somebody wants to see, and which of their fields; None is all but the payload."""
+
+    listing: schedules.Listing
+    fields: frozenset[str] | None
 
 
 class ScheduleService:
@@ -57,10 +70,11 @@ class ScheduleService:
         self.limits = limits
         self._database = database
         self._ringer = ringer
-        self._shown = ShownSchedules()
-        self._totals = KnownTotals()
+        self._shown = database.history.watch(ShownSchedules())
+        self._totals = database.history.watch(KnownTotals())
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
-        self._lists = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        # One for each owner: the slow lists of one keep nobody else waiting.
+        self._lists: dict[int | None, MicroBatcher[Question, SchedulePage]] = {}
         self._creates = MicroBatcher("create", self._create, shared=(UnavailableError,))
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
@@ -97,21 +111,48 @@ class ScheduleService:
         return ScheduleList([schedule_view(job) for job in jobs])
 
     async def list(
-        self, actor: Actor, part: Part, *, status: str | None = None, workflow_id: int | None = None
+        self,
+        actor: Actor,
+        part: Part,
+        *,
+        status: str | None = None,
+        workflow_id: int | None = None,
+        fields: frozenset[str] | None = None,
     ) -> SchedulePage:
-        """What the actor may see, newest first."""
-        return await self._lists.ask(schedules.Listing(actor.owner_filter, status, workflow_id, part))
+        """What the actor may see, newest first; without payloads, unless ``fields`` names them."""
+        listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
+        return await self._lists_of(actor.owner_filter).ask(Question(listing, fields))
 
-    async def _list(self, wanted: Sequence[schedules.Listing]) -> Sequence[SchedulePage]:
+    def _lists_of(self, owner: int | None) -> MicroBatcher[Question, SchedulePage]:
+        if owner not in self._lists:
+            if len(self._lists) >= MOST_LISTING:
+                self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
+            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        return self._lists[owner]
+
+    async def _list(self, wanted: Sequence[Question]) -> Sequence[SchedulePage]:
         """Those who ask the same in one moment get the same answer."""
-        pages: dict[schedules.Listing, SchedulePage] = {}
+        pages: dict[Question, SchedulePage] = {}
         async with self._database.reading() as connection:
-            for listing in dict.fromkeys(wanted):
-                page = await schedules.page(connection, listing, self._totals)
-                shown = await self._shown.of(connection, page.items)
-                items = [shown[job_id] for job_id, _ in page.items if job_id in shown]
-                pages[listing] = SchedulePage(items, page.total, page.total_is_estimate, page.next_cursor)
-        return [pages[listing] for listing in wanted]
+            for question in dict.fromkeys(wanted):
+                pages[question] = await self._page(connection, question)
+        return [pages[question] for question in wanted]
+
+    async def _page(self, connection: AsyncConnection, question: Question) -> SchedulePage:
+        whole = question.fields is not None and PAYLOAD in question.fields
+        views: dict[UUID, msgspec.Raw] = {}
+
+        async def read(part: Part) -> Page:
+            page = await schedules.page(connection, replace(question.listing, part=part), self._totals)
+            versions = [(row["id"], row["xmin"]) for row in page.items]
+            views.update(await self._shown.of(connection, versions, whole=whole))
+            return replace(page, items=[row for row in page.items if row["id"] in views])
+
+        part = question.listing.part
+        # Without payloads they are small: one question is enough.
+        rows = FIRST_ROWS if whole else part.limit
+        found = await read_shown(read, lambda row: selected(views[row["id"]], question.fields), part, rows)
+        return SchedulePage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """One schedule."""
@@ -125,7 +166,8 @@ class ScheduleService:
         """Whose they are, and how they are shown; read together for all who ask in one moment."""
         async with self._database.reading() as connection:
             found = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
-            shown = await self._shown.of(connection, [(job_id, version) for job_id, version, _ in found])
+            wanted = [(job_id, version) for job_id, version, _ in found]
+            shown: dict[UUID, Any] = await self._shown.of(connection, wanted, whole=True)
         owners = {job_id: owner for job_id, _, owner in found if job_id in shown}
         return [(owners.get(job_id), shown.get(job_id)) for job_id in job_ids]
 

@@ -6,41 +6,44 @@ from uuid import UUID
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.bounded_cache import BoundedCache
 from app.persistence import schedules
-from app.services.views import ScheduleView, schedule_view
+from app.services.views import listed_view, schedule_view
 
 MOST_KEPT = 10_000
+MOST_KEPT_BYTES = 32 * 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
 
 
 class ShownSchedules:
-    """The views of schedules by the versions of their rows. The oldest are forgotten."""
+    """The views of schedules by the versions of their rows, with and without their payloads."""
 
     def __init__(self) -> None:
         """Nothing has been shown yet."""
-        self._kept: dict[UUID, tuple[int, msgspec.Raw]] = {}
+        self._kept: BoundedCache[tuple[UUID, bool], tuple[int, msgspec.Raw]] = BoundedCache(MOST_KEPT, MOST_KEPT_BYTES)
 
-    async def of(self, connection: AsyncConnection, wanted: Sequence[tuple[UUID, int]]) -> dict[UUID, ScheduleView]:
-        """The views of these schedules in these versions, or newer; what is gone meanwhile is missing.
+    def clear(self) -> None:
+        """Forget everything: the versions of rows mean something else now."""
+        self._kept.clear()
 
-        They are views already encoded, which is all that becomes of them.
+    async def of(
+        self, connection: AsyncConnection, wanted: Sequence[tuple[UUID, int]], *, whole: bool
+    ) -> dict[UUID, msgspec.Raw]:
+        """The encoded views of these schedules in these versions, or newer; what is gone meanwhile is missing.
+
+        Without their payloads, unless they are wanted ``whole``.
         """
         shown: dict[UUID, msgspec.Raw] = {}
         unknown: list[UUID] = []
         for job_id, version in wanted:
-            kept = self._kept.get(job_id)
+            kept = self._kept.get((job_id, whole))
             if kept is None or kept[0] != version:
                 unknown.append(job_id)
             else:
                 shown[job_id] = kept[1]
-        for version, job in await schedules.many(connection, unknown) if unknown else []:
-            shown[job.id] = self._keep(job.id, version, msgspec.Raw(_encode(schedule_view(job))))
-        return shown  # type: ignore[return-value]  # a view, in bytes
-
-    def _keep(self, job_id: UUID, version: int, view: msgspec.Raw) -> msgspec.Raw:
-        self._kept.pop(job_id, None)
-        while len(self._kept) >= MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[job_id] = (version, view)
-        return view
+        for version, job in await schedules.many(connection, unknown, whole=whole) if unknown else []:
+            view = _encode(schedule_view(job) if whole else listed_view(job))
+            shown[job.id] = msgspec.Raw(view)
+            self._kept.keep((job.id, whole), (version, shown[job.id]), len(view))
+        return shown

@@ -2,15 +2,20 @@
 
 import hmac
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import structlog
+from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, UnavailableError
+from app.domain.parts import Part
 from app.micro_batches import MicroBatcher
 from app.persistence import users
 from app.persistence.database import Database
 from app.services.inputs import IDS, TokenInput, UserInput
+from app.services.paging import read_shown
 from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
 
 log = structlog.get_logger(__name__)
@@ -48,11 +53,12 @@ class UserService:
         """The one who asks."""
         return await self._get(actor.user_id)
 
-    async def list(self, actor: Actor) -> UserList:
+    async def list(self, actor: Actor, part: Part) -> UserList:
         """Everybody."""
         require_admin(actor)
-        async with self._database.transaction() as connection:
-            return UserList([user_view(row) for row in await users.every(connection)])
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(users.page, connection), user_view, part)
+        return UserList(found.items, found.next_cursor)
 
     async def create(self, actor: Actor, wanted: UserInput) -> UserView:
         """A new user."""
@@ -83,13 +89,13 @@ class UserService:
             raise NotFoundError(f"There is no user '{username}'.")
         return await self.create_token(actor, row.id, wanted)
 
-    async def tokens(self, actor: Actor, user_id: int) -> TokenList:
+    async def tokens(self, actor: Actor, user_id: int, part: Part) -> TokenList:
         """The tokens of a user."""
         require_admin(actor)
         await self._get(user_id)
-        async with self._database.transaction() as connection:
-            rows = await users.tokens_of(connection, user_id)
-        return TokenList([TokenView(**row._mapping) for row in rows])  # noqa: SLF001 - SQLAlchemy's public way
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(users.tokens_of, connection, user_id), _token_view, part)
+        return TokenList(found.items, found.next_cursor)
 
     async def delete_token(self, actor: Actor, token_id: int) -> None:
         """Refuse a token from now on."""
@@ -109,3 +115,7 @@ class UserService:
         if row is None:
             raise NotFoundError("There is no such user.")
         return user_view(row)
+
+
+def _token_view(row: Row[Any]) -> TokenView:
+    return TokenView(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names

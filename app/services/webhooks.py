@@ -11,15 +11,18 @@ from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.entities import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
+from app.domain.parts import Part
 from app.domain.quotas import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.persistence import entity_runs, users, webhooks
 from app.persistence.database import Database, database_now
+from app.persistence.pages import Page
 from app.persistence.webhooks import ENTITY_TYPE
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
+from app.services.paging import read_shown
 from app.services.secret_checks import SecretChecks
 from app.services.views import WebhookPage, WebhookView
 
@@ -63,11 +66,18 @@ class WebhookService:
             (view,) = await _views(connection, [row])
         return view
 
-    async def list(self, actor: Actor, limit: int, offset: int) -> WebhookPage:
+    async def list(self, actor: Actor, part: Part) -> WebhookPage:
         """What the actor may see, newest first."""
-        async with self._database.transaction() as connection:
-            page = await webhooks.page(connection, actor, limit=limit, offset=offset)
-            return WebhookPage(await _views(connection, page.items), page.total)
+        runs: dict[str, list[Row[Any]]] = {}
+        async with self._database.reading() as connection:
+
+            async def read(wanted: Part) -> Page:
+                page = await webhooks.page(connection, actor, wanted)
+                runs.update(await _latest_runs(connection, page.items))
+                return page
+
+            found = await read_shown(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
+        return WebhookPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, webhook_id: int) -> WebhookView:
         """One webhook."""
@@ -195,8 +205,12 @@ async def _planned(connection: AsyncConnection, values: dict[str, Any]) -> dict[
 
 async def _views(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> list[WebhookView]:
     """Webhooks with what their latest runs say: what is queued is still to come, and what failed says why."""
-    runs = await entity_runs.latest(connection, ENTITY_TYPE, [str(row.id) for row in rows])
+    runs = await _latest_runs(connection, rows)
     return [_view(row, runs.get(str(row.id), [])) for row in rows]
+
+
+async def _latest_runs(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
+    return await entity_runs.latest(connection, ENTITY_TYPE, [str(row.id) for row in rows])
 
 
 def _view(row: Row[Any], runs: list[Row[Any]]) -> WebhookView:

@@ -1,6 +1,7 @@
 """Workflows: created, changed, deleted, read."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.errors import InvalidError
+from app.domain.parts import Part
 from app.domain.quotas import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
@@ -17,6 +19,7 @@ from app.persistence import executions, schedules, users, workflow_history, work
 from app.persistence.database import Database
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
+from app.services.paging import read_shown
 from app.services.schedules import author_of
 from app.services.secret_checks import SecretChecks
 from app.services.views import HistoryPage, WorkflowPage, WorkflowView, history_item, workflow_view
@@ -52,11 +55,11 @@ class WorkflowService:
             row = await workflows.add(connection, actor, values, author_of(actor))
         return workflow_view(row)
 
-    async def list(self, actor: Actor, limit: int, offset: int) -> WorkflowPage:
+    async def list(self, actor: Actor, part: Part) -> WorkflowPage:
         """What the actor may see, newest first."""
-        async with self._database.transaction() as connection:
-            page = await workflows.page(connection, actor, limit=limit, offset=offset)
-        return WorkflowPage([workflow_view(row) for row in page.items], page.total)
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(workflows.page, connection, actor), workflow_view, part)
+        return WorkflowPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int) -> WorkflowView:
         """One workflow."""

@@ -66,7 +66,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The moment has passed|The moment lies before|No slot ever comes"
     r"|The URL has no host|the header .* cannot be set|Expected `str` matching regex|The template|the `url` has no host"
-    r"|This is no cursor of this list|The cursor does not belong to this list"
+    r"|It does not belong to this list|The cursor does not belong to this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
@@ -195,7 +195,7 @@ def test_parameters_are_told() -> None:
     assert {"active", "paused", "done", "dead"} == set(resolved(schemas["status"])["enum"])
     ledger = DOCUMENT["paths"]["/api/v1/schedules/{schedule_id}/ledger/"]["get"]["parameters"]
     formats = {parameter["name"]: parameter["schema"].get("format") for parameter in ledger}
-    assert {"schedule_id": "uuid", "from": "date-time", "to": "date-time", "limit": None} == formats
+    assert {"schedule_id": "uuid", "from": "date-time", "to": "date-time", "limit": None, "cursor": None} == formats
 
 
 async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> None:

@@ -1,9 +1,15 @@
 """Long lists in parts: from a cursor on, and counted as far as that is cheap."""
 
+import json
+from base64 import urlsafe_b64encode
+
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from app.persistence import pages
 from tests.carillon import Carillon
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("path", ["/schedules/", "/executions/"])
@@ -48,3 +54,67 @@ async def test_a_long_list_is_not_counted_to_the_end(carillon: Carillon, monkeyp
     assert (5, False) == (exact["total"], exact["total_is_estimate"])
     assert guessed["total"] >= 4
     assert guessed["total_is_estimate"]
+
+
+def made_up(raw: bytes) -> str:
+    """Something in the form of a cursor."""
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+MOMENTS = [
+    *("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999Z"),
+    *("9999-12-31T23:59:59.999999-14:00", "infinity", "-infinity", "2026-01-01T00:00:00", "2026-02-30T00:00:00Z"),
+]
+NUMBERS = [0, -1, 2**31, 2**63, -(2**63), 2**64, 10**400, 1.5, True, None]
+TEXTS = ["", "\x00", "a\x00b", "\ud800", "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"]
+keys = st.one_of(
+    st.sampled_from([*MOMENTS, *NUMBERS, *TEXTS]),
+    st.datetimes(timezones=st.timezones() | st.none()).map(lambda moment: moment.isoformat()),
+    *(st.integers(), st.uuids().map(str), st.text(max_size=20), st.lists(st.integers(), max_size=3)),
+)
+cursors = st.one_of(
+    st.lists(keys, max_size=3).map(lambda values: made_up(json.dumps(values).encode())),
+    keys.map(lambda value: made_up(json.dumps(value).encode())),
+    st.binary(max_size=100).map(made_up),
+    st.just(made_up(b"[" * 300)),
+    st.text(max_size=30),
+)
+LISTS = [
+    *("/schedules/", "/executions/", "/workflows/", "/webhooks/", "/notifications/", "/breakers/", "/users/"),
+    *("/schedules/{schedule}/runs/", "/schedules/{schedule}/ledger/", "/schedules/{schedule}/history/"),
+    *("/users/1/tokens/", "/notifications/{notification}/deliveries/"),
+]
+
+
+@pytest.fixture
+async def paths(standing: Carillon) -> list[str]:
+    """Every list, with something in it to compare with."""
+    schedule = await standing.schedule()
+    await standing.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    notification = await standing.call("POST", "/notifications/", 201, json={"url": "http://x.test/"})
+    return [path.format(schedule=schedule["id"], notification=notification["id"]) for path in LISTS]
+
+
+@settings(examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cursor=cursors)
+@example(cursor=made_up(json.dumps([MOMENTS[1], TEXTS[-1]]).encode()))
+@example(cursor=made_up(json.dumps([MOMENTS[3], TEXTS[-1]]).encode()))
+@example(cursor=made_up(json.dumps([MOMENTS[6], TEXTS[-1]]).encode()))
+@example(cursor=made_up(json.dumps([MOMENTS[1]]).encode()))
+@example(cursor=made_up(json.dumps([MOMENTS[6], 1]).encode()))
+@example(cursor=made_up(json.dumps([2**63]).encode()))
+@example(cursor=made_up(json.dumps([2**31]).encode()))
+async def test_a_made_up_cursor_is_a_place_or_is_refused(standing: Carillon, paths: list[str], cursor: str) -> None:
+    """On no list does it make the server fail."""
+    for path in paths:
+        response = await standing.request("GET", path, params={"cursor": cursor})
+        assert response.status_code in {200, 422}, (path, cursor, response.text)
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:4])
+@pytest.mark.parametrize("name", ["from", "to"])
+async def test_the_edge_of_the_calendar_is_no_failure(standing: Carillon, name: str, moment: str) -> None:
+    """A ledger is asked for by moments too."""
+    schedule = await standing.schedule()
+    response = await standing.request("GET", f"/schedules/{schedule['id']}/ledger/", params={name: moment})
+    assert response.status_code in {200, 422}, response.text

@@ -32,11 +32,14 @@ schedules:
 
 
 async def state(database: Database) -> dict[str, list[Json]]:
-    """All that there is of workflows, schedules, their history and their names."""
+    """All that there is of workflows, schedules, their history and their names; what is being deleted is not."""
     tables = ("workflows", "scheduled_jobs", "schedule_revisions", "managed_workflows", "managed_schedules")
     async with database.transaction() as connection:
         found = {table: await connection.execute(text(f"SELECT * FROM {table} ORDER BY 1, 2")) for table in tables}
-    return {table: [dict(row._mapping) for row in rows] for table, rows in found.items()}
+        deleted = set((await connection.execute(text("SELECT scheduled_job_id FROM deleted_histories"))).scalars())
+    seen = {table: [dict(row._mapping) for row in rows] for table, rows in found.items()}
+    seen["schedule_revisions"] = [one for one in seen["schedule_revisions"] if one["scheduled_job_id"] not in deleted]
+    return seen
 
 
 async def names(database: Database, table: str = "scheduled_jobs") -> list[str]:

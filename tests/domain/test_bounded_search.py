@@ -8,12 +8,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
+from app.domain import recurrence, windows, zones
 from app.domain.errors import InvalidError
+from app.domain.previews import HORIZON, next_runs
 from app.domain.recurrence import CronTimes, Evenly, Monthly, Recurrence
 from app.domain.specs import Spec, canonical
 from app.domain.windows import Hours, window
 from app.domain.zones import Zone, zone
+from tests.domain.builders import schedule
 
 ANCHOR = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
 # Best of some runs, so that a busy machine does not decide.
@@ -145,3 +149,36 @@ def test_a_long_expression_is_read_or_refused_soon(items: list[str]) -> None:
             canonical({"cron": text})
 
     assert best(read, MOST_SECONDS) < MOST_SECONDS
+
+
+@pytest.mark.parametrize("fields", SELDOM.values(), ids=SELDOM)
+def test_a_preview_ends_at_its_horizon(fields: dict[str, Any]) -> None:
+    """Five hundred runs of what comes once in 28 years would be searched for up to the end of the calendar."""
+    job = replace(schedule(), **canonical(fields), timezone="Europe/Berlin", anchor_at=ANCHOR)
+    found = next_runs(job, 500, ANCHOR)
+    assert found.runs[-1].at - found.runs[0].at <= HORIZON
+
+
+def test_a_preview_ends_when_it_is_enough() -> None:
+    """It shows what it has by then, and one run at least."""
+    job = replace(schedule(), interval_seconds=None, cron="* * * * *", anchor_at=ANCHOR)
+    answers = iter([False, False, True])
+    found = next_runs(job, 500, ANCHOR, lambda: next(answers))
+    assert (3, True) == (len(found.runs), found.cut)
+    assert 1 == len(next_runs(job, 500, ANCHOR, lambda: True).runs)
+
+
+def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
+    """Whoever asks for all zones and all years pushes out what others asked for; what is kept does not grow."""
+    kept = (zones._transitions, zones._uneven_days, zones._pieces, windows._spans, recurrence._slots_on)
+    for number, name in enumerate(sorted(zones._names().values())):
+        place = zone(name)
+        for year in range(2000 + number % 9, 2060):
+            place.uneven_days(year)
+            for day in list(place.uneven_days(year))[:2]:
+                place.pieces(day)
+        fresh({"cron": "* * * * *"}, place).previous(ANCHOR)
+        fresh({"cron": "0-59 0-23 29 3 *", "only_between": "01:00-05:00"}, place).next(ANCHOR)
+    assert all(one.cache_info().currsize <= one.cache_info().maxsize <= 8192 for one in kept)
+    assert zones._transitions.cache_info().currsize == zones._transitions.cache_info().maxsize
+    assert recurrence._slots_on.cache_info().maxsize <= 256

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.engine.housekeeping import Housekeeper
@@ -63,6 +64,17 @@ async def test_for_ever_is_for_ever(database: Database) -> None:
     await partitions.make(database, OLD)
     await Housekeeper(database, 0).step()
     assert [OLD.name] == await ask(database, f"SELECT relname FROM pg_class WHERE relname = '{OLD.name}'")
+
+
+@pytest.mark.parametrize(("days", "said"), [(30, 30), (0, "for ever")])
+async def test_how_long_history_is_kept_is_said_at_the_start(database: Database, days: int, said: object) -> None:
+    """Once; it is 30 days unless somebody says otherwise."""
+    keeper = Housekeeper(database, days)
+    with capture_logs() as events:
+        await keeper.step()
+        await keeper.step()
+    assert [said] == [event["days"] for event in events if event["event"] == "history_kept"]
+    assert 30 == Settings().history_days
 
 
 async def test_a_week_with_something_under_way_is_kept(

@@ -72,6 +72,8 @@ class SimulatedDatabase(Database):
     def __init__(self, database: Database, stage: Stage, clock: Clock, process: Process) -> None:
         self.engine = database.engine
         self.lanes = database.lanes
+        self.history = database.history
+        self._opening = "BEGIN"
         self.stage = stage
         self.clock = clock
         self._process = process

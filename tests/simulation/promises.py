@@ -137,6 +137,9 @@ WHERE (e.id, e.status, e.token, e.queued, e.worker_id, e.due_at)
   IS DISTINCT FROM (a.id, a.status, a.token, a.queued, a.worker_id, a.due_at)
 UNION ALL SELECT 'due', j.id FROM (SELECT id, next_run_at FROM scheduled_jobs WHERE next_run_at IS NOT NULL) AS j
 FULL JOIN due_ticks AS d ON d.id = j.id WHERE (j.id, j.next_run_at) IS DISTINCT FROM (d.id, d.next_run_at)
+UNION ALL SELECT 'unsuccessful', e.id FROM (SELECT id, status FROM workflow_executions
+  WHERE finished_at IS NOT NULL AND status <> 'success') AS e
+FULL JOIN unsuccessful_executions AS u ON u.id = e.id WHERE (e.id, e.status) IS DISTINCT FROM (u.id, u.status)
 """
 
 

@@ -3,7 +3,15 @@
 from app.persistence.tables.declarations import ManagedScheduleRow, ManagedWorkflowRow
 from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.entities import WebhookRow
-from app.persistence.tables.executions import ActiveExecutionRow, CallbackRow, WorkerRow, WorkflowExecutionRow
+from app.persistence.tables.executions import (
+    ActiveExecutionRow,
+    BackfillRow,
+    CallbackRow,
+    DeletedHistoryRow,
+    UnsuccessfulExecutionRow,
+    WorkerRow,
+    WorkflowExecutionRow,
+)
 from app.persistence.tables.notices import DeliveryRow, NotificationRow
 from app.persistence.tables.people import ApiToken, UserProfile
 from app.persistence.tables.safeguards import (
@@ -29,10 +37,12 @@ __all__ = [
     "IS_LIMITED",
     "ActiveExecutionRow",
     "ApiToken",
+    "BackfillRow",
     "Base",
     "CallbackRow",
     "CircuitBreakerRow",
     "CircuitBreakerTransitionRow",
+    "DeletedHistoryRow",
     "DeliveryRow",
     "DueTickRow",
     "LedgerEntryRow",
@@ -46,6 +56,7 @@ __all__ = [
     "SecretRow",
     "SigningKeyRow",
     "SwitchRow",
+    "UnsuccessfulExecutionRow",
     "UserProfile",
     "WebhookRow",
     "WorkerRow",

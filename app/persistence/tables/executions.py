@@ -75,7 +75,7 @@ class WorkflowExecutionRow(Base):
     id: Mapped[UUID] = mapped_column(primary_key=True)
     # Whose it is; as its schedule never changes hands, it is written down once.
     user_profile_id: Mapped[int]
-    # No foreign key: whoever writes it holds the schedule, and a trigger deletes the history with it.
+    # No foreign key: whoever writes it holds the schedule, and a trigger notes that the history is to be deleted.
     scheduled_job_id: Mapped[UUID | None]
     entity_type: Mapped[str | None]
     entity_id: Mapped[str | None]
@@ -176,6 +176,60 @@ class ActiveExecutionRow(Base):
     due_at: Mapped[datetime]
     deadline_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
+
+
+class UnsuccessfulExecutionRow(Base):
+    """What ended otherwise than well, and nothing else: kept by triggers on ``workflow_executions``, never written to.
+
+    A filter by such a status finds its rows here. An index on ``status`` itself would make every end of a run touch it.
+    """
+
+    __tablename__ = "unsuccessful_executions"
+    __table_args__ = (
+        Index("ix_unsuccessful_executions_newest", "status", "id"),
+        Index("ix_unsuccessful_executions_newest_of_owner", "user_profile_id", "status", "id"),
+        Index(
+            "ix_unsuccessful_executions_newest_of_job",
+            *("scheduled_job_id", "status", "id"),
+            postgresql_where=text("scheduled_job_id IS NOT NULL"),
+        ),
+        Index(
+            "ix_unsuccessful_executions_newest_of_workflow",
+            *("workflow_id", "status", "id"),
+            postgresql_where=text("workflow_id IS NOT NULL"),
+        ),
+        Index(
+            "ix_unsuccessful_executions_newest_of_entity",
+            *("entity_type", "entity_id", "status", "id"),
+            postgresql_where=text("entity_type IS NOT NULL"),
+        ),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    user_profile_id: Mapped[int]
+    scheduled_job_id: Mapped[UUID | None]
+    workflow_id: Mapped[int | None]
+    entity_type: Mapped[str | None]
+    entity_id: Mapped[str | None]
+    status: Mapped[str]
+
+
+class DeletedHistoryRow(Base):
+    """A schedule that was deleted and whose history is not gone yet; nobody sees it any more. Written by a trigger."""
+
+    __tablename__ = "deleted_histories"
+
+    scheduled_job_id: Mapped[UUID] = mapped_column(primary_key=True)
+    deleted_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)
+
+
+class BackfillRow(Base):
+    """How far a new table has been filled with what was there before, from the newest id down; gone once it is done."""
+
+    __tablename__ = "backfills"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[UUID]
 
 
 class CallbackRow(Base):

@@ -168,7 +168,8 @@ class ScheduleRevisionRow(Base):
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"))
+    # No foreign key: with its schedule it is deleted in parts, in the background.
+    scheduled_job_id: Mapped[UUID]
     at: Mapped[datetime]
     # Nobody, where Carillon itself did it; and no foreign key: the history outlives the user.
     user_profile_id: Mapped[int | None]
@@ -212,7 +213,7 @@ class LedgerEntryRow(Base):
         {"postgresql_partition_by": "RANGE (first_slot)"},
     )
 
-    # No foreign key: whoever writes it holds the schedule, and a trigger deletes the history with it.
+    # No foreign key: whoever writes it holds the schedule, and a trigger notes that the history is to be deleted.
     scheduled_job_id: Mapped[UUID] = mapped_column(primary_key=True)
     first_slot: Mapped[datetime] = mapped_column(primary_key=True)
     last_slot: Mapped[datetime]

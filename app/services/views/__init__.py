@@ -33,11 +33,13 @@ from app.services.views.notices import DeliveryList, DeliveryView, NotificationL
 from app.services.views.operating import ActionList, ActionView, PingView, PluginProblemView, SettingsView
 from app.services.views.people import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
 from app.services.views.schedules import (
+    ListedSchedule,
     ScheduleList,
     SchedulePage,
     ScheduleView,
     WorkflowPage,
     WorkflowView,
+    listed_view,
     schedule_view,
     workflow_view,
 )
@@ -64,6 +66,7 @@ __all__ = [
     "HistoryPage",
     "LedgerItem",
     "LedgerList",
+    "ListedSchedule",
     "NodeResultView",
     "NotificationList",
     "NotificationView",
@@ -93,6 +96,7 @@ __all__ = [
     "execution_fields",
     "history_item",
     "ledger_item",
+    "listed_view",
     "node_view",
     "schedule_view",
     "user_view",

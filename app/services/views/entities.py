@@ -37,3 +37,7 @@ class WebhookPage(msgspec.Struct):
 
     items: list[WebhookView]
     total: int
+    # Beyond 10,000 it may be a guess.
+    total_is_estimate: bool
+    # Where the next part begins, for ``cursor``; null at the end.
+    next_cursor: str | None

@@ -70,6 +70,7 @@ class RunList(msgspec.Struct):
     """The latest runs."""
 
     items: list[RunView]
+    next_cursor: str | None
 
 
 class AcceptedView(msgspec.Struct):

@@ -28,6 +28,7 @@ class LedgerList(msgspec.Struct):
     """The account of the latest slots."""
 
     items: list[LedgerItem]
+    next_cursor: str | None
 
 
 class PreviewRun(msgspec.Struct):
@@ -78,6 +79,7 @@ class HistoryList(msgspec.Struct):
     """The latest changes."""
 
     items: list[HistoryItem]
+    next_cursor: str | None
 
 
 class HistoryPage(msgspec.Struct):
@@ -122,6 +124,7 @@ class BreakerList(msgspec.Struct):
     """The breakers of all workflows that have one."""
 
     items: list[BreakerView]
+    next_cursor: str | None
 
 
 def history_item(row: Row[Any]) -> HistoryItem:

@@ -25,6 +25,7 @@ class NotificationList(msgspec.Struct):
     """All that is asked for."""
 
     items: list[NotificationView]
+    next_cursor: str | None
 
 
 class DeliveryView(msgspec.Struct, kw_only=True):
@@ -46,3 +47,4 @@ class DeliveryList(msgspec.Struct):
     """The latest deliveries."""
 
     items: list[DeliveryView]
+    next_cursor: str | None

@@ -23,6 +23,7 @@ class UserList(msgspec.Struct):
     """All users."""
 
     items: list[UserView]
+    next_cursor: str | None
 
 
 class TokenView(msgspec.Struct, kw_only=True):
@@ -44,6 +45,7 @@ class TokenList(msgspec.Struct):
     """The tokens of a user."""
 
     items: list[TokenView]
+    next_cursor: str | None
 
 
 def user_view(row: Row[Any]) -> UserView:

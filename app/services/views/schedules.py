@@ -1,9 +1,10 @@
 """Schedules and workflows, as callers see them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from sqlalchemy import Row
 
 from app.domain.access import OwnerKind
@@ -63,10 +64,25 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     updated_at: Instant
 
 
+if TYPE_CHECKING:
+    ListedSchedule = ScheduleView
+else:
+    # Which fields there are beside the id is up to whoever asks; the payload is left out unless it is asked for.
+    ListedSchedule = msgspec.defstruct(
+        "ListedSchedule",
+        [
+            ("id", UUID),
+            *((one.name, one.type | UnsetType, UNSET) for one in msgspec.structs.fields(ScheduleView)[1:]),
+        ],
+        kw_only=True,
+        namespace={"__doc__": "A schedule in a list."},
+    )
+
+
 class SchedulePage(msgspec.Struct):
     """A part of the list of schedules."""
 
-    items: list[ScheduleView]
+    items: list[ListedSchedule]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -103,17 +119,30 @@ class WorkflowPage(msgspec.Struct):
 
     items: list[WorkflowView]
     total: int
+    # Beyond 10,000 it may be a guess.
+    total_is_estimate: bool
+    # Where the next part begins, for ``cursor``; null at the end.
+    next_cursor: str | None
 
 
-_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description"}
+_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description", "trigger_payload"}
 _PLAIN_SCHEDULE_FIELDS = tuple(name for name in ScheduleView.__struct_fields__ if name not in _SHOWN_OTHERWISE)
 
 
 def schedule_view(job: ScheduledJob) -> ScheduleView:
     """A schedule as callers see it."""
+    return ScheduleView(trigger_payload=job.trigger_payload, **_listed_fields(job))
+
+
+def listed_view(job: ScheduledJob) -> ListedSchedule:
+    """A schedule in a list: without its payload."""
+    return ListedSchedule(**_listed_fields(job))
+
+
+def _listed_fields(job: ScheduledJob) -> dict[str, Any]:
     plain = {name: getattr(job, name) for name in _PLAIN_SCHEDULE_FIELDS}
     seconds = job.interval_seconds
-    return ScheduleView(
+    return dict(
         interval_seconds=int(seconds) if seconds is not None and seconds.is_integer() else seconds,
         every=job.spec.spelled_every,
         not_on=list(job.not_on),

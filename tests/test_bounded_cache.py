@@ -1,0 +1,85 @@
+"""Caches are bounded in bytes, not only in number."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.actions import catalog
+from app.actions.plugins import load_actions
+from app.bounded_cache import BoundedCache
+from app.domain.workflows import Node
+from app.persistence import memory, subjects
+from app.persistence.database import Database
+from app.persistence.memory import Memory
+from app.persistence.subjects import Subjects
+from app.services import shown
+from tests.carillon import Carillon
+from tests.domain.builders import schedule
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12))))
+def test_it_is_never_heavier_or_longer_than_it_may_be(steps: list[tuple[int, int]]) -> None:
+    """Whatever is kept, in whatever order; and what was kept last is there, if it fits at all."""
+    cache: BoundedCache[int, int] = BoundedCache(3, 10)
+    for key, weight in steps:
+        cache.keep(key, weight, weight)
+        assert (weight if weight <= 10 else None) == cache.get(key)
+        kept = [one for one in (cache.get(number) for number in range(6)) if one is not None]
+        assert sum(kept) == cache.weight <= 10
+        assert len(kept) == len(cache) <= 3
+
+
+def test_a_worker_remembers_payloads_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A payload is measured once, however often its schedule ticks."""
+    monkeypatch.setattr(memory, "MOST_BYTES", 1000)
+    kept = Memory()
+    payload = {"x": "y" * 300}
+    jobs = [msgspec.structs.replace(schedule(), id=UUID(int=number), trigger_payload=payload) for number in range(5)]
+    for version, job in enumerate(jobs):
+        kept.keep(job, version)
+    assert [False, False, True, True, True] == [kept.recall(job.id) is not None for job in jobs]
+    kept.keep(msgspec.structs.replace(jobs[4], run_count=1), 9)
+    found = kept.recall(jobs[4].id)
+    assert found is not None
+    assert (9, 1) == (found[0], found[1].run_count)
+
+
+async def test_workflows_are_remembered_up_to_a_bound(
+    carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those that do not fit are read again, and are the same."""
+    monkeypatch.setattr(subjects, "MOST_GRAPH_BYTES", 1500)
+    node = {"id": "work", "type": "core.http_request", "config": {"url": "http://x.test/", "body": "x" * 1000}}
+    made = [(await carillon.workflow(node, name=f"w{number}"))["id"] for number in range(3)]
+    known = Subjects()
+    for _ in range(2):
+        async with database.reading() as connection:
+            found = await known.read(connection, [(1, flow_id) for flow_id in made])
+        assert ["w0", "w1", "w2"] == [flow.name for _, flow in found if flow is not None]
+        assert 1 == len(known._flows)
+
+
+async def test_views_are_kept_up_to_a_bound(carillon: Carillon, database: Database) -> None:
+    """With and without their payloads."""
+    made = [UUID((await carillon.schedule(trigger_payload={"x": "y" * 2000}))["id"]) for _ in range(5)]
+    views = shown.ShownSchedules()
+    views._kept = BoundedCache(100, 8000)
+    for whole in (True, False):
+        async with database.reading() as connection:
+            found = await views.of(connection, [(one, 0) for one in made], whole=whole)
+        assert {whole} == {b"yyyy" in bytes(view) for view in found.values()}
+        assert views._kept.weight <= 8000
+
+
+def test_fixed_configurations_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept along with their nodes."""
+    monkeypatch.setattr(catalog, "MOST_FIXED_BYTES", 1000)
+    made = catalog.Catalog(load_actions().actions)
+    config: dict[str, Any] = {"url": "http://x.test/", "body": "x" * 400}
+    for _ in range(5):
+        assert made._fixed_config(Node(str(uuid4()), "core.http_request", config)) is not None
+    assert 2 == len(made._fixed)
