@@ -205,7 +205,7 @@ async def run_all(carillon: Carillon, database: Database, target: HostileTarget,
     await until(all_ended)
 
 
-@hypothesis.settings(examples(5), suppress_health_check=list(HealthCheck))
+@hypothesis.settings(examples(3), suppress_health_check=list(HealthCheck))
 @given(secrets, cases)
 @example("-Host-Name-", [("host", "text", "as it is"), ("nowhere", "text", "json"), ("password", "error", "form")])
 @example("日本語%2Ba+ b", [("callback", "text", "base64 1 1"), ("url", "error", "percent"), ("json", "json", "html")])
