@@ -8,6 +8,9 @@ import msgspec
 OUTPUT_BYTES = 65 * 1024
 # For names, brackets and the word that says that something was cut.
 _SURROUNDINGS = 64
+_BRACKETS = 2
+# What nothing is written as takes so many bytes.
+_SHORTEST = len("null")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,7 +36,9 @@ def _fitting(values: dict[str, Any], room: int) -> dict[str, Any]:
     kept = {}
     for name in sorted(sizes, key=lambda one: sizes[one]):
         if sizes[name] > room:
-            kept[name] = _cut(values[name], max(0, room - len(_encode(name)) - 2))
+            left = room - len(_encode(name)) - 2
+            if left >= _SHORTEST:
+                kept[name] = _cut(values[name], left)
             break
         kept[name] = values[name]
         room -= sizes[name]
@@ -44,8 +49,8 @@ def _cut(value: Any, room: int) -> Any:
     if isinstance(value, str):
         return _beginning(value, room)
     if isinstance(value, list):
-        return _first(value, room)
-    return _fitting(value, room) if isinstance(value, dict) else None
+        return _first(value, room - _BRACKETS)
+    return _fitting(value, room - _BRACKETS) if isinstance(value, dict) else None
 
 
 def _first(items: list[Any], room: int) -> list[Any]:
