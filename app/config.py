@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -20,7 +21,11 @@ _OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEA
 POSITIVE = (
     *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
     *("poll_seconds", "poll_batch", "poll_lease_seconds"),
+    *("http_connections", "http_connections_per_address"),
 )
+
+
+NOT_NEGATIVE = ("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days")
 
 
 class SettingsError(Exception):
@@ -55,7 +60,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 25.0
     worker_concurrency: int = 1000
     database_pool_size: int = 10
+    # Requests a minute by token; failed authentication a minute by address. 0 switches the counting off.
     rate_limit_per_minute: int = 6000
+    auth_failures_per_minute: int = 300
+    # Addresses and CIDRs of proxies whose X-Forwarded-For is believed, separated by commas.
+    trusted_proxies: str = ""
+    # Open connections of one API process, from one address and in all. Trusted proxies count in all only.
+    http_connections_per_address: int = 512
+    http_connections: int = 4096
     # Where this process shall die, for fault suites: see ``app.failpoints``.
     failpoints: str = ""
     # Where a worker answers Prometheus; 0 is nowhere.
@@ -77,9 +89,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError("CARILLON_OTEL_SAMPLE_RATIO must be between 0 and 1")
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
-        for name in ("drain_seconds", "rate_limit_per_minute", "history_days"):
+        for name in NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")
+        _ = self.proxy_networks
 
     @property
     def callback_url(self) -> str:
@@ -95,7 +108,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Hosts and CIDRs that outgoing calls may reach although they are not public."""
-        return tuple(part.strip() for part in self.http_allow.split(",") if part.strip())
+        return _parts(self.http_allow)
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Networks of the proxies whose ``X-Forwarded-For`` is believed."""
+        try:
+            return tuple(ip_network(part, strict=False) for part in _parts(self.trusted_proxies))
+        except ValueError as error:
+            raise SettingsError(f"CARILLON_TRUSTED_PROXIES must hold addresses and CIDRs: {error}") from None
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -1,0 +1,70 @@
+"""An HTTP client that sends whatever bytes it is told to, as hostile clients do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import msgspec
+
+PATIENCE_SECONDS = 60.0
+RESET = (ConnectionResetError, BrokenPipeError)
+
+
+class RawConnection:
+    """One connection: bytes out, bytes in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, *pieces: bytes) -> bool:
+        """Send bytes; False if the server has closed the connection."""
+        try:
+            for piece in pieces:
+                self._writer.write(piece)
+                await asyncio.wait_for(self._writer.drain(), PATIENCE_SECONDS)
+        except RESET:
+            return False
+        return not self._writer.is_closing()
+
+    async def until_closed(self) -> bytes:
+        """Wait until the server closes the connection; everything that it has sent."""
+        received = b""
+        with suppress(*RESET):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while piece := await self._reader.read(65536):
+                    received += piece
+        return received
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Read one answer with a Content-Length: its status and its body."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            return int(head[9:12]), await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        """Close it at once, whatever has not been sent yet."""
+        self._writer.transport.abort()
+
+
+@asynccontextmanager
+async def raw_connection(url: str) -> AsyncIterator[RawConnection]:
+    """Open a connection to the server of a URL for the length of the block."""
+    parts = urlsplit(url)
+    connection = RawConnection(*await asyncio.open_connection(parts.hostname, parts.port))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def status_of(received: bytes) -> int:
+    """The status of the first answer in these bytes; 0 without one."""
+    return int(received[9:12]) if received.startswith(b"HTTP/1.1 ") else 0
+
+
+def code_of(received: bytes) -> str:
+    """The code of the problem in these bytes."""
+    return str(msgspec.json.decode(received.partition(b"\r\n\r\n")[2])["code"])
