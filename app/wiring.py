@@ -18,6 +18,7 @@ from app.actions.http import HttpCaller, Signer
 from app.actions.plugins import Capability, LoadedActions, load_actions
 from app.actions.secrets import SecretStore
 from app.api.application import Services, create_application
+from app.api.client_addresses import TrustedProxies
 from app.config import Settings, SettingsError
 from app.engine.callbacks import CallbackBook
 from app.engine.delivering import Postman
@@ -122,7 +123,8 @@ def wire_services(
         callbacks=CallbackService(database, ringer),
         health=HealthService(database, bell),
         figures=FigureService(database),
-        rate_limits=RateLimits(redis, settings.rate_limit_per_minute),
+        rate_limits=RateLimits(redis, settings.rate_limit_per_minute, settings.auth_failures_per_minute),
+        proxies=TrustedProxies(settings.proxy_networks),
     )
 
 

@@ -13,6 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from app.api.actions import ActionController
 from app.api.breakers import BreakerController
 from app.api.callbacks import CallbackController
+from app.api.client_addresses import TrustedProxies
 from app.api.cron import CronController
 from app.api.docs import DocumentPlugin, PagePlugin
 from app.api.executions import ExecutionController
@@ -21,7 +22,7 @@ from app.api.insight import InsightController
 from app.api.notifications import NotificationController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
-from app.api.requests import Acting, before_handling, counting_middleware, current_actor
+from app.api.requests import Acting, counting_middleware, current_actor, refuse_null
 from app.api.schedules import ScheduleController
 from app.api.settings import SettingsController
 from app.api.tracing import tracing_middleware
@@ -70,6 +71,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     health: HealthService
     figures: FigureService
     rate_limits: RateLimits
+    proxies: TrustedProxies
 
 
 def create_application(
@@ -91,7 +93,7 @@ def create_application(
             WebhookController,
             SettingsController,
         ],
-        before_request=before_handling,
+        before_request=refuse_null,
     )
     app = Litestar(
         [v1, CronController, HealthController],
@@ -115,6 +117,7 @@ def create_application(
         logging_config=None,
     )
     app.state.rate_limits = services.rate_limits
+    app.state.proxies = services.proxies
     app.state.users = services.users
     return app
 
