@@ -11,7 +11,14 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from app.domain.errors import DatabaseRefusesError, InDoubtError, NoSuchDatabaseError, UnavailableError
+from app.domain.errors import (
+    DatabaseRefusesError,
+    DiskFullError,
+    InDoubtError,
+    NoSuchDatabaseError,
+    ReadOnlyDatabaseError,
+    UnavailableError,
+)
 from app.persistence.lanes import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
 from app.persistence.revisions import require_schema
 
@@ -33,9 +40,18 @@ SERVER_SETTINGS = {
 _SETTINGS = "; ".join(f"SET {name} = '{value}'" for name, value in SERVER_SETTINGS.items())
 # Who we say we are is not known there, or the database is not: it may have to be made yet.
 _REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
-# Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
-# out, deadlocked.
-_AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES)
+_READ_ONLY_STATES, _FULL_STATES = ("25006",), ("53100",)
+# Shutting down, starting up, crashed, too many connections, out of disk or memory, failing disk, read-only after a
+# failover, timed out, deadlocked.
+_AWAY_STATES = ("08", "53", "57", "58", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES, *_READ_ONLY_STATES)
+# A write that commits, and a temporary file of some 200 kB: a full disk still has room for the first, as it changes a
+# row that is there already. One round trip, in a transaction of its own.
+_TRY_WRITING = """
+SELECT set_config('work_mem', '64kB', true);
+SELECT count(*) FROM generate_series(1, 8000);
+INSERT INTO locks (name, owner, expires_at) VALUES ('readiness', gen_random_uuid(), clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at
+"""
 
 _DATABASE_ERRORS = (SQLAlchemyError, OSError, *DRIVER_ERRORS, NoLaneError)
 
@@ -120,6 +136,14 @@ class Database:
         async with self.reading() as connection:
             await driver_of(connection).execute("SELECT 1")
 
+    async def try_writing(self) -> None:
+        """Raise ``UnavailableError`` unless the database takes writes, whatever the reason."""
+        try:
+            async with self.reading() as connection:
+                await driver_of(connection).execute(_TRY_WRITING)
+        except _DATABASE_ERRORS as error:
+            raise UnavailableError("The database refuses a write.") from error
+
     async def close(self) -> None:
         """Close all connections."""
         await self.lanes.close()
@@ -143,11 +167,17 @@ def told_when_away() -> Iterator[None]:
         raise
 
 
+_ABSENCES: dict[tuple[str, ...], type[UnavailableError]] = {
+    _REFUSED_STATES: DatabaseRefusesError,
+    _UNKNOWN_STATES: NoSuchDatabaseError,
+    _READ_ONLY_STATES: ReadOnlyDatabaseError,
+    _FULL_STATES: DiskFullError,
+}
+
+
 def _kind_of_absence(error: Exception) -> UnavailableError:
     state = state_of(error)
-    if state.startswith(_REFUSED_STATES):
-        return DatabaseRefusesError()
-    return NoSuchDatabaseError() if state.startswith(_UNKNOWN_STATES) else UnavailableError()
+    return next((kind() for states, kind in _ABSENCES.items() if state.startswith(states)), UnavailableError())
 
 
 async def _commit(connection: AsyncConnection) -> None:
