@@ -15,7 +15,7 @@ from app.api.breakers import BreakerController
 from app.api.callbacks import CallbackController
 from app.api.client_addresses import TrustedProxies
 from app.api.cron import CronController
-from app.api.docs import DocumentPlugin, PagePlugin
+from app.api.docs import DocumentPlugin, PagePlugin, schema_router
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
 from app.api.insight import InsightController
@@ -109,6 +109,7 @@ def create_application(
             version=version("carillon"),
             description=DESCRIPTION,
             render_plugins=[PagePlugin(), DocumentPlugin()],
+            openapi_router=schema_router(),
         ),
         middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from litestar import Request
+from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +20,8 @@ from app.services.users import UserService
 from app.services.validation import read
 
 T = TypeVar("T")
+# For answers that hold a token or another secret: neither a browser nor a proxy may keep them.
+NO_STORE = [ResponseHeader(name="Cache-Control", value="no-store")]
 AnyRequest = Request[Any, Any, Any]
 # What a handler asks for to know on whose behalf it acts; ``current_actor`` provides it.
 Acting = NamedDependency[Actor]

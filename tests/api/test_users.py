@@ -65,6 +65,12 @@ async def test_only_hashes_are_stored(carillon: Carillon, database: Database) ->
     assert secret not in dump
 
 
+async def test_answers_with_tokens_are_kept_nowhere(carillon: Carillon) -> None:
+    """Not by browsers, not by proxies."""
+    made = await carillon.request("POST", "/users/1/tokens/", json={"name": "t"})
+    assert (201, "no-store") == (made.status_code, made.headers["cache-control"])
+
+
 async def test_users_are_for_admins(carillon: Carillon) -> None:
     """403 for members."""
     member = await carillon.member()
