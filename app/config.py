@@ -72,6 +72,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failpoints: str = ""
     # Where a worker answers Prometheus; 0 is nowhere.
     metrics_port: int = 0
+    # Where the API answers Prometheus; 0 is its own port, any other takes /metrics away from there.
+    api_metrics_port: int = 0
+    # The bearer token that /metrics asks for, of the API and of workers; none if blank.
+    metrics_token: str = ""
     # Where traces go, by OTLP over HTTP, and which share of them; they are off without an address.
     otel_endpoint: str = ""
     otel_sample_ratio: float = 1.0
@@ -80,8 +84,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse values that the types allow and that cannot work."""
-        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest TCP port
-            raise SettingsError(f"CARILLON_PORT must be between 0 and 65535, not {self.port}")
+        for name in ("port", "metrics_port", "api_metrics_port"):
+            if not 0 <= getattr(self, name) <= 65535:  # noqa: PLR2004 - the highest TCP port
+                raise SettingsError(f"CARILLON_{name.upper()} must be between 0 and 65535, not {getattr(self, name)}")
         for name in POSITIVE:
             if getattr(self, name) <= 0:
                 raise SettingsError(f"{ENV_PREFIX}{name.upper()} must be greater than 0")

@@ -19,6 +19,7 @@ from app.api.docs import DocumentPlugin, PagePlugin, schema_router
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
 from app.api.insight import InsightController
+from app.api.metrics import MetricsController
 from app.api.notifications import NotificationController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
@@ -74,10 +75,21 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     proxies: TrustedProxies
 
 
+class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Where ``/metrics`` is, and what it asks for."""
+
+    on_main_port: bool = True
+    token: str = ""
+
+
 def create_application(
-    services: Services, lifespan: Callable[[], AbstractAsyncContextManager[None]], tracer: Tracer | None = None
+    services: Services,
+    lifespan: Callable[[], AbstractAsyncContextManager[None]],
+    tracer: Tracer | None = None,
+    metrics: MetricsAccess | None = None,
 ) -> Litestar:
     """The application; ``lifespan`` opens and closes what the services use."""
+    metrics = metrics or MetricsAccess()
     v1 = Router(
         "/api/v1",
         route_handlers=[
@@ -96,7 +108,7 @@ def create_application(
         before_request=refuse_null,
     )
     app = Litestar(
-        [v1, CronController, HealthController],
+        [v1, CronController, HealthController, *([MetricsController] if metrics.on_main_port else [])],
         dependencies={
             "actor": Provide(current_actor),
             **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
@@ -118,6 +130,7 @@ def create_application(
         logging_config=None,
     )
     app.state.rate_limits = services.rate_limits
+    app.state.metrics_token = metrics.token
     app.state.proxies = services.proxies
     app.state.users = services.users
     return app

@@ -59,7 +59,7 @@ def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(sh
         # Imported here: whoever only looks after others does without the worker.
         from app.cli.fleet import run_fleet
 
-        uvloop.run(run_fleet(processes, settings.host, settings.metrics_port))
+        uvloop.run(run_fleet(processes, settings.host, settings.metrics_port, settings.metrics_token))
         return
     # And the other commands do without it too.
     from app.worker import run_until_signalled
