@@ -44,16 +44,21 @@ class RawConnection:
             length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
             return int(head[9:12]), await self._reader.readexactly(length)
 
+    def stop_reading(self) -> None:
+        """Take nothing more from the server."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined] # it can be read from
+
     def close(self) -> None:
         """Close it at once, whatever has not been sent yet."""
         self._writer.transport.abort()
 
 
 @asynccontextmanager
-async def raw_connection(url: str) -> AsyncIterator[RawConnection]:
-    """Open a connection to the server of a URL for the length of the block."""
+async def raw_connection(url: str, address: str = "127.0.0.1") -> AsyncIterator[RawConnection]:
+    """Open a connection from this address to the server of a URL for the length of the block."""
     parts = urlsplit(url)
-    connection = RawConnection(*await asyncio.open_connection(parts.hostname, parts.port))
+    opened = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(address, 0))
+    connection = RawConnection(*opened)
     try:
         yield connection
     finally:
