@@ -19,6 +19,8 @@ from app.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
 
 # How much of a body is parsed at once: a request that begins in its midst is counted after at most so many bytes.
 SLICE_BYTES = 16 * 1024
+# What a client must take of an answer in the time that it may wait.
+READ_BYTES = 256 * 1024
 # Requests that may wait behind one another on one connection.
 MAX_PIPELINED = 32
 # After a refusal the client's remaining bytes are read and dropped, so that the refusal is not lost to a reset.
@@ -61,25 +63,27 @@ class Phase(Enum):
     REFUSED = "refused"
 
 
-_DEAF = {Phase.LAST_ANSWER, Phase.REFUSED}
+# As names of this module: in Python 3.11 looking a member up in its class costs ten times as much.
+NEW, HEAD, BODY, ANSWER, IDLE, LAST_ANSWER, REFUSED = Phase
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. ``register`` is set by ``limited_protocol``."""
+    """One connection. ``limited_protocol`` sets what all connections of a server share."""
 
     register: ClassVar[ConnectionRegister]
+    allowed_seconds: ClassVar[dict[Phase, float]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """Wait for the first byte."""
         super().__init__(*args, **options)
-        self._phase = Phase.NEW
+        self._phase = NEW
         # When the phase began.
         self._since = self.register.tick
         # Bytes of the current head, raw and decoded bytes of the current body, bytes dropped after a refusal.
         self._head_bytes = self._raw_bytes = self._body_bytes = self._dropped_bytes = 0
-        self._heads = self._answers = 0
-        # Since when the client has not taken an answer, and how many answers there had been.
-        self._unread: tuple[int, int] | None = None
+        self._heads = self._taken = 0
+        # Since when the client has taken too little of an answer: the tick, what was taken and what was left then.
+        self._unread: tuple[int, int, int] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Take the connection, unless there are too many."""
@@ -95,32 +99,34 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, never more of a head than is allowed."""
-        while data and self._phase not in _DEAF:
-            in_body = self._phase is Phase.BODY
+        while data:
+            if self._phase is REFUSED or self._phase is LAST_ANSWER:
+                self._drop(data)
+                return
+            in_body = self._phase is BODY
             room = SLICE_BYTES if in_body else self.register.limits.head_bytes - self._head_bytes
             if room <= 0:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-                break
+                continue
             piece, data = data[:room], data[room:]
             if in_body:
                 self._take_body(piece)
             else:
                 self._take_head(piece)
-        if data:
-            self._drop(data)
 
     def _take_head(self, piece: bytes) -> None:
-        if self._phase is not Phase.HEAD:
-            self._enter(Phase.HEAD)
+        if self._phase is not HEAD:
+            self._phase = HEAD
+            self._since = self.register.tick
         heads = self._heads
         self._parse(piece)
-        if self._phase is Phase.HEAD and heads == self._heads:
+        if self._phase is HEAD and heads == self._heads:
             self._head_bytes += len(piece)
 
     def _take_body(self, piece: bytes) -> None:
         heads = self._heads
         self._parse(piece)
-        if self._phase is not Phase.BODY or heads != self._heads:
+        if self._phase is not BODY or heads != self._heads:
             return
         self._raw_bytes += len(piece)
         if self._raw_bytes > CHUNK_OVERHEAD * self._body_bytes + self.register.limits.head_bytes:
@@ -134,9 +140,14 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             # There is nothing to upgrade to. The request is answered as it is, and nothing is read after it.
             self.cycle.keep_alive = False
-            self._enter(Phase.LAST_ANSWER)
+            self._enter(LAST_ANSWER)
+            return
         except httptools.HttpParserError:
             self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        # uvicorn makes a scope when a request begins, and a cycle of it when its head is complete.
+        if self._phase is ANSWER and self.scope is not self.cycle.scope:
+            self._enter(HEAD)
 
     def _drop(self, data: bytes) -> None:
         """Let go of bytes that nobody wants; of a client that sends too many of them too."""
@@ -145,12 +156,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     # What the parser finds.
-    def on_message_begin(self) -> None:
-        """A request begins; behind another one too."""
-        super().on_message_begin()
-        if self._phase is not Phase.HEAD:
-            self._enter(Phase.HEAD)
-
     def on_headers_complete(self) -> None:
         """A head is complete."""
         if len(self.pipeline) >= MAX_PIPELINED:
@@ -158,7 +163,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._heads += 1
         self._head_bytes = self._raw_bytes = self._body_bytes = 0
-        self._enter(Phase.BODY)
+        self._phase = BODY
+        self._since = self.register.tick
 
     def on_body(self, body: bytes) -> None:
         """A part of a body."""
@@ -168,28 +174,31 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is complete."""
         super().on_message_complete()
-        self._enter(Phase.IDLE if self.cycle.response_complete else Phase.ANSWER)
+        self._phase = ANSWER
+        if self.cycle.response_complete:
+            self._enter(IDLE)
 
     def on_response_complete(self) -> None:
         """Start the next request that waits, or wait for one; as uvicorn does, without a timer."""
         self.server_state.total_requests += 1
-        self._answers += 1
+        self._taken += 1
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        elif self._phase is Phase.ANSWER:
-            self._enter(Phase.IDLE)
+        elif self._phase is ANSWER:
+            self._phase = IDLE
+            self._since = self.register.tick
 
     # Time.
     def check(self, tick: int) -> None:
         """Close the connection if the client has taken too long."""
         if self._leaves_answers_unread(tick):
             self.transport.abort()
-        elif tick - self._since <= self._allowed_seconds():
+        elif tick - self._since <= self.allowed_seconds[self._phase]:
             return
-        elif self.flow.read_paused or (self._phase is Phase.HEAD and self._is_answering()):
+        elif self.flow.read_paused or (self._phase is HEAD and self._is_answering()):
             # It is us who do not read on.
             self._since = tick
         else:
@@ -199,35 +208,28 @@ class LimitedProtocol(HttpToolsProtocol):
         self._phase = phase
         self._since = self.register.tick
 
-    def _allowed_seconds(self) -> float:
-        limits = self.register.limits
-        match self._phase:
-            case Phase.NEW | Phase.HEAD:
-                return limits.head_seconds
-            case Phase.BODY:
-                return limits.body_seconds
-            case Phase.IDLE:
-                return limits.idle_seconds
-            case Phase.REFUSED:
-                return LINGER_SECONDS
-            case Phase.ANSWER | Phase.LAST_ANSWER:
-                return float("inf")
-
     def _leaves_answers_unread(self, tick: int) -> bool:
-        """Whether bytes of an answer have waited for too long; a further answer shows that the client reads."""
-        if not self.transport.get_write_buffer_size():
+        """Whether the client has taken next to nothing of an answer for too long."""
+        left = self.transport.get_write_buffer_size()
+        if not left:
             self._unread = None
-        elif self._unread is None or self._unread[1] != self._answers:
-            self._unread = (tick, self._answers)
-        return self._unread is not None and tick - self._unread[0] > self.register.limits.answer_seconds
+            return False
+        if self._unread is None or self._unread[1] != self._taken or left <= self._unread[2] - READ_BYTES:
+            self._unread = (tick, self._taken, left)
+        return tick - self._unread[0] > self.register.limits.answer_seconds
+
+    def resume_writing(self) -> None:
+        """The client has taken most of what was waiting for it."""
+        self._taken += 1
+        super().resume_writing()
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _end_late(self) -> None:
-        if self._phase is Phase.HEAD or (self._phase is Phase.BODY and self._is_answering()):
+        if self._phase is HEAD or (self._phase is BODY and self._is_answering()):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
-        elif self._phase is Phase.REFUSED:
+        elif self._phase is REFUSED:
             self.transport.abort()
         else:
             self.transport.close()
@@ -235,8 +237,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer with an error and close, or only close where another answer is on its way."""
         is_open = self.cycle is None or self.cycle.response_complete
-        waits_for_body = self._phase is Phase.BODY and not self.pipeline and not self.cycle.response_started
-        self._enter(Phase.REFUSED)
+        waits_for_body = self._phase is BODY and not self.pipeline and not self.cycle.response_started
+        self._enter(REFUSED)
         if self.transport.is_closing():
             return
         if is_open or waits_for_body:
@@ -258,5 +260,14 @@ def limited_protocol(limits: HttpLimits, proxies: TrustedProxies) -> type[Limite
 
     class Protocol(LimitedProtocol):
         register = ConnectionRegister(limits, proxies)
+        allowed_seconds: ClassVar[dict[Phase, float]] = {
+            NEW: limits.head_seconds,
+            HEAD: limits.head_seconds,
+            BODY: limits.body_seconds,
+            ANSWER: float("inf"),
+            IDLE: limits.idle_seconds,
+            LAST_ANSWER: float("inf"),
+            REFUSED: LINGER_SECONDS,
+        }
 
     return Protocol
