@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.api.client_addresses import UNKNOWN, TrustedProxies
 from app.api.connections import ConnectionRegister, HttpLimits
 from app.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
+from app.observability import metrics
 
 # How much of a body is parsed at once: a request that begins in its midst is counted after at most so many bytes.
 SLICE_BYTES = 16 * 1024
@@ -89,6 +90,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, unless there are too many."""
         super().connection_made(transport)
         if not self.register.add(self, self.client[0] if self.client else UNKNOWN):
+            _count(HTTPStatus.SERVICE_UNAVAILABLE)
             transport.write(REFUSALS[HTTPStatus.SERVICE_UNAVAILABLE])
             transport.close()
 
@@ -195,6 +197,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def check(self, tick: int) -> None:
         """Close the connection if the client has taken too long."""
         if self._leaves_answers_unread(tick):
+            metrics.HTTP_REFUSED.labels("not_read").inc()
             self.transport.abort()
         elif tick - self._since <= self.allowed_seconds[self._phase]:
             return
@@ -236,6 +239,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer with an error and close, or only close where another answer is on its way."""
+        _count(status)
         is_open = self.cycle is None or self.cycle.response_complete
         waits_for_body = self._phase is BODY and not self.pipeline and not self.cycle.response_started
         self._enter(REFUSED)
@@ -253,6 +257,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_answering():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+
+
+def _count(status: HTTPStatus) -> None:
+    metrics.HTTP_REFUSED.labels(_REFUSALS[status][0]).inc()
 
 
 def limited_protocol(limits: HttpLimits, proxies: TrustedProxies) -> type[LimitedProtocol]:

@@ -14,6 +14,7 @@ from app.config import Settings
 from tests.carillon import ADMIN_TOKEN, Carillon, until
 from tests.raw_http import code_of, raw_connection, status_of
 from tests.serving import serving
+from tests.test_metrics import samples
 
 QUICK = HttpLimits(head_seconds=1, body_seconds=1, idle_seconds=4, answer_seconds=1)
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -221,6 +222,22 @@ async def test_connections_are_bounded_by_address_and_in_all(standing: Carillon)
                     return await another.send(LIVE) and (await another.answer())[0] == 200
 
             await until(let_in)
+
+
+async def test_refusals_are_counted(quick: Carillon) -> None:
+    """By their reason, for whoever watches the metrics."""
+
+    async def refused(reason: str) -> float:
+        found = samples((await quick.raw("GET", "/metrics")).text)
+        return found.get(f'carillon_http_refused_total{{reason="{reason}"}}', 0.0)
+
+    reasons = {b"\x16": "malformed", b"GET /": "request_timeout", b"GET /" + b"a" * 64 * KIB: "head_too_large"}
+    for start, reason in reasons.items():
+        before = await refused(reason)
+        async with raw_connection(url_of(quick)) as one:
+            await one.send(start)
+            await one.until_closed()
+        assert before + 1 == await refused(reason)
 
 
 async def test_addresses_that_are_gone_are_forgotten() -> None:
