@@ -1,6 +1,7 @@
 """An HTTP client that sends whatever bytes it is told to, as hostile clients do."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -57,8 +58,17 @@ class RawConnection:
 async def raw_connection(url: str, address: str = "127.0.0.1") -> AsyncIterator[RawConnection]:
     """Open a connection from this address to the server of a URL for the length of the block."""
     parts = urlsplit(url)
-    opened = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(address, 0))
-    connection = RawConnection(*opened)
+    client = socket.socket()
+    # The kernel shall not read megabytes for a client that reads nothing.
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+    client.bind((address, 0))
+    client.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(client, (parts.hostname, parts.port))
+    except BaseException:
+        client.close()
+        raise
+    connection = RawConnection(*await asyncio.open_connection(sock=client))
     try:
         yield connection
     finally:

@@ -151,23 +151,23 @@ async def _all_ended(target: Target, scale: Scale, start: bytes, what: str) -> T
 @scenario("slow readers")
 async def slow_readers(target: Target, scale: Scale) -> Told:
     """Many connections ask for much and read nothing; all are dropped."""
-    asked = b"GET /schema/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20
+    asked = b"GET /schema/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
     connections = scale.connections // 5
 
     async def attack() -> None:
         async with hostile(target) as one:
             one.stop_reading()
-            await one.send(asked)
 
             async def is_dropped() -> bool:
-                return not await one.send(b"\r\n")
+                # Until it is more than the kernel keeps for a connection, and then until nobody listens any more.
+                return not await one.send(asked)
 
             await until(is_dropped, seconds=120)
 
     dropped = await asyncio.gather(*(attack() for _ in range(connections)), return_exceptions=True)
     kept = sum(isinstance(one, TimeoutError) for one in dropped)
     broken = [f"{kept} connections were not dropped"] if kept else []
-    return Told(f"{connections} connections that read nothing of 20 answers each, all dropped", broken)
+    return Told(f"{connections} connections that read none of their answers, all dropped", broken)
 
 
 @scenario("garbage tokens")
