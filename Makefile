@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up test chaos rolling bench lint fmt lock setup clean
+.PHONY: up test chaos rolling attack bench lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -35,6 +35,10 @@ SECONDS ?= 120
 SEED ?= 1
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
+
+# Sends hostile clients to a deployment with memory limits and prints what good clients saw meanwhile.
+attack: $(STAMP)
+	$(BIN)/python -m tests.attack.run
 
 # Upgrades a busy deployment from the last release to this tree and back, ROUNDS times, and accounts for every slot.
 ROUNDS ?= 5

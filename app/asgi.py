@@ -1,4 +1,4 @@
-"""The ASGI application for uvicorn: ``uvicorn --factory app.asgi:application``."""
+"""The ASGI application: ``carillon api`` serves it with the limits of ``app.api.server``, which other servers lack."""
 
 from litestar import Litestar
 

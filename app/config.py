@@ -1,7 +1,8 @@
 """Settings, read once from the environment. A bad value is refused by name, before anything starts."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -21,11 +22,12 @@ POSITIVE = (
     *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
     *("poll_seconds", "poll_batch", "poll_lease_seconds"),
     *("max_retries_limit", "timeout_seconds_limit", "payload_bytes_limit"),
+    *("http_connections", "http_connections_per_address"),
 )
 # What a column of Postgres can hold.
 LARGEST_INTEGER = 2**31 - 1
 NOT_NEGATIVE = (
-    *("drain_seconds", "rate_limit_per_minute", "history_days"),
+    *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days"),
     *("quota_schedules", "quota_workflows", "quota_webhooks", "quota_notifications", "quota_parked_runs"),
 )
 
@@ -62,7 +64,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 25.0
     worker_concurrency: int = 1000
     database_pool_size: int = 10
+    # Requests a minute by token; failed authentication a minute by address. 0 switches the counting off.
     rate_limit_per_minute: int = 6000
+    auth_failures_per_minute: int = 300
+    # Addresses and CIDRs of proxies whose X-Forwarded-For is believed, separated by commas.
+    trusted_proxies: str = ""
+    # Open connections of one API process, from one address and in all. Trusted proxies count in all only.
+    http_connections_per_address: int = 512
+    http_connections: int = 4096
     # How many objects each user may have; 0 is no limit.
     quota_schedules: int = 0
     quota_workflows: int = 0
@@ -77,6 +86,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failpoints: str = ""
     # Where a worker answers Prometheus; 0 is nowhere.
     metrics_port: int = 0
+    # Where the API answers Prometheus; 0 is its own port, any other takes /metrics away from there.
+    api_metrics_port: int = 0
+    # The bearer token that /metrics asks for, of the API and of workers; none if blank.
+    metrics_token: str = ""
     # Where traces go, by OTLP over HTTP, and which share of them; they are off without an address.
     otel_endpoint: str = ""
     otel_sample_ratio: float = 1.0
@@ -85,21 +98,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse values that the types allow and that cannot work."""
-        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - the highest TCP port
-            raise SettingsError(f"CARILLON_PORT must be between 0 and 65535, not {self.port}")
-        for name in POSITIVE:
-            if getattr(self, name) <= 0:
-                raise SettingsError(f"{ENV_PREFIX}{name.upper()} must be greater than 0")
+        for name in ("port", "metrics_port", "api_metrics_port"):
+            if not 0 <= getattr(self, name) <= 65535:  # noqa: PLR2004 - the highest TCP port
+                raise SettingsError(f"CARILLON_{name.upper()} must be between 0 and 65535, not {getattr(self, name)}")
+        self._require(POSITIVE, lambda value: value > 0, "must be greater than 0")
+        self._require(NOT_NEGATIVE, lambda value: value >= 0, "must not be negative")
+        largest = f"must not be greater than {LARGEST_INTEGER}"
+        self._require(("max_retries_limit", "timeout_seconds_limit"), lambda value: value <= LARGEST_INTEGER, largest)
         if not 0 <= self.otel_sample_ratio <= 1:
             raise SettingsError("CARILLON_OTEL_SAMPLE_RATIO must be between 0 and 1")
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
-        for name in ("max_retries_limit", "timeout_seconds_limit"):
-            if getattr(self, name) > LARGEST_INTEGER:
-                raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be greater than {LARGEST_INTEGER}")
-        for name in NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise SettingsError(f"{ENV_PREFIX}{name.upper()} must not be negative")
+        _ = self.proxy_networks
+
+    def _require(self, names: Iterable[str], is_good: Callable[[float], bool], demand: str) -> None:
+        for name in names:
+            if not is_good(getattr(self, name)):
+                raise SettingsError(f"{ENV_PREFIX}{name.upper()} {demand}")
 
     @property
     def callback_url(self) -> str:
@@ -115,7 +130,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
         """Hosts and CIDRs that outgoing calls may reach although they are not public."""
-        return tuple(part.strip() for part in self.http_allow.split(",") if part.strip())
+        return _parts(self.http_allow)
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Networks of the proxies whose ``X-Forwarded-For`` is believed."""
+        try:
+            return tuple(ip_network(part, strict=False) for part in _parts(self.trusted_proxies))
+        except ValueError as error:
+            raise SettingsError(f"CARILLON_TRUSTED_PROXIES must hold addresses and CIDRs: {error}") from None
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:

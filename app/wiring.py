@@ -18,7 +18,9 @@ from app.actions.http import HttpCaller
 from app.actions.plugins import Capability, LoadedActions, load_actions
 from app.actions.secrets import SecretStore
 from app.actions.signing import Signer, key_from
-from app.api.application import Services, create_application
+from app.api.application import MetricsAccess, Services, create_application
+from app.api.client_addresses import TrustedProxies
+from app.api.metrics import ApiAnswers
 from app.config import Settings, SettingsError
 from app.domain.caps import Caps
 from app.domain.quotas import Quota, Quotas
@@ -38,6 +40,7 @@ from app.engine.secrets import SecretFinder
 from app.engine.signing import KeyCache
 from app.engine.ticks import TickEngine
 from app.observability.metrics import CONNECTIONS
+from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
 from app.queue.bell import Bell
@@ -143,7 +146,8 @@ def wire_services(
         callbacks=CallbackService(database, ringer, environment),
         health=HealthService(database, bell),
         figures=FigureService(database),
-        rate_limits=RateLimits(redis, settings.rate_limit_per_minute),
+        rate_limits=RateLimits(redis, settings.rate_limit_per_minute, settings.auth_failures_per_minute),
+        proxies=TrustedProxies(settings.proxy_networks),
     )
 
 
@@ -157,8 +161,9 @@ def wire_api(settings: Settings) -> Litestar:
     http = _http(settings, database)
     tracer = _tracer(settings, "carillon-api")
     services = wire_services(settings, database, redis, http, tracer)
-    opened = _opened_for_the_api(database, redis, http, services.plugins, tracer)
-    return create_application(services, opened, tracer)
+    opened = _opened_for_the_api(settings, database, redis, http, services, tracer)
+    metrics = MetricsAccess(on_main_port=not settings.api_metrics_port, token=settings.metrics_token)
+    return create_application(services, opened, tracer, metrics)
 
 
 @asynccontextmanager
@@ -350,14 +355,33 @@ async def _flushed(tracer: Tracer | None) -> AsyncIterator[None]:
 
 
 def _opened_for_the_api(
-    database: Database, redis: RedisPool, http: HttpCaller, plugins: PluginService, tracer: Tracer | None
+    settings: Settings,
+    database: Database,
+    redis: RedisPool,
+    http: HttpCaller,
+    services: Services,
+    tracer: Tracer | None,
 ) -> Callable[[], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def opened() -> AsyncIterator[None]:
-        async with _flushed(tracer), _closing(database, redis)(), http, _started(plugins):
+        async with AsyncExitStack() as stack:
+            for part in (_flushed(tracer), _closing(database, redis)(), http, _started(services.plugins)):
+                await stack.enter_async_context(part)
+            await stack.enter_async_context(_metrics_port(settings, services))
             yield
 
     return opened
+
+
+@asynccontextmanager
+async def _metrics_port(settings: Settings, services: Services) -> AsyncIterator[None]:
+    """Answer Prometheus on a port of its own, where one is set."""
+    if not settings.api_metrics_port:
+        yield
+        return
+    answers = ApiAnswers(services.health, services.figures)
+    async with serving((settings.host, settings.api_metrics_port), answers, settings.metrics_token):
+        yield
 
 
 def _closing(database: Database, redis: RedisPool) -> Callable[[], AbstractAsyncContextManager[None]]:

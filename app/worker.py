@@ -72,7 +72,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
         async with AsyncExitStack() as beside:
             if address:
                 answers = OwnAnswers(partial(_health, parts.life, parts.bell_health))
-                await beside.enter_async_context(serving(address, answers))
+                # Whoever started it asks on the socket, and has asked for the token already.
+                token = "" if answer_at else settings.metrics_token
+                await beside.enter_async_context(serving(address, answers, token))
             await parts.life.begin()
             log.info("worker_started", concurrency=settings.worker_concurrency)
             await _work(worker, parts.life, settings.drain_seconds, stopping)

@@ -125,7 +125,14 @@ async def sink() -> AsyncIterator[Sink]:
 
 # These take long: begun last, one of them would keep the others waiting.
 LONG = (
-    *("tests/chaos/", "tests/releases/", "tests/system/", "tests/simulation/", "tests/engine/test_hostile"),
+    *(
+        "tests/attack/",
+        "tests/chaos/",
+        "tests/releases/",
+        "tests/system/",
+        "tests/simulation/",
+        "tests/engine/test_hostile",
+    ),
     "tests/test_dockerfile.py::test_the_image_runs",
 )
 

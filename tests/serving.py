@@ -8,26 +8,23 @@ from contextlib import asynccontextmanager
 import httpx
 import uvicorn
 
-from app.cli.processes import KEEP_ALIVE_SECONDS
+from app.api.connections import HttpLimits
+from app.api.server import server_config
 from app.config import Settings
 from app.wiring import wire_api
 from tests.carillon import Carillon
 
 
 @asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Carillon]:
+async def serving(settings: Settings, limits: HttpLimits | None = None) -> AsyncIterator[Carillon]:
     """An API with these settings, and a client with the admin's token."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            wire_api(settings),
-            log_config=None,
-            access_log=False,
-            lifespan="on",
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        )
+        config = server_config(wire_api(settings), settings, limits, lifespan="on")
         server = uvicorn.Server(config)
         config.load()
+        # As the server's own loop does.
+        server.server_state.default_headers = config.encoded_headers
         server.lifespan = config.lifespan_class(config)
         await server.startup(sockets=[listening])
         try:

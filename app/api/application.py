@@ -13,15 +13,17 @@ from litestar.openapi import OpenAPIConfig
 from app.api.actions import ActionController
 from app.api.breakers import BreakerController
 from app.api.callbacks import CallbackController
+from app.api.client_addresses import TrustedProxies
 from app.api.cron import CronController
-from app.api.docs import DocumentPlugin, PagePlugin
+from app.api.docs import DocumentPlugin, PagePlugin, schema_router
 from app.api.executions import ExecutionController
 from app.api.health import HealthController
 from app.api.insight import InsightController
+from app.api.metrics import MetricsController
 from app.api.notifications import NotificationController
 from app.api.openapi import DESCRIPTION
 from app.api.problems import HANDLERS
-from app.api.requests import Acting, before_handling, counting_middleware, current_actor
+from app.api.requests import Acting, counting_middleware, current_actor, refuse_null
 from app.api.schedules import ScheduleController
 from app.api.secrets import SecretController
 from app.api.settings import SettingsController
@@ -76,12 +78,24 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     health: HealthService
     figures: FigureService
     rate_limits: RateLimits
+    proxies: TrustedProxies
+
+
+class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Where ``/metrics`` is, and what it asks for."""
+
+    on_main_port: bool = True
+    token: str = ""
 
 
 def create_application(
-    services: Services, lifespan: Callable[[], AbstractAsyncContextManager[None]], tracer: Tracer | None = None
+    services: Services,
+    lifespan: Callable[[], AbstractAsyncContextManager[None]],
+    tracer: Tracer | None = None,
+    metrics: MetricsAccess | None = None,
 ) -> Litestar:
     """The application; ``lifespan`` opens and closes what the services use."""
+    metrics = metrics or MetricsAccess()
     v1 = Router(
         "/api/v1",
         route_handlers=[
@@ -99,10 +113,10 @@ def create_application(
             SettingsController,
             SigningKeyController,
         ],
-        before_request=before_handling,
+        before_request=refuse_null,
     )
     app = Litestar(
-        [v1, CronController, HealthController],
+        [v1, CronController, HealthController, *([MetricsController] if metrics.on_main_port else [])],
         dependencies={
             "actor": Provide(current_actor),
             **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
@@ -115,6 +129,7 @@ def create_application(
             version=version("carillon"),
             description=DESCRIPTION,
             render_plugins=[PagePlugin(), DocumentPlugin()],
+            openapi_router=schema_router(),
         ),
         middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],
@@ -123,6 +138,8 @@ def create_application(
         logging_config=None,
     )
     app.state.rate_limits = services.rate_limits
+    app.state.metrics_token = metrics.token
+    app.state.proxies = services.proxies
     app.state.users = services.users
     return app
 

@@ -6,7 +6,7 @@ from litestar import Controller, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from app.api.requests import AnyRequest, body, required_token
+from app.api.requests import AnyRequest, body, count_request, counting_failures, required_token
 from app.services.callbacks import CallbackService
 from app.services.inputs import CompletionInput
 from app.services.views import AcceptedView
@@ -25,12 +25,17 @@ class CallbackController(Controller):
         self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
     ) -> AcceptedView:
         """Say how work ended that was started earlier; the nodes after it run now."""
-        token = required_token(request)
-        return await callback_service.complete(execution_id, token, await body(request, CompletionInput))
+        async with counting_failures(request):
+            token = required_token(request)
+            return await callback_service.complete(execution_id, token, await body(request, CompletionInput))
 
     @post("/{execution_id:uuid}/heartbeat", status_code=200, opt={"errors": (409,)})
     async def heartbeat(
         self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
     ) -> AcceptedView:
         """Say that the work goes on; its deadline stays."""
-        return await callback_service.heartbeat(execution_id, required_token(request))
+        async with counting_failures(request):
+            token = required_token(request)
+            accepted = await callback_service.heartbeat(execution_id, token)
+        await count_request(request, token)
+        return accepted

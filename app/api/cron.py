@@ -8,7 +8,7 @@ import structlog
 from litestar import Controller, Response, get, post
 from litestar.di import NamedDependency
 
-from app.api.requests import AnyRequest, bearer_token
+from app.api.requests import AnyRequest, bearer_token, counting_failures
 from app.api.tracing import current_trace_id
 from app.engine.locking import LockBusyError
 from app.services.cron import CronService
@@ -18,7 +18,7 @@ Cron = NamedDependency[CronService]
 TRACE_HEADER = "x-trace-id"
 # What is put into log lines and sent back is not whatever anybody sends.
 _TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-_OPT: dict[str, Any] = {"open": True, "errors": (401, 503), "other_statuses": (202,)}
+_OPT: dict[str, Any] = {"open": True, "errors": (401, 429, 503), "other_statuses": (202,)}
 
 
 class CronController(Controller):
@@ -43,7 +43,8 @@ async def _answered(request: AnyRequest, cron_service: CronService) -> Response[
     trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
     with structlog.contextvars.bound_contextvars(trace_id=trace):
         try:
-            done = await cron_service.run(bearer_token(request))
+            async with counting_failures(request):
+                done = await cron_service.run(bearer_token(request))
         except LockBusyError:
             busy = PingView(busy=True, message="runner lock busy")
             return Response(busy, status_code=202, headers={TRACE_HEADER: trace})

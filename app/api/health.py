@@ -1,4 +1,4 @@
-"""``/health`` and ``/metrics``: for probes and scrapers, without a token."""
+"""``/health``: for probes, without a token."""
 
 from typing import Literal
 
@@ -6,8 +6,6 @@ import msgspec
 from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
-from app.observability.metrics import CONTENT_TYPE, exposition
-from app.services.figures import FigureService
 from app.services.health import HealthService, Readiness
 
 
@@ -32,9 +30,3 @@ class HealthController(Controller):
         """Whether requests can be served, and what is away. Without Redis they can; schedules fire from Postgres."""
         readiness = await health_service.readiness()
         return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
-
-    @get("/metrics", media_type=CONTENT_TYPE, opt={"open": True})
-    async def metrics(self, figure_service: NamedDependency[FigureService]) -> str:
-        """What there is to measure, in Prometheus's text format."""
-        await figure_service.refresh()
-        return exposition().decode()

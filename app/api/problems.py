@@ -82,6 +82,19 @@ class TooManyRequestsError(Exception):
         super().__init__()
 
 
+def problem(status: HTTPStatus, code: str, detail: str, errors: Sequence[FieldError] = (), **members: int) -> Problem:
+    """Return the body of an error."""
+    return Problem(
+        type=f"urn:carillon:problem:{code}",
+        title=status.phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        errors=list(errors),
+        **members,
+    )
+
+
 def problem_response(
     status: HTTPStatus,
     code: str,
@@ -91,16 +104,8 @@ def problem_response(
     **members: int,
 ) -> Response[Problem]:
     """An error as an answer."""
-    problem = Problem(
-        type=f"urn:carillon:problem:{code}",
-        title=status.phrase,
-        status=status,
-        detail=detail,
-        code=code,
-        errors=list(errors),
-        **members,
-    )
-    return Response(problem, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
+    content = problem(status, code, detail, errors, **members)
+    return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
 def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:

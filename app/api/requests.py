@@ -1,13 +1,16 @@
 """What every request goes through: who sent it, how often, and what its body says."""
 
-from hashlib import sha256
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from litestar import Request
+from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import clock
+from app.api.client_addresses import UNKNOWN, TrustedProxies, counted_as
 from app.api.problems import TooManyRequestsError
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
@@ -18,6 +21,8 @@ from app.services.users import UserService
 from app.services.validation import read
 
 T = TypeVar("T")
+# For answers that hold a token or another secret: neither a browser nor a proxy may keep them.
+NO_STORE = [ResponseHeader(name="Cache-Control", value="no-store")]
 AnyRequest = Request[Any, Any, Any]
 # What a handler asks for to know on whose behalf it acts; ``current_actor`` provides it.
 Acting = NamedDependency[Actor]
@@ -38,29 +43,50 @@ def required_token(request: AnyRequest) -> str:
 
 
 async def current_actor(request: AnyRequest) -> Actor:
-    """On whose behalf a request comes."""
+    """Return on whose behalf a request comes; refuse a token that asks too often."""
     users: UserService = request.app.state.users
-    actor = await users.authenticate(required_token(request))
+    async with counting_failures(request):
+        token = required_token(request)
+        actor = await users.authenticate(token)
+    await count_request(request, token)
     # From here on, what this request asks of Postgres counts towards the user's share of the connections.
     PARTY.set(actor.user_id)
     return actor
 
 
-async def count_request(request: AnyRequest) -> None:
-    """Refuse a token or an address that asks too often."""
+async def count_request(request: AnyRequest, token: str) -> None:
+    """Count a request with a valid token, and refuse it if there were too many."""
     limits: RateLimits = request.app.state.rate_limits
-    if not limits.are_on:
-        return
-    parties = [f"address:{request.client.host}"] if request.client else []
-    token = bearer_token(request)
-    if token is not None:
-        parties.append(f"token:{sha256(token.encode()).hexdigest()[:32]}")
-    retry_after = await limits.retry_after(parties)
+    _refuse_if_over(await limits.count_request(token))
+
+
+@asynccontextmanager
+async def counting_failures(request: AnyRequest) -> AsyncIterator[None]:
+    """Count a failed attempt to authenticate for its address: after too many of them the answer is 429.
+
+    A valid token from the same address is not affected: many clients may share an address.
+    """
+    try:
+        yield
+    except UnauthenticatedError:
+        limits: RateLimits = request.app.state.rate_limits
+        _refuse_if_over(await limits.count_failure(counted_as(client_address(request))))
+        raise
+
+
+def _refuse_if_over(retry_after: int | None) -> None:
     if retry_after is not None:
         raise TooManyRequestsError(retry_after)
 
 
-def refuse_null(request: AnyRequest) -> None:
+def client_address(request: AnyRequest) -> str:
+    """Return the address that a request comes from; trusted proxies are believed about the one before them."""
+    proxies: TrustedProxies = request.app.state.proxies
+    peer = request.client.host if request.client else UNKNOWN
+    return proxies.client_of(peer, ",".join(request.headers.getall("x-forwarded-for", [])))
+
+
+async def refuse_null(request: AnyRequest) -> None:
     """Refuse the word ``null`` in a query: Litestar would take it for a filter that was left out."""
     errors = [
         FieldError(name, "It must have a value, or be left out.")
@@ -69,12 +95,6 @@ def refuse_null(request: AnyRequest) -> None:
     ]
     if errors:
         raise InvalidError(*errors)
-
-
-async def before_handling(request: AnyRequest) -> None:
-    """What stands before every handler of the API."""
-    await count_request(request)
-    refuse_null(request)
 
 
 def counting_middleware(app: ASGIApp) -> ASGIApp:

@@ -4,7 +4,7 @@ from litestar import Controller, delete, get, post
 from litestar.di import NamedDependency
 
 from app.api.parameters import Cursor, Id, Limit, listed
-from app.api.requests import Acting, AnyRequest, body
+from app.api.requests import NO_STORE, Acting, AnyRequest, body
 from app.services.inputs import TokenInput, UserInput
 from app.services.users import UserService
 from app.services.views import FreshTokenView, TokenList, UserList, UserView
@@ -39,7 +39,7 @@ class UserController(Controller):
         """List a user's tokens, without what proves them."""
         return await user_service.tokens(actor, user_id, listed(limit, cursor, counts=False))
 
-    @post("/users/{user_id:int}/tokens", opt={"body": TokenInput, "errors": (403,)})
+    @post("/users/{user_id:int}/tokens", opt={"body": TokenInput, "errors": (403,)}, response_headers=NO_STORE)
     async def create_token(
         self, request: AnyRequest, actor: Acting, user_service: Users, user_id: Id
     ) -> FreshTokenView:

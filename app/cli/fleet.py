@@ -17,7 +17,7 @@ AGAIN_SECONDS = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def run_fleet(processes: int, host: str, port: int) -> None:
+async def run_fleet(processes: int, host: str, port: int, metrics_token: str = "") -> None:
     """Keep so many workers running until SIGINT or SIGTERM; they are told, and waited for. A port answers for all."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -27,7 +27,7 @@ async def run_fleet(processes: int, host: str, port: int) -> None:
         sockets = [folder / f"{place}.sock" for place in range(processes)]
         answers = FleetAnswers(sockets)
         if port:
-            await stack.enter_async_context(serving((host, port), answers))
+            await stack.enter_async_context(serving((host, port), answers, metrics_token))
         async with asyncio.TaskGroup() as group:
             for socket in sockets:
                 group.create_task(_keep(socket, answers, stopping))

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +18,7 @@ from app.config import load_settings
 from app.observability.logs import set_up_logging
 from app.wiring import require_stores
 
-GRACE_SECONDS = 5
-# Longer than most clients and proxies keep an idle connection: whoever uses one shall not find it just closed.
-KEEP_ALIVE_SECONDS = 75
+STARTUP_FAILURE = 3
 COLLECT_AFTER = 50_000
 
 
@@ -32,18 +32,15 @@ def spare_the_collector() -> None:
 def api() -> None:
     """Serve the HTTP API."""
     settings = require_stores(load_settings())
-    uvicorn.run(
-        "app.asgi:application",
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http="httptools",
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
+    # Imported here: the other commands do without it.
+    from app.api.server import raise_file_limit, server_config
+
+    raise_file_limit(settings.http_connections)
+    server = uvicorn.Server(server_config("app.asgi:application", settings, factory=True, loop="uvloop"))
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
 
 
 def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(show=False)] = None) -> None:
@@ -62,7 +59,7 @@ def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(sh
         # Imported here: whoever only looks after others does without the worker.
         from app.cli.fleet import run_fleet
 
-        uvloop.run(run_fleet(processes, settings.host, settings.metrics_port))
+        uvloop.run(run_fleet(processes, settings.host, settings.metrics_port, settings.metrics_token))
         return
     # And the other commands do without it too.
     from app.worker import run_until_signalled

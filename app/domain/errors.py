@@ -115,6 +115,14 @@ class NoSuchDatabaseError(UnavailableError):
     """The server has no database of that name."""
 
 
+class ReadOnlyDatabaseError(UnavailableError):
+    """The database takes no writes: it is a standby, or it was made read-only."""
+
+
+class DiskFullError(UnavailableError):
+    """The database has no space left to write to."""
+
+
 class NotMigratedError(UnavailableError):
     """The database is not migrated yet."""
 

@@ -1,6 +1,7 @@
 """``carillon up``: embedded servers where no URL names others, the migrations, the API and the worker."""
 
 import asyncio
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -91,12 +92,19 @@ class Stack:
         )
 
     def _announce(self, url: str, token: str) -> None:
-        """Say that it is ready and what to do next. A token that the operator gave is not repeated."""
-        given = bool(self._settings.admin_token)
-        shown = "$CARILLON_ADMIN_TOKEN" if given else token
-        source = "from the environment" if given else f"kept in {self._data_dir / TOKEN_NAME}"
+        """Say that it is ready and what to do next.
+
+        The token is printed to a terminal only: what goes to a file or a log collector is read by others too.
+        """
+        file = self._data_dir / TOKEN_NAME
+        if self._settings.admin_token:
+            shown, words = "$CARILLON_ADMIN_TOKEN", "from the environment, CARILLON_ADMIN_TOKEN"
+        elif self._output.is_terminal:
+            shown, words = token, f"{token}  (kept in {file})"
+        else:
+            shown, words = f"$(cat {shlex.quote(str(file))})", f"kept in {file}"
         self._output.say(f"Carillon is ready at {url}", "bold green")
-        self._output.say(f"  admin token  {shown}  ({source})")
+        self._output.say(f"  admin token  {words}")
         self._output.say(f'  try          curl -H "Authorization: Bearer {shown}" {url}/api/v1/schedules/')
         self._output.say(f"  docs         {url}/schema")
         self._output.say("  stop         Ctrl-C")

@@ -11,6 +11,9 @@ RUN_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 9
 # Of the API.
 REQUESTS = Counter("carillon_http_requests_total", "Requests answered.", ["method", "route", "status"])
 REQUEST_SECONDS = Histogram("carillon_http_request_seconds", "How long requests took.", ["method", "route"])
+HTTP_REFUSED = Counter(
+    "carillon_http_refused_total", "Connections refused or dropped by the limits of HTTP.", ["reason"]
+)
 
 # Of a worker.
 ENDED = Counter("carillon_executions_ended_total", "Executions that have ended, by how.", ["status"])

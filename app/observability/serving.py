@@ -1,5 +1,6 @@
 """A small HTTP server beside a worker: for Prometheus, and for whoever asks whether it lives."""
 
+import hmac
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,8 +56,8 @@ class OwnAnswers:
 
 
 @asynccontextmanager
-async def serving(address: Address, answers: Answers) -> AsyncIterator[None]:
-    """Answer for as long as the block lasts."""
+async def serving(address: Address, answers: Answers, metrics_token: str = "") -> AsyncIterator[None]:
+    """Answer for as long as the block lasts; metrics only to whoever has the token, where one is set."""
 
     async def live(_request: web.Request) -> web.Response:
         is_alive = await answers.live()
@@ -67,7 +68,9 @@ async def serving(address: Address, answers: Answers) -> AsyncIterator[None]:
         status = 200 if found.is_ready else 503
         return web.Response(body=found.said, content_type="application/json", status=status)
 
-    async def metrics(_request: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.Response:
+        if metrics_token and not _has_token(request, metrics_token):
+            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
         return web.Response(body=await answers.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application()
@@ -79,6 +82,11 @@ async def serving(address: Address, answers: Answers) -> AsyncIterator[None]:
         yield
     finally:
         await runner.cleanup()
+
+
+def _has_token(request: web.Request, token: str) -> bool:
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
 
 
 def _site(runner: web.AppRunner, address: Address) -> web.BaseSite:

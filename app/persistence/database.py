@@ -13,9 +13,11 @@ from sqlalchemy.pool import NullPool
 
 from app.domain.errors import (
     DatabaseRefusesError,
+    DiskFullError,
     InDoubtError,
     NoSuchDatabaseError,
     QueryTimeoutError,
+    ReadOnlyDatabaseError,
     UnavailableError,
 )
 from app.persistence.lanes import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
@@ -43,9 +45,18 @@ _IN_TRANSACTIONS = f"SET LOCAL statement_timeout = {STATEMENT_SECONDS * 1000:.0f
 _TOO_LONG_STATE = "57014"
 # Who we say we are is not known there, or the database is not: it may have to be made yet.
 _REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
-# Shutting down, starting up, crashed, too many connections, out of disk or memory, read-only after a failover, timed
-# out, deadlocked.
-_AWAY_STATES = ("08", "53", "57", "25006", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES)
+_READ_ONLY_STATES, _FULL_STATES = ("25006",), ("53100",)
+# Shutting down, starting up, crashed, too many connections, out of disk or memory, failing disk, read-only after a
+# failover, timed out, deadlocked.
+_AWAY_STATES = ("08", "53", "57", "58", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES, *_READ_ONLY_STATES)
+# A write that commits, and a temporary file of some 200 kB: a full disk still has room for the first, as it changes a
+# row that is there already. One round trip, in a transaction of its own.
+_TRY_WRITING = """
+SELECT set_config('work_mem', '64kB', true);
+SELECT count(*) FROM generate_series(1, 8000);
+INSERT INTO locks (name, owner, expires_at) VALUES ('readiness', gen_random_uuid(), clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at
+"""
 
 _DATABASE_ERRORS = (SQLAlchemyError, OSError, *DRIVER_ERRORS, NoLaneError)
 
@@ -143,6 +154,14 @@ class Database:
         async with self.reading() as connection:
             await driver_of(connection).execute("SELECT 1")
 
+    async def try_writing(self) -> None:
+        """Raise ``UnavailableError`` unless the database takes writes, whatever the reason."""
+        try:
+            async with self.reading() as connection:
+                await driver_of(connection).execute(_TRY_WRITING)
+        except _DATABASE_ERRORS as error:
+            raise UnavailableError("The database refuses a write.") from error
+
     async def _set_up(self, driver: Any) -> None:
         """Prepare a connection. Settings come now and not while connecting: PgBouncer refuses those that bring any."""
         await driver.execute(f"{_SETTINGS}; {self._reading_timeout}")
@@ -166,13 +185,18 @@ def told_when_away() -> Iterator[None]:
         raise
 
 
+_ABSENCES: dict[tuple[str, ...], type[UnavailableError]] = {
+    _REFUSED_STATES: DatabaseRefusesError,
+    _UNKNOWN_STATES: NoSuchDatabaseError,
+    _READ_ONLY_STATES: ReadOnlyDatabaseError,
+    _FULL_STATES: DiskFullError,
+    (_TOO_LONG_STATE,): QueryTimeoutError,
+}
+
+
 def _kind_of_absence(error: Exception) -> UnavailableError:
     state = state_of(error)
-    if state.startswith(_REFUSED_STATES):
-        return DatabaseRefusesError()
-    if state == _TOO_LONG_STATE:
-        return QueryTimeoutError()
-    return NoSuchDatabaseError() if state.startswith(_UNKNOWN_STATES) else UnavailableError()
+    return next((kind() for states, kind in _ABSENCES.items() if state.startswith(states)), UnavailableError())
 
 
 async def _commit(connection: AsyncConnection) -> None:

@@ -67,6 +67,11 @@ async def built_in_admin(connection: AsyncConnection) -> Actor | None:
     return _actor(rows[0]) if rows else None
 
 
+def may_be_token(token: str) -> bool:
+    """Return whether a text has the form of a token: others need not be looked up."""
+    return bool(_prefix(token))
+
+
 def _prefix(token: str) -> str:
     """What a token is looked up by; nothing is found by a blank."""
     parts = token.split("_", 2)

@@ -104,14 +104,15 @@ redis.call('SET', KEYS[2], '1', 'PX', 60000)
 return 1
 """
 
-# KEYS: one counter for each of the parties of a request. ARGV: the limit, the window in ms. Answers the ms to wait if
-# one of them is over the limit, else 0.
+# KEYS: a counter. ARGV: the limit, the window in ms. Answers the ms to wait if the counter is over the limit, else 0. A
+# counter that lost its time to live would refuse for ever: it is given one again.
 LIMIT = """
-local wait = 0
-for _, key in ipairs(KEYS) do
-  local count = redis.call('INCR', key)
-  if count == 1 then redis.call('PEXPIRE', key, ARGV[2]) end
-  if count > tonumber(ARGV[1]) then wait = math.max(wait, redis.call('PTTL', key), 1) end
+local count = redis.call('INCR', KEYS[1])
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  left = tonumber(ARGV[2])
 end
-return wait
+if count > tonumber(ARGV[1]) then return math.max(left, 1) end
+return 0
 """

@@ -17,6 +17,12 @@ def only(manifests: list[Manifest], kind: str, name: str = "") -> Manifest:
     return found[0]
 
 
+def api_service(manifests: list[Manifest]) -> Manifest:
+    """The Service that clients of the API use."""
+    services = [item for item in manifests if item["kind"] == "Service"]
+    return next(item for item in services if item["metadata"]["labels"][COMPONENT] == "api")
+
+
 def kinds(manifests: list[Manifest]) -> set[str]:
     """Every kind that is there."""
     return {manifest["kind"] for manifest in manifests}

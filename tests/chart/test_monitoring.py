@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram, Info
 
 from app.observability import metrics
-from tests.chart.manifests import container, only, pods
+from tests.chart.manifests import api_service, container, only, pods
 from tests.chart.rendering import CHART, Renderer
 from tests.chart.values import DEFAULTS, EVERYTHING, MINIMAL, MONITORING
 
@@ -143,12 +143,17 @@ def test_the_dashboard_is_the_file(render: Renderer) -> None:
 
 
 def test_the_api_is_scraped_by_its_service(render: Renderer) -> None:
-    """The ServiceMonitor selects the Service and names its port."""
+    """The ServiceMonitor selects the Service for metrics, and names its port; the clients' Service has no such port."""
     manifests = render(WATCHED)
-    monitor, service = only(manifests, "ServiceMonitor"), only(manifests, "Service")
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert [{"port": "http", "path": "/metrics", "interval": "30s"}] == monitor["spec"]["endpoints"]
-    assert ["http"] == [port["name"] for port in service["spec"]["ports"]]
+    monitor, service = only(manifests, "ServiceMonitor"), only(manifests, "Service", "-api-metrics")
+    selector = monitor["spec"]["selector"]["matchLabels"].items()
+    assert selector <= service["metadata"]["labels"].items()
+    assert not selector <= api_service(manifests)["metadata"]["labels"].items()
+    assert [{"port": "metrics", "path": "/metrics", "interval": "30s"}] == monitor["spec"]["endpoints"]
+    assert [("metrics", "metrics")] == [(port["name"], port["targetPort"]) for port in service["spec"]["ports"]]
+    assert ("ClusterIP", "None") == (service["spec"]["type"], service["spec"]["clusterIP"])
+    assert ["http"] == [port["name"] for port in api_service(manifests)["spec"]["ports"]]
+    assert api_service(manifests)["spec"]["selector"] == service["spec"]["selector"]
 
 
 def test_workers_are_scraped_one_by_one(render: Renderer) -> None:

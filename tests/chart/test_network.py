@@ -133,10 +133,13 @@ def test_given_peers_narrow_the_rules(render: Renderer) -> None:
 
 
 def test_callers_can_be_named(render: Renderer) -> None:
-    """The API is open to all or to those named, and always to `helm test`; workers to their scrapers."""
-    (everybody,) = rules(render(HIGHLY_AVAILABLE), "api", "ingress")
+    """The API is open to all or to those named, and always to `helm test`; metrics to their scrapers."""
+    everybody, scrapers = rules(render(HIGHLY_AVAILABLE), "api", "ingress")
     assert {"ports": [{"protocol": "TCP", "port": 8000}]} == everybody
-    (named,) = rules(render(EVERYTHING), "api", "ingress")
+    assert {"ports": [{"protocol": "TCP", "port": 9100}]} == scrapers
+    named, scrapers = rules(render(EVERYTHING), "api", "ingress")
+    assert [{"protocol": "TCP", "port": 9300}] == scrapers["ports"]
+    assert EVERYTHING["networkPolicy"]["metricsFrom"] == scrapers["from"]
     tested = named["from"][-1]["podSelector"]["matchLabels"]
     assert EVERYTHING["networkPolicy"]["apiFrom"] == named["from"][:-1]
     assert "test" == tested[COMPONENT]

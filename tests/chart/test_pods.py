@@ -7,6 +7,7 @@ import pytest
 from app.config import ENV_PREFIX, Settings, load_settings
 from tests.chart.manifests import (
     COMPONENT,
+    api_service,
     chart_names,
     container,
     containers,
@@ -21,8 +22,9 @@ from tests.chart.values import DEFAULTS, EVERYTHING, HIGHLY_AVAILABLE, LEAST, MI
 
 # Where the chart knows better than a process that may run on somebody's desk.
 CLUSTER_DEFAULTS = {"host": "0.0.0.0", "log_format": "json", "public_url": "http://carillon.bells.svc:80"}
-# No settings of a cluster: the port is fixed, there are no embedded servers and nothing shall die.
-NOT_IN_A_CLUSTER = {"port", "data_dir", "failpoints", "auth_bearer_token"}
+# No settings of a cluster: the port is fixed, there are no embedded servers and nothing shall die. Metrics have a port
+# of their own; a token for them is given by `extraEnv`.
+NOT_IN_A_CLUSTER = {"port", "data_dir", "failpoints", "auth_bearer_token", "metrics_token"}
 components = pytest.mark.parametrize("component", ["api", "worker"])
 
 
@@ -48,7 +50,8 @@ def test_names_exist_in_the_settings(render: Renderer) -> None:
 def test_every_setting_can_be_given() -> None:
     """Whatever the code can be told, the chart can say: as a setting, a secret or a port."""
     properties = json.loads((CHART / "values.schema.json").read_text())["properties"]
-    sayable = {*properties["settings"]["properties"], *properties["secretKeys"]["properties"], "metricsPort"}
+    sayable = {*properties["settings"]["properties"], *properties["secretKeys"]["properties"]}
+    sayable |= {"metricsPort", "apiMetricsPort"}
     snake = {"".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in sayable}
     assert set(Settings.__struct_fields__) == snake | NOT_IN_A_CLUSTER
 
@@ -141,23 +144,27 @@ def test_pods_are_replaced_without_a_gap(render: Renderer, component: str) -> No
     assert {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}} == strategy
 
 
-@pytest.mark.parametrize(("component", "port", "number"), [("api", "http", 8000), ("worker", "metrics", 9100)])
-def test_processes_are_probed(render: Renderer, component: str, port: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("component", "port", "ports"),
+    [("api", "http", {"http": 8000, "metrics": 9100}), ("worker", "metrics", {"metrics": 9100})],
+)
+def test_processes_are_probed(render: Renderer, component: str, port: str, ports: dict[str, int]) -> None:
     """Readiness asks about the stores, liveness only about the process: a restart brings no database back."""
     item = container(render(MINIMAL), component)
     probes = {name: item[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     ready, live = {"path": "/health/ready", "port": port}, {"path": "/health/live", "port": port}
     assert {"startupProbe": live, "readinessProbe": ready, "livenessProbe": live} == probes
-    assert {port: number} == {entry["name"]: entry["containerPort"] for entry in item["ports"]}
+    assert ports == {entry["name"]: entry["containerPort"] for entry in item["ports"]}
 
 
 def test_processes_listen_where_they_are_probed(render: Renderer) -> None:
     """The API's port is fixed and the Service leads to it; the worker's is told to the worker."""
     manifests = render(EVERYTHING)
     assert "8000" == settings_of(manifests)["CARILLON_PORT"]
-    assert ["http"] == [port["targetPort"] for port in only(manifests, "Service")["spec"]["ports"]]
+    assert ["http"] == [port["targetPort"] for port in api_service(manifests)["spec"]["ports"]]
     worker = container(manifests, "worker")
     assert "9200" == environment(worker)["CARILLON_METRICS_PORT"]["value"]
+    assert "9300" == environment(container(manifests, "api"))["CARILLON_API_METRICS_PORT"]["value"]
     assert [9200] == [port["containerPort"] for port in worker["ports"]]
 
 
@@ -199,7 +206,7 @@ def test_selectors_choose_their_own_pods_only(render: Renderer, values: Values) 
     labels = [pod["metadata"]["labels"] for pod in pods(manifests)]
     selecting = [item for item in manifests if item["kind"] in {"Deployment", "PodDisruptionBudget"}]
     chosen = [(item["metadata"]["labels"][COMPONENT], item["spec"]["selector"]["matchLabels"]) for item in selecting]
-    for expected, selector in [*chosen, ("api", only(manifests, "Service")["spec"]["selector"])]:
+    for expected, selector in [*chosen, ("api", api_service(manifests)["spec"]["selector"])]:
         assert [expected] == [one[COMPONENT] for one in labels if selector.items() <= one.items()]
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.chart.kubernetes import own_schemas, problems
-from tests.chart.manifests import kinds, only, pod_template
+from tests.chart.manifests import api_service, kinds, only, pod_template
 from tests.chart.rendering import CHART, ROOT, Manifest, Renderer, Values, objects
 from tests.chart.values import BY_DIGEST, DEFAULTS, EVERYTHING, MATRIX, MINIMAL, every_values
 
@@ -139,8 +139,8 @@ def test_ingress_leads_to_the_service(render: Renderer) -> None:
     assert ["/api", "/schema"] * 2 == [path["path"] for path in paths]
     assert [{"name": "bells", "port": {"name": "http"}}] * 4 == [path["backend"]["service"] for path in paths]
     assert ("bells", "http") == (
-        only(manifests, "Service")["metadata"]["name"],
-        only(manifests, "Service")["spec"]["ports"][0]["name"],
+        api_service(manifests)["metadata"]["name"],
+        api_service(manifests)["spec"]["ports"][0]["name"],
     )
 
 

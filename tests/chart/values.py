@@ -109,6 +109,7 @@ EVERYTHING: Values = {
         "schedulesEnabled": False,
         "otelEndpoint": "http://collector.monitoring:4318",
         "otelSampleRatio": 0.1,
+        "trustedProxies": ["10.0.0.0/8", "fd00::/8"],
     },
     "extraEnv": [
         {"name": "TZ", "value": "UTC"},
@@ -121,7 +122,11 @@ EVERYTHING: Values = {
     "imagePullSecrets": [{"name": "pull"}],
     "runAs": {"user": 1000650000, "group": 1000650000},
     "serviceAccount": {"name": "bells", "annotations": {"example.org/role": "bells"}},
-    "api": {"autoscaling": {"enabled": True, "behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}, **PLACEMENT},
+    "api": {
+        "autoscaling": {"enabled": True, "behavior": {"scaleDown": {"selectPolicy": "Disabled"}}},
+        "metricsPort": 9300,
+        **PLACEMENT,
+    },
     "worker": {"autoscaling": {"enabled": True}, "metricsPort": 9200, **PLACEMENT},
     "jobs": {"backoffLimit": 0, "activeDeadlineSeconds": 3600, **PLACEMENT},
     "schedules": {"billing": DOCUMENT, "reports": {"namespace": "reports"}},

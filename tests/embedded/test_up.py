@@ -130,8 +130,27 @@ def test_a_killed_up_takes_all_with_it_and_starts_again(up: Up, notes: Path) -> 
         carillon.ends()
         with up(CARILLON_PORT=port) as again:
             assert f"{READY}{port}\n" == again.line(READY)
-            assert token in again.line("admin token")
+            file = Path(again.line("admin token").partition("kept in ")[2].strip())
+            assert (token, 0o600) == (file.read_text().strip(), file.stat().st_mode & 0o777)
+            assert token not in again.output
     wait_for(lambda: all(map(is_gone, family)), "the first family's end")
+
+
+def test_the_admin_token_is_printed_to_a_terminal_only(up: Up, notes: Path, folder: Path) -> None:
+    """On a terminal it is there to be copied; a file or a pipe gets the place where it is kept."""
+    leader, follower = os.openpty()
+    with up(**VALKEY_ONLY) as carillon:
+        carillon.line("stop         Ctrl-C")
+        token = _environment(notes, "api")["CARILLON_ADMIN_TOKEN"]
+        assert str(folder / "admin-token") in carillon.line("admin token")
+    assert token not in carillon.output
+    shown = b""
+    with up(output=follower, **VALKEY_ONLY):
+        while b"Ctrl-C" not in shown:
+            shown += os.read(leader, 65536)
+    os.close(leader)
+    os.close(follower)
+    assert token.encode() in shown
 
 
 def test_a_second_up_on_the_folder_is_refused(up: Up) -> None:

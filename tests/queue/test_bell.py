@@ -75,18 +75,18 @@ async def test_a_redis_that_is_away_is_one_kind_of_error() -> None:
         await bell.ring([wake("a")], clock.now())
     with pytest.raises(BellAwayError):
         await bell.ping()
-    assert await RateLimits(pool, 1).retry_after(["x"]) is None
+    assert await RateLimits(pool, 1).count_request("x") is None
     await pool.aclose()
 
 
 async def test_limits_count_each_party(redis: RedisPool) -> None:
     """Over the limit there is a time to wait; others are not concerned."""
     limits = RateLimits(redis, 2)
-    assert [None, None] == [await limits.retry_after(["address:a"]) for _ in range(2)]
-    wait = await limits.retry_after(["address:a"])
+    assert [None, None] == [await limits.count_failure("a") for _ in range(2)]
+    wait = await limits.count_failure("a")
     assert wait is not None
     assert 1 <= wait <= 60
-    assert await limits.retry_after(["address:b"]) is None
+    assert await limits.count_failure("b") is None
 
 
 async def test_a_flush_while_it_is_filled_is_noticed(redis: RedisPool) -> None:

@@ -6,6 +6,17 @@ podSelector:
 policyTypes: [Ingress, Egress]
 {{- end -}}
 
+{{/* The rule for scrapers: (list $ port). */}}
+{{- define "carillon.ingressToMetrics" -}}
+- ports:
+    - protocol: TCP
+      port: {{ int (last .) }}
+  {{- with (first .).Values.networkPolicy.metricsFrom }}
+  from:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
 {{/* One rule for what leaves: (list ports peers); no peers is anywhere. */}}
 {{- define "carillon.egressTo" -}}
 - ports:

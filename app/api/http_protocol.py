@@ -1,0 +1,281 @@
+"""HTTP/1.1 for clients that may be hostile: uvicorn's httptools protocol with bounds in bytes, time and connections.
+
+uvicorn itself buffers a request's head without a limit, waits for ever for the rest of a request, and keeps an answer
+for ever that nobody reads.
+"""
+
+import asyncio
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import httptools
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.api.client_addresses import UNKNOWN, TrustedProxies
+from app.api.connections import ConnectionRegister, HttpLimits
+from app.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
+from app.observability import metrics
+
+# How much of a body is parsed at once: a request that begins in its midst is counted after at most so many bytes.
+SLICE_BYTES = 16 * 1024
+# What a client must take of an answer in the time that it may wait.
+READ_BYTES = 256 * 1024
+# Requests that may wait behind one another on one connection.
+MAX_PIPELINED = 32
+# After a refusal the client's remaining bytes are read and dropped, so that the refusal is not lost to a reset.
+LINGER_SECONDS = 2
+LINGER_BYTES = 1024 * 1024
+# One-byte chunks have five bytes around each; a body with more than this around it is an attack (endless trailers).
+CHUNK_OVERHEAD = 8
+
+_REFUSALS = {
+    HTTPStatus.BAD_REQUEST: ("malformed", "The request is not valid HTTP/1.1."),
+    HTTPStatus.REQUEST_TIMEOUT: ("request_timeout", "The request did not arrive in time."),
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: ("head_too_large", "The request line and headers are too large."),
+    HTTPStatus.SERVICE_UNAVAILABLE: ("too_many_connections", "There are too many connections. Try again later."),
+}
+
+
+def _refusal(status: HTTPStatus) -> bytes:
+    content = msgspec.json.encode(problem(status, *_REFUSALS[status]))
+    retry = f"retry-after: {RETRY_AFTER_SECONDS}\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\n"
+        f"content-length: {len(content)}\r\n{retry}x-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+REFUSALS = {status: _refusal(status) for status in _REFUSALS}
+
+
+class Phase(Enum):
+    """What a connection waits for."""
+
+    NEW = "new"
+    HEAD = "head"
+    BODY = "body"
+    ANSWER = "answer"
+    IDLE = "idle"
+    # Nothing more is read: the last answer is on its way, or an error was sent.
+    LAST_ANSWER = "last answer"
+    REFUSED = "refused"
+
+
+# As names of this module: in Python 3.11 looking a member up in its class costs ten times as much.
+NEW, HEAD, BODY, ANSWER, IDLE, LAST_ANSWER, REFUSED = Phase
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. ``limited_protocol`` sets what all connections of a server share."""
+
+    register: ClassVar[ConnectionRegister]
+    allowed_seconds: ClassVar[dict[Phase, float]]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Wait for the first byte."""
+        super().__init__(*args, **options)
+        self._phase = NEW
+        # When the phase began.
+        self._since = self.register.tick
+        # Bytes of the current head, raw and decoded bytes of the current body, bytes dropped after a refusal.
+        self._head_bytes = self._raw_bytes = self._body_bytes = self._dropped_bytes = 0
+        self._heads = self._taken = 0
+        # Since when the client has taken too little of an answer: the tick, what was taken and what was left then.
+        self._unread: tuple[int, int, int] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
+        """Take the connection, unless there are too many."""
+        super().connection_made(transport)
+        if not self.register.add(self, self.client[0] if self.client else UNKNOWN):
+            _count(HTTPStatus.SERVICE_UNAVAILABLE)
+            transport.write(REFUSALS[HTTPStatus.SERVICE_UNAVAILABLE])
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self.register.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, never more of a head than is allowed."""
+        while data:
+            if self._phase is REFUSED or self._phase is LAST_ANSWER:
+                self._drop(data)
+                return
+            in_body = self._phase is BODY
+            room = SLICE_BYTES if in_body else self.register.limits.head_bytes - self._head_bytes
+            if room <= 0:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                continue
+            piece, data = data[:room], data[room:]
+            if in_body:
+                self._take_body(piece)
+            else:
+                self._take_head(piece)
+
+    def _take_head(self, piece: bytes) -> None:
+        if self._phase is not HEAD:
+            self._phase = HEAD
+            self._since = self.register.tick
+        heads = self._heads
+        self._parse(piece)
+        if self._phase is HEAD and heads == self._heads:
+            self._head_bytes += len(piece)
+
+    def _take_body(self, piece: bytes) -> None:
+        heads = self._heads
+        self._parse(piece)
+        if self._phase is not BODY or heads != self._heads:
+            return
+        self._raw_bytes += len(piece)
+        if self._raw_bytes > CHUNK_OVERHEAD * self._body_bytes + self.register.limits.head_bytes:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self.cycle.response_complete:
+            self._drop(piece)
+
+    def _parse(self, piece: bytes) -> None:
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            # There is nothing to upgrade to. The request is answered as it is, and nothing is read after it.
+            self.cycle.keep_alive = False
+            self._enter(LAST_ANSWER)
+            return
+        except httptools.HttpParserError:
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return
+        # uvicorn makes a scope when a request begins, and a cycle of it when its head is complete.
+        if self._phase is ANSWER and self.scope is not self.cycle.scope:
+            self._enter(HEAD)
+
+    def _drop(self, data: bytes) -> None:
+        """Let go of bytes that nobody wants; of a client that sends too many of them too."""
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > LINGER_BYTES:
+            self.transport.abort()
+
+    # What the parser finds.
+    def on_headers_complete(self) -> None:
+        """A head is complete."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("Too many requests are waiting on one connection.")
+        super().on_headers_complete()
+        self._heads += 1
+        self._head_bytes = self._raw_bytes = self._body_bytes = 0
+        self._phase = BODY
+        self._since = self.register.tick
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is complete."""
+        super().on_message_complete()
+        self._phase = ANSWER
+        if self.cycle.response_complete:
+            self._enter(IDLE)
+
+    def on_response_complete(self) -> None:
+        """Start the next request that waits, or wait for one; as uvicorn does, without a timer."""
+        self.server_state.total_requests += 1
+        self._taken += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._phase is ANSWER:
+            self._phase = IDLE
+            self._since = self.register.tick
+
+    # Time.
+    def check(self, tick: int) -> None:
+        """Close the connection if the client has taken too long."""
+        if self._leaves_answers_unread(tick):
+            metrics.HTTP_REFUSED.labels("not_read").inc()
+            self.transport.abort()
+        elif tick - self._since <= self.allowed_seconds[self._phase]:
+            return
+        elif self.flow.read_paused or (self._phase is HEAD and self._is_answering()):
+            # It is us who do not read on.
+            self._since = tick
+        else:
+            self._end_late()
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._since = self.register.tick
+
+    def _leaves_answers_unread(self, tick: int) -> bool:
+        """Whether the client has taken next to nothing of an answer for too long."""
+        left = self.transport.get_write_buffer_size()
+        if not left:
+            self._unread = None
+            return False
+        if self._unread is None or self._unread[1] != self._taken or left <= self._unread[2] - READ_BYTES:
+            self._unread = (tick, self._taken, left)
+        return tick - self._unread[0] > self.register.limits.answer_seconds
+
+    def resume_writing(self) -> None:
+        """The client has taken most of what was waiting for it."""
+        self._taken += 1
+        super().resume_writing()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _end_late(self) -> None:
+        if self._phase is HEAD or (self._phase is BODY and self._is_answering()):
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        elif self._phase is REFUSED:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """Answer with an error and close, or only close where another answer is on its way."""
+        _count(status)
+        is_open = self.cycle is None or self.cycle.response_complete
+        waits_for_body = self._phase is BODY and not self.pipeline and not self.cycle.response_started
+        self._enter(REFUSED)
+        if self.transport.is_closing():
+            return
+        if is_open or waits_for_body:
+            self.transport.write(REFUSALS[status])
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Tell the application that waits for a body that none will come."""
+        if self._is_answering():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+
+def _count(status: HTTPStatus) -> None:
+    metrics.HTTP_REFUSED.labels(_REFUSALS[status][0]).inc()
+
+
+def limited_protocol(limits: HttpLimits, proxies: TrustedProxies) -> type[LimitedProtocol]:
+    """Make the protocol of one server, with a register of its own."""
+
+    class Protocol(LimitedProtocol):
+        register = ConnectionRegister(limits, proxies)
+        allowed_seconds: ClassVar[dict[Phase, float]] = {
+            NEW: limits.head_seconds,
+            HEAD: limits.head_seconds,
+            BODY: limits.body_seconds,
+            ANSWER: float("inf"),
+            IDLE: limits.idle_seconds,
+            LAST_ANSWER: float("inf"),
+            REFUSED: LINGER_SECONDS,
+        }
+
+    return Protocol
