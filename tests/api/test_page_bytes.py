@@ -1,17 +1,28 @@
 """Answers are bounded in bytes: a page ends before it grows large, and lists leave payloads out unless asked."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
+from app.config import Settings
 from app.domain.parts import MOST_OFFSET, PAGE_BYTES
 from app.persistence.database import Database
 from tests.carillon import Carillon, Json
+from tests.serving import serving
 
 # Of one item; more than five of them do not fit on a page.
 LARGE = "x" * 200_000
 SMALL_PAYLOAD = {"text": "y" * 1000}
+
+
+@pytest.fixture
+async def carillon(settings: Settings) -> AsyncIterator[Carillon]:
+    """An API that takes larger payloads than the default allows."""
+    async with serving(replace(settings, payload_bytes_limit=2 * len(LARGE))) as client:
+        yield client
 
 
 async def every_page(carillon: Carillon, path: str, **params: Any) -> list[list[Json]]:

@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.attack.measuring import P99_MS, Row, measured
-from tests.attack.scenarios import FULL, SCENARIOS
+from tests.attack.members import SCENARIOS
+from tests.attack.scenarios import FULL
 from tests.attack.target import SPARE_MEGABYTES, Target
 
 

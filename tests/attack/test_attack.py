@@ -3,7 +3,8 @@
 import asyncio
 
 from tests.attack.measuring import measured
-from tests.attack.scenarios import SCENARIOS, SHORT, Scale, Told
+from tests.attack.members import SCENARIOS
+from tests.attack.scenarios import SHORT, Scale, Told
 from tests.attack.target import Target
 
 
