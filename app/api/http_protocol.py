@@ -83,6 +83,8 @@ class LimitedProtocol(HttpToolsProtocol):
         # Bytes of the current head, raw and decoded bytes of the current body, bytes dropped after a refusal.
         self._head_bytes = self._raw_bytes = self._body_bytes = self._dropped_bytes = 0
         self._heads = self._taken = 0
+        # The request that is being answered, or was last.
+        self._answered: Any = None
         # Since when the client has taken too little of an answer: the tick, what was taken and what was left then.
         self._unread: tuple[int, int, int] | None = None
 
@@ -94,9 +96,17 @@ class LimitedProtocol(HttpToolsProtocol):
             transport.write(REFUSALS[HTTPStatus.SERVICE_UNAVAILABLE])
             transport.close()
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Remember which request is being answered: uvicorn itself knows the newest of a pipeline only."""
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forget it. What is being answered writes no more: each write would leave a traceback in the log."""
         self.register.remove(self)
+        if self._answered is not None:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -35,6 +35,8 @@ from app.persistence.parking import Answered, Parked
 from app.persistence.subjects import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
+# As many runs begin to wait at the same time: they shall leave connections for the batches of all other ticks.
+PARKS_AT_ONCE = 5
 DROP_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -69,6 +71,7 @@ class Runner:
     def __init__(self, database: Database, actions: Actions, lease: WorkerLease, parked_quota: int = 0) -> None:
         """Run with these actions, under this lease; each owner may have so many runs parked, 0 is no limit."""
         self._parked = ParkedRuns(database, parked_quota)
+        self._parks = asyncio.Semaphore(PARKS_AT_ONCE)
         self._database = database
         self._actions = actions
         self._lease = lease
@@ -172,7 +175,7 @@ class Runner:
             asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
             graph=dispatched.graph,
         )
-        async with self._database.transaction() as connection:
+        async with self._parks, self._database.transaction() as connection:
             return await parking.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:

@@ -51,6 +51,8 @@ BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
 # What is expected on time.
 _PUNCTUAL = frozenset({Trigger.SCHEDULE, Trigger.CRON})
+# Each start is a transaction of its own: a herd of them shall leave connections for the batches of all other ticks.
+STARTS_AT_ONCE = 5
 HEAD_START = timedelta(milliseconds=300)
 
 # Looked up once: there are thousands in a second.
@@ -94,6 +96,7 @@ class TickEngine:
         IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
         self._seldom = Seldom()
+        self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
         """What a tick's message starts."""
@@ -315,7 +318,8 @@ class TickEngine:
         self._require_readiness()
         try:
             enabled = not self._occasion.switched_off
-            result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
+            async with self._starts:
+                result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
         except (UnavailableError, LeaseExpiredError):
             raise PutBack(OUTAGE_PAUSE_SECONDS) from None
         except Exception as error:

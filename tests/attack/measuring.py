@@ -34,6 +34,7 @@ class Row(msgspec.Struct):
 
 async def measured(name: str, attack: Scenario, target: Target, scale: Scale) -> Row:
     """Run one scenario beside good clients."""
+    errors = len(target.errors())
     before = {"API": target.api.megabytes(), "worker": target.worker.megabytes()}
     over = asyncio.Event()
     peaks = [asyncio.create_task(peak_megabytes(process, over)) for process in (target.api, target.worker)]
@@ -41,7 +42,9 @@ async def measured(name: str, attack: Scenario, target: Target, scale: Scale) ->
         told = await attack(target, scale)
     over.set()
     after = dict(zip(before, await asyncio.gather(*peaks), strict=True))
+    said = target.errors()[errors:]
     broken = [*told.broken, *_broken(target, before, after, clients.fared)]
+    broken += [f"{len(said)} errors in the log, the first: {said[0][:300]}"] if said else []
     return Row(name, told.sent, clients.fared, *after.values(), broken, clients.fared.p99_ms > P99_MS)
 
 

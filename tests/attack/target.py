@@ -38,13 +38,14 @@ class Target:
             **settings,
         }
         self._stack = AsyncExitStack()
+        self._log = self.stand.folder / "log"
 
     async def __aenter__(self) -> Self:
         """Start everything, and set the memory limits once it is ready."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.stand)
-            self.api = await stack.enter_async_context(self.stand.running("api", **self._settings))
-            self.worker = await stack.enter_async_context(self.stand.running("worker", **self._settings))
+            self.api = await stack.enter_async_context(self.stand.running("api", self._log, **self._settings))
+            self.worker = await stack.enter_async_context(self.stand.running("worker", self._log, **self._settings))
             await ready_caller(self.port)
             await ready_caller(self._worker_port)
             for process in (self.api, self.worker):
@@ -61,6 +62,10 @@ class Target:
     async def get(self, path: str, token: str = ADMIN_TOKEN) -> httpx.Response:
         """A good request."""
         return await self.client.get(path, headers={"Authorization": f"Bearer {token}"})
+
+    def errors(self) -> list[str]:
+        """What the processes have said at the level error so far: no client may make them."""
+        return [line for line in self._log.read_text().splitlines() if '"level": "error"' in line]
 
     async def redis_keys(self, pattern: str) -> int:
         """How many keys of this pattern Redis holds."""

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,9 +58,13 @@ class Stand:
         }
 
     @asynccontextmanager
-    async def running(self, command: str, **settings: str) -> AsyncIterator["Running"]:
-        """A process of Carillon, for the length of the block."""
-        process = await asyncio.create_subprocess_exec(PROGRAM, command, env=self.environment | settings)
+    async def running(self, command: str, log: Path | None = None, **settings: str) -> AsyncIterator["Running"]:
+        """A process of Carillon, for the length of the block; what it says goes to a file if one is named."""
+        with ExitStack() as stack:
+            said = None if log is None else stack.enter_context(log.open("ab"))
+            process = await asyncio.create_subprocess_exec(
+                PROGRAM, command, env=self.environment | settings, stdout=said, stderr=said
+            )
         try:
             yield Running(process.pid)
         finally:
