@@ -6,7 +6,7 @@ from litestar.di import NamedDependency
 from app.api.parameters import Cursor, Id, Limit, Offset, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import WorkflowChanges, WorkflowInput
-from app.services.views import HistoryPage, WorkflowPage, WorkflowView
+from app.services.views import HistoryList, WorkflowPage, WorkflowView
 from app.services.workflows import WorkflowService
 
 Workflows = NamedDependency[WorkflowService]
@@ -45,7 +45,7 @@ class WorkflowController(Controller):
     @get("/{workflow_id:int}/history")
     async def history(
         self, actor: Acting, workflow_service: Workflows, workflow_id: Id, limit: Limit = 100, cursor: Cursor = None
-    ) -> HistoryPage:
+    ) -> HistoryList:
         """List every change of a workflow, newest first: by whom, when, and what it was before and after."""
         return await workflow_service.history(actor, workflow_id, limit, cursor)
 

@@ -22,7 +22,7 @@ from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.paging import read_shown
 from app.services.schedules import author_of
 from app.services.secret_checks import SecretChecks
-from app.services.views import HistoryPage, WorkflowPage, WorkflowView, history_item, workflow_view
+from app.services.views import HistoryList, WorkflowPage, WorkflowView, history_item, workflow_view
 
 Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
 
@@ -76,12 +76,12 @@ class WorkflowService:
             after = await workflows.save(connection, before, values, author_of(actor))
         return workflow_view(after)
 
-    async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryPage:
+    async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryList:
         """Every change, newest first."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id)
             page = await workflow_history.page(connection, workflow_id, limit, cursor)
-        return HistoryPage([history_item(row) for row in page.items], page.next_cursor)
+        return HistoryList([history_item(row) for row in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:
         """Gone, with its schedules and their history; what runs is called off."""

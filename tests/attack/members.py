@@ -74,8 +74,6 @@ async def _beside(target: Target, scale: Scale, node: dict[str, Any], count: int
     flood = await many(greedy, node, count)
     (other,) = await many(modest, http_node(f"{silent.url}/other"), 1)
     try:
-        await asyncio.sleep(2)
-        silent.late.clear()
 
         async def enough() -> bool:
             return len(silent.late) >= scale.seconds

@@ -79,13 +79,6 @@ class HistoryList(msgspec.Struct):
     """The latest changes."""
 
     items: list[HistoryItem]
-    next_cursor: str | None
-
-
-class HistoryPage(msgspec.Struct):
-    """A part of a history, newest first."""
-
-    items: list[HistoryItem]
     # Where the next part begins, for ``cursor``; null at the end.
     next_cursor: str | None
 
