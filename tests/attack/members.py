@@ -1,22 +1,27 @@
 """What a member does to the others with a token of their own: floods, poison, targets that never answer."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
+from redis.asyncio import Redis
 
-from tests.attack.scenarios import FULL, SCENARIOS, Scale, Told, scenario
+from tests.attack.scenarios import ALONE, FULL, SCENARIOS, Scale, Told, alone, scenario
 from tests.attack.target import Target
 from tests.carillon import ADMIN_TOKEN, Carillon, http_node, until
+from tests.refusing import REFUSALS, healed
 from tests.sink import Sink
 
 # Those of clients without a token, and what follows here.
-__all__ = ["SCENARIOS"]
+__all__ = ["ALONE", "SCENARIOS"]
 
 # The other owner's schedule fires this late at p99, whatever the member does; judged on a quiet machine.
 P99_SECONDS = 1.0
+# Until a sick Redis is noticed, and what is due has been found in Postgres.
+SICK_REDIS_SECONDS = 2.5
 BATCH = 1000
 
 
@@ -74,11 +79,7 @@ async def _beside(target: Target, scale: Scale, node: dict[str, Any], count: int
     flood = await many(greedy, node, count)
     (other,) = await many(modest, http_node(f"{silent.url}/other"), 1)
     try:
-
-        async def enough() -> bool:
-            return len(silent.late) >= scale.seconds
-
-        await until(enough, seconds=60 + scale.seconds * 3)
+        await until(_calls(silent, int(scale.seconds)), seconds=60 + scale.seconds * 3)
         late = sorted(silent.late)
         p99 = late[int(len(late) * 0.99) - 1]
         outcomes = (await modest.call("GET", f"/schedules/{other}/ledger/", params={"limit": 500}))["items"]
@@ -110,6 +111,37 @@ async def flood_of_waits(target: Target, scale: Scale) -> Told:
         broken = await _beside(target, scale, wait, count, silent)
         late = sorted(silent.late)
     return Told(f"{count} schedules of core.delay; another's late by {late[-1]:.2f} s at most", broken)
+
+
+def _calls(silent: Silent, count: int) -> Callable[[], Awaitable[bool]]:
+    async def enough() -> bool:
+        return len(silent.late) >= count
+
+    return enough
+
+
+@alone("Redis refuses writes")
+async def redis_refuses_writes(target: Target, scale: Scale) -> Told:
+    """It answers reads and takes no write, in each of four ways: schedules fire from Postgres, at once."""
+    member = await member_of(target)
+    worst: dict[str, float] = {}
+    async with Silent() as silent, Redis.from_url(target.stand.valkey.url) as redis:
+        made = await many(member, http_node(f"{silent.url}/other"), 20)
+        for kind, refuse in REFUSALS.items():
+            await until(_calls(silent, 20))
+            silent.late.clear()
+            await refuse(redis)
+            try:
+                await until(_calls(silent, int(20 * scale.seconds / 4)), seconds=60 + scale.seconds)
+            finally:
+                await healed(redis)
+            worst[kind] = max(silent.late)
+            await until(target.worker_is_well)
+            silent.late.clear()
+        await forget(member, made)
+    words = ", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in worst.items())
+    slow = [kind for kind, seconds in worst.items() if seconds >= SICK_REDIS_SECONDS]
+    return Told(f"20 schedules of a second; late at most: {words}", [f"late while {slow}"] if slow else [])
 
 
 @scenario("a poison pill")

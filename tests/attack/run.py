@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.attack.measuring import P99_MS, Row, measured
-from tests.attack.members import SCENARIOS
+from tests.attack.members import ALONE, SCENARIOS
 from tests.attack.scenarios import FULL
 from tests.attack.target import SPARE_MEGABYTES, Target
 
@@ -34,10 +34,10 @@ def table(rows: list[Row]) -> Table:
 
 async def main(names: list[str]) -> int:
     """Run the scenarios of these names, or all."""
-    rows = []
+    rows, scenarios = [], SCENARIOS | ALONE
     async with Target() as target:
-        for name in names or list(SCENARIOS):
-            rows.append(await measured(name, SCENARIOS[name], target, FULL))
+        for name in names or list(scenarios):
+            rows.append(await measured(name, scenarios[name], target, FULL))
             Console(stderr=True).print(f"{name}: {rows[-1].verdict}", soft_wrap=True)
     Console(width=200).print(table(rows))
     return int(any(row.verdict != "ok" for row in rows))

@@ -42,6 +42,8 @@ class Told(msgspec.Struct):
 
 Scenario = Callable[[Target, Scale], Awaitable[Told]]
 SCENARIOS: dict[str, Scenario] = {}
+# Those that would break the promises of the others if they ran beside them.
+ALONE: dict[str, Scenario] = {}
 
 
 def scenario(name: str) -> Callable[[Scenario], Scenario]:
@@ -49,6 +51,16 @@ def scenario(name: str) -> Callable[[Scenario], Scenario]:
 
     def add(function: Scenario) -> Scenario:
         SCENARIOS[name] = function
+        return function
+
+    return add
+
+
+def alone(name: str) -> Callable[[Scenario], Scenario]:
+    """Add a scenario that nothing else may run beside."""
+
+    def add(function: Scenario) -> Scenario:
+        ALONE[name] = function
         return function
 
     return add

@@ -63,6 +63,11 @@ class Target:
         """A good request."""
         return await self.client.get(path, headers={"Authorization": f"Bearer {token}"})
 
+    async def worker_is_well(self) -> bool:
+        """Whether the worker says that nothing is missing."""
+        found = await self.client.get(f"http://127.0.0.1:{self._worker_port}/health/ready")
+        return bool(found.json()["status"] == "ok")
+
     def errors(self) -> list[str]:
         """What the processes have said at the level error so far: no client may make them."""
         return [line for line in self._log.read_text().splitlines() if '"level": "error"' in line]
