@@ -134,6 +134,7 @@ def wire_services(
                 _poller(settings, database, ringer, entities),
                 settings.lease_seconds,
                 concurrency=settings.worker_concurrency,
+                parked_quota=limits.quotas.parked_runs,
                 enabled=settings.schedules_enabled,
                 tracer=tracer,
             ),
@@ -179,7 +180,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         http = await stack.enter_async_context(_http(settings, database))
         bell = Bell(redis)
         bell_health = BellHealth(bell)
-        ringer = Ringer(bell, bell_health.ring_failed)
+        ringer = Ringer(bell, bell_health)
         # On a connection of its own: runs that wait for one must not cost the lease.
         lease_database = Database(settings.database_url, pool_size=1, call_seconds=settings.lease_seconds)
         stack.push_async_callback(lease_database.close)

@@ -24,6 +24,8 @@ _ESCAPE = re.compile(
     rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}|\\x{_HEX}{{2}}|\\[\"'\\/bfnrt]"
     rf"|&\#[0-9]{{1,7}};|&\#[xX]{_HEX}{{1,6}};|&[a-zA-Z]{{2,31}};|[\udc80-\udcff]"
 )
+_BASE64_BEFORE = re.compile(r"[a-z0-9+/_-]{1,2}\Z")
+_BASE64_AFTER = re.compile(r"[a-z0-9+/_-]{0,2}={0,2}")
 _CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -32,8 +34,10 @@ class Hider:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         """Blank ones cannot be hidden."""
+        secrets = tuple(secrets)
         spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
         self._spellings = sorted(spellings, key=len, reverse=True)
+        self._in_base64 = {spelling for secret in secrets for spelling in _base64_spellings(secret)}
 
     @staticmethod
     def longest_spelling(secrets: Iterable[str]) -> int:
@@ -76,7 +80,8 @@ class Hider:
             lower = _lower(text)
             for spelling in self._spellings:
                 for start, stop in _found(lower, spelling):
-                    yield _traced_back(start, stop, layers)
+                    span = _widened(lower, start, stop) if spelling in self._in_base64 else (start, stop)
+                    yield _traced_back(*span, layers)
             if _ESCAPE.search(text) is None:
                 return
             layers.append(_Unescaped(text))
@@ -123,6 +128,12 @@ def _traced_back(start: int, stop: int, layers: list[_Unescaped]) -> tuple[int, 
     return start, stop
 
 
+def _widened(text: str, start: int, stop: int) -> tuple[int, int]:
+    """With the characters of base64 around it that hold bits of its first and last bytes, and the padding."""
+    before, after = _BASE64_BEFORE.search(text[max(0, start - 2) : start]), _BASE64_AFTER.match(text, stop)
+    return start - (len(before[0]) if before else 0), after.end() if after else stop
+
+
 def _found(text: str, wanted: str) -> Iterator[tuple[int, int]]:
     at = text.find(wanted)
     while at >= 0:
@@ -147,6 +158,14 @@ def _spellings(secret: str) -> Iterator[str]:
         return
     yield from _unescaped(secret.strip())
     yield raw.hex()
+    yield from _base64_spellings(secret)
+
+
+def _base64_spellings(secret: str) -> Iterator[str]:
+    """It in base64, in lower case, at each of the three places in which it may begin within a text."""
+    raw = secret.strip().encode(errors="surrogatepass")
+    if len(raw) < LEAST_BYTES_TO_ENCODE:
+        return
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode().rstrip("=")
         # Without the characters that hold bits of what stands before and after.

@@ -40,6 +40,9 @@ def require_allowed(tree: nodes.Template) -> None:
             _require_filter(part)
         elif isinstance(part, nodes.Const):
             _require_number(part)
+        elif isinstance(part, nodes.Name) and not part.name.isascii():
+            # Python takes look-alikes of other alphabets for the same name: one would stand for `secret` unseen.
+            raise TemplateProblemError(f"Names in templates have plain letters only, unlike '{part.name[:40]}'.")
         elif isinstance(part, nodes.Name) and part.name in _RESERVED:
             raise TemplateProblemError(f"There is nothing called '{part.name}' in templates.")
 

@@ -11,6 +11,7 @@ from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.domain.schedules import Status
 from app.services.inputs import (
+    Input,
     LooseScheduleBatch,
     NoteInput,
     RunInput,
@@ -106,8 +107,11 @@ class ScheduleController(Controller):
         return await schedule_service.resume(actor, schedule_id, await body(request, NoteInput))
 
     @post("/{schedule_id:uuid}/revive", status_code=200, opt={"errors": (400,)})
-    async def revive(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
+    async def revive(
+        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+    ) -> ScheduleView:
         """Bring a dead schedule back, with all its retries."""
+        await body(request, Input)
         return await schedule_service.revive(actor, schedule_id)
 
     @post("/{schedule_id:uuid}/run", status_code=202, opt={"body": RunInput, "body_optional": True, "errors": (409,)})

@@ -72,6 +72,7 @@ class Pinger:
         lease_seconds: float,
         *,
         concurrency: int,
+        parked_quota: int,
         enabled: bool,
         tracer: Tracer | None = None,
     ) -> None:
@@ -84,6 +85,7 @@ class Pinger:
         self._lease_seconds = lease_seconds
         # So many run at once.
         self._page = min(PAGE, concurrency)
+        self._parked_quota = parked_quota
         self._enabled = enabled
         self._tracer = tracer
 
@@ -144,7 +146,7 @@ class Pinger:
         """An engine with a lease that is renewed while this lasts."""
         lease = WorkerLease(self._database, self._lease_seconds)
         await lease.begin()
-        runner = Runner(self._database, self._actions, lease)
+        runner = Runner(self._database, self._actions, lease, self._parked_quota)
         engine = TickEngine(
             self._database,
             self._ringer,

@@ -139,8 +139,18 @@ class Reconciler:
             rung = sum(await self._bell.ring(list(map(tick_wake, await self._overdue(OVERDUE))), clock.now()))
         else:
             rung = await self._refill()
-        pending = await self._pending(AHEAD)
-        return rung + sum(await self._bell.ring(list(map(execution_wake, pending)), clock.now()))
+        return rung + await self._ring_pending()
+
+    async def _ring_pending(self) -> int:
+        """All that is due, or soon, page by page: many that only wait must not hide a lost message behind them."""
+        rung, after = 0, None
+        while True:
+            async with self._database.transaction() as connection:
+                page = await executions.pending(connection, PAGE, AHEAD, after)
+            rung += sum(await self._bell.ring(list(map(execution_wake, page)), clock.now()))
+            if len(page) < PAGE:
+                return rung
+            after = page[-1]
 
     async def _refill(self) -> int:
         await self._bell.begin_filling()
@@ -231,10 +241,6 @@ class Reconciler:
         async with self._database.transaction() as connection:
             now: datetime = await database_now(connection)
             return await schedules.overdue_in_turn(connection, now - by, PAGE)
-
-    async def _pending(self, ahead: timedelta = timedelta(0)) -> list[PendingRun]:
-        async with self._database.transaction() as connection:
-            return await executions.pending(connection, PAGE, ahead)
 
     async def _take_up_valid_specs(self) -> int:
         """A schedule whose spec had become invalid comes back by itself once it is valid again."""

@@ -1,7 +1,7 @@
 """Ringing after the commit. A silent bell loses nothing: the reconciler rings again for what Postgres expects."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from app.domain.schedules import PlannedTick, ScheduledJob
 from app.micro_batches import MicroBatcher
 from app.observability.outages import Seldom
 from app.queue.bell import Bell, BellAwayError
+from app.queue.bell_health import BellHealth
 from app.queue.wire import Wake, execution_wake, tick_wake
 
 log = structlog.get_logger(__name__)
@@ -22,10 +23,10 @@ log = structlog.get_logger(__name__)
 class Ringer:
     """Rings for schedules and executions, and never raises for want of Redis."""
 
-    def __init__(self, bell: Bell, failed: Callable[[BellAwayError], None] = lambda _error: None) -> None:
-        """Ring this bell; ``failed`` is told when messages could not be queued."""
+    def __init__(self, bell: Bell, health: BellHealth | None = None) -> None:
+        """Ring this bell; its health is told when messages could not be queued, and asked before it is tried."""
         self._bell = bell
-        self._failed = failed
+        self._health = health
         self._seldom = Seldom()
         self._rings = MicroBatcher("ring", self._ring_all)
 
@@ -69,10 +70,15 @@ class Ringer:
         return sum(await self._ring_all(wakes))
 
     async def _ring_all(self, wakes: Sequence[Wake]) -> list[bool]:
+        if self._health is not None and self._health.sick.is_set():
+            # Nobody waits for a Redis that hangs: what is due is found in Postgres, and all is queued again later.
+            self._health.rings_failed = True
+            return [False] * len(wakes)
         try:
             return await self._bell.ring(wakes, clock.now())
         except BellAwayError as error:
-            self._failed(error)
+            if self._health is not None:
+                self._health.ring_failed(error)
             if self._seldom.is_turn("ring_unheard"):
                 log.warning("ring_unheard", messages=len(wakes), error=str(error))
             return [False] * len(wakes)

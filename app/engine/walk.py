@@ -89,13 +89,15 @@ class Walk:
         going: set[asyncio.Task[NodeResult]] = set()
         try:
             while ready or going:
-                if not going and (len(ready) == 1 or self.is_instant):
+                if not going and not self.asleep and (len(ready) == 1 or self.is_instant):
                     # Nothing is beside it, or nothing would wait: it needs no task of its own.
                     ended = [await self._result_of(workflow.node(ready.pop()))]
                 else:
                     going |= {asyncio.create_task(self._result_of(workflow.node(node_id))) for node_id in ready}
-                    done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
-                    ended = [task.result() for task in done]
+                    done, going = await asyncio.wait(
+                        going, timeout=self._until_next_wake(), return_when=asyncio.FIRST_COMPLETED
+                    )
+                    ended = [*(task.result() for task in done), *self._woken()]
                     ready = []
                 for result in ended:
                     if result.status is ExecutionStatus.SUCCESS:
@@ -105,6 +107,21 @@ class Walk:
             return None
         finally:
             await _drop(going)
+
+    def _until_next_wake(self) -> float | None:
+        """The seconds until the first sleeper wakes up: what follows it waits for nothing that goes on beside it."""
+        return max(0.0, min(self.asleep.values()) - clock.monotonic()) if self.asleep else None
+
+    def _woken(self) -> list[NodeResult]:
+        """The sleepers whose time has come, as successes."""
+        now = clock.monotonic()
+        woken = {node_id for node_id, wakes in self.asleep.items() if wakes <= now}
+        for at, result in enumerate(self.results):
+            if result.node_id in woken:
+                self.results[at] = replace(result, status=ExecutionStatus.SUCCESS, finished_at=clock.now())
+                self._outputs[result.node_id] = {"output": result.output}
+                del self.asleep[result.node_id]
+        return [result for result in self.results if result.node_id in woken]
 
     async def _result_of(self, node: Node) -> NodeResult:
         """What was done earlier, or is done now."""

@@ -31,7 +31,7 @@ _WORKFLOWS = WorkflowRow.__table__
 # Each with the id behind it.
 _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",), ("user_profile_id",))
 # What the nodes did is shown with a single execution only, and the payload with a run; both may be large.
-_LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work"})
+_LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"})
 
 
 async def get(connection: AsyncConnection, execution_id: UUID) -> Row[Any] | None:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -50,16 +50,23 @@ _NEW = (
 INSERT = insert_many(WorkflowExecutionRow, _NEW)
 _INSERT_ASKED_FOR = insert_many(WorkflowExecutionRow, (*_NEW, "trace_context"))
 _END = ("status", "error", "token", "worker_id", "queued", "awaiting")
+# A node that sleeps is stored as a success that is still to come; in a run that ends before, it was cut short.
+_CUT_SHORT = (
+    "CASE WHEN {0}.graph -> 'asleep' IS NULL THEN {0}.results ELSE (SELECT jsonb_agg(CASE WHEN "
+    "CAST({0}.graph -> 'asleep' ->> (node.one ->> 'node_id') AS timestamptz) > clock_timestamp() THEN node.one || "
+    "jsonb_build_object('status', 'cancelled', 'finished_at', clock_timestamp()) ELSE node.one END ORDER BY node.at) "
+    "FROM jsonb_array_elements({0}.results) WITH ORDINALITY AS node(one, at)) END"
+)
 # What ends without having begun says what becomes of its slot.
 _END_TOO = (
     ", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END"
-    ", results = coalesce(r.results, t.results), graph = NULL"
+    f", results = coalesce(r.results, {_CUT_SHORT.format('t')}), graph = NULL"
 )
 END = update_many(WorkflowExecutionRow, (*_END, "finished_at"), _END_TOO, also=("unrun_outcome", "results"))
 _CANCEL = text(
     "UPDATE workflow_executions AS e SET status = 'cancelled', error = c.error, finished_at = :now, "  # noqa: S608
-    "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, "
-    "unrun_outcome = CASE WHEN e.started_at IS NULL THEN :unrun END "
+    f"token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, results = {_CUT_SHORT.format('e')}, "
+    "graph = NULL, unrun_outcome = CASE WHEN e.started_at IS NULL THEN :unrun END "
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS c(id uuid, error text) "
     f"WHERE e.id = c.id AND e.{IS_ACTIVE_EXECUTION}"
 )
@@ -328,16 +335,26 @@ def _pending(ahead: timedelta) -> Select[Any]:
 
 
 async def pending_of_owners(connection: AsyncConnection, limit: int, but: Sequence[int] = ()) -> list[PendingRun]:
-    """Executions that may be started now, with their owners, but for those of some: the longest due first."""
-    query = _pending(timedelta(0)).add_columns(_TABLE.c.user_profile_id).join(_TABLE, _TABLE.c.id == _ACTIVE.c.id)
-    query = query.where(_TABLE.c.user_profile_id.not_in(list(but))).order_by(_ACTIVE.c.due_at).limit(limit)
-    return [PendingRun(*row) for row in await connection.execute(query)]
+    """Executions that may be started now, with their owners: the longest due of each, then the second of each.
+
+    Those of some owners are left out.
+    """
+    owner = _TABLE.c.user_profile_id
+    turn = func.row_number().over(partition_by=owner, order_by=(_ACTIVE.c.due_at, _ACTIVE.c.id)).label("turn")
+    runs = _pending(timedelta(0)).add_columns(owner, turn).join(_TABLE, _TABLE.c.id == _ACTIVE.c.id)
+    due = runs.where(owner.not_in(list(but))).subquery()
+    query = select(due).order_by(due.c.turn, due.c.due_at, due.c.id).limit(limit)
+    return [PendingRun(*row[:-1]) for row in await connection.execute(query)]
 
 
-async def pending(connection: AsyncConnection, limit: int, ahead: timedelta = timedelta(0)) -> list[PendingRun]:
-    """Executions that may be started now, or so much later, the longest due first."""
+async def pending(
+    connection: AsyncConnection, limit: int, ahead: timedelta = timedelta(0), after: PendingRun | None = None
+) -> list[PendingRun]:
+    """A page of the executions that may be started now, or so much later, the longest due first."""
     query = _pending(ahead)
-    rows = await connection.execute(query.order_by(_ACTIVE.c.due_at).limit(limit))
+    if after is not None:
+        query = query.where(tuple_(_ACTIVE.c.due_at, _ACTIVE.c.id) > (after.due_at, after.execution_id))
+    rows = await connection.execute(query.order_by(_ACTIVE.c.due_at, _ACTIVE.c.id).limit(limit))
     return [PendingRun(row.id, row.token, row.due_at) for row in rows]
 
 

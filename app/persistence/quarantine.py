@@ -54,7 +54,7 @@ _REVISE = text(
 )
 _END = text(
     "UPDATE workflow_executions AS e SET status = 'failed', error = :error, finished_at = clock_timestamp(), "  # noqa: S608
-    "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, "
+    "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, graph = NULL, "
     "unrun_outcome = CASE WHEN e.started_at IS NULL THEN 'missed' END "
     f"WHERE e.id = :id AND e.{IS_ACTIVE_EXECUTION} RETURNING e.scheduled_job_id"
 )

@@ -209,7 +209,7 @@ async def overdue(
 
 
 async def has_others(connection: AsyncConnection, owner: int) -> bool:
-    """Whether anybody else has a schedule; two look-ups in an index, however many there are."""
+    """Whether anybody else has a schedule, or an entity has a run: look-ups in indexes, however many there are."""
     (row,) = await fetch(connection, _HAS_OTHERS, owner)
     return bool(row["has_others"])
 
@@ -249,7 +249,8 @@ _LOCK = (
 _LOCK_FREE = f"{_LOCK} SKIP LOCKED"
 _HAS_OTHERS = (
     "SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id < $1) "
-    "OR EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id > $1) AS has_others"
+    "OR EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id > $1) "
+    "OR EXISTS (SELECT FROM active_executions WHERE entity_type IS NOT NULL) AS has_others"
 )
 _VERSIONS = (
     "SELECT j.id, j.xmin, j.user_profile_id FROM unnest($1::uuid[]) AS wanted(id) "

@@ -48,6 +48,9 @@ class Shares:
             async with asyncio.timeout(WAIT_SECONDS):
                 await turn
         except TimeoutError:
+            if turn.done() and not turn.cancelled():
+                # The place has come in the very moment in which the time was over: it is ours.
+                return
             raise ShareUsedUpError from None
         except BaseException:
             if turn.done() and not turn.cancelled():

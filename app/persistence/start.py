@@ -89,7 +89,8 @@ async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *
         return TooEarly(decision.time.total_seconds())
     execution = await executions.start(connection, asked.execution_id, asked.token, asked.worker_id, now)
     if execution is not None and not is_manual:
-        await schedules.started_run(connection, job.id, now)
+        if not asked.waiting.was_parked:
+            await schedules.started_run(connection, job.id, now)
         await gates.save(connection, before, dict.fromkeys(before, decision.gate))
     return execution
 

@@ -26,7 +26,8 @@ class BellHealth:
         self._bell = bell
         self._outage = Outage(log, away="redis_away", back="redis_back")
         self._sick_since = 0.0
-        self._rings_failed = False
+        # Whether messages were not queued while it was sick.
+        self.rings_failed = False
         # Set while Redis is sick, for whoever wants to act at once.
         self.sick = asyncio.Event()
         # What is wrong, for people.
@@ -59,15 +60,15 @@ class BellHealth:
 
     def ring_failed(self, error: BellAwayError) -> None:
         """The same, and messages were not queued."""
-        self._rings_failed = True
+        self.rings_failed = True
         self.failed(error)
 
     def _recovered(self) -> None:
         if not self.sick.is_set():
             return
         long = clock.monotonic() - self._sick_since >= LONG_SECONDS
-        self.may_lack_messages = self.may_lack_messages or self._rings_failed or long
-        self._rings_failed = False
+        self.may_lack_messages = self.may_lack_messages or self.rings_failed or long
+        self.rings_failed = False
         self.problem = ""
         for kind in PROBLEMS:
             BELL_PROBLEM.labels(kind).set(0)

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app import clock
 from app.domain.access import Actor, require_owner
 from app.domain.errors import WrongStateError
 from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
@@ -39,7 +40,8 @@ class ExecutionService:
         """One execution, with what each of its nodes did."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
-        nodes = [node_view(result) for result in execution_records.results_of(row)]
+        now = clock.now()
+        nodes = [node_view(result, now, row.graph) for result in execution_records.results_of(row)]
         return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes)
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:

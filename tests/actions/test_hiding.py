@@ -110,3 +110,14 @@ async def test_a_run_hides_what_it_was_shown_and_nothing_else() -> None:
         await secrets.show(frozenset({"A", "C"}))
     assert ["A", "B"] == sorted(one.name for one in await secrets.foresee())
     assert [HIDDEN, HIDDEN] == secrets.hidden(["value-A", "value-B"])
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:"])
+@pytest.mark.parametrize("after", ["", "x", "xy"])
+def test_base64_leaves_no_bits_of_the_first_and_last_bytes(before: str, after: str) -> None:
+    """The characters beside the core hold some of them."""
+    encoded = b64encode(f"{before}hunter2-hunter2{after}".encode()).decode()
+    left, _, right = Hider(["hunter2-hunter2"]).hidden(encoded).partition(HIDDEN)
+    assert len(left) * 6 <= len(before) * 8
+    assert len(right.rstrip("=")) * 6 <= len(after) * 8
+    assert HIDDEN not in right

@@ -201,3 +201,10 @@ def test_a_value_that_is_too_deep_is_refused() -> None:
     with pytest.raises(TemplateProblemError) as refused:
         filled_in("{{ deep }}", {"deep": deep})
     assert "nested more than 100 levels" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["\uff53ecret", "\u017fecret"])
+def test_a_look_alike_of_a_name_is_refused(name: str) -> None:
+    """Python takes it for the same name: it would show parts of a secret through filters and comparisons."""
+    with pytest.raises(TemplateProblemError, match="plain letters"):
+        check(f"{{{{ {name}.A | upper }}}}-{{{{ secret.A }}}}")

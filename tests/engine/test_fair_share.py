@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 from msgspec.structs import replace
+from sqlalchemy import text
 
 from app.config import Settings
+from app.persistence.database import Database
 from app.queue.pool import RedisPool
 from tests.carillon import Carillon, http_node, until, working
 from tests.refusing import healed, wrong_type
@@ -113,3 +115,28 @@ async def test_waiting_runs_take_no_place(carillon: Carillon, settings: Settings
         await until(all_waiting)
         seen = len(sink.calls)
         await sink.wait_for_calls(seen + 3, 60)
+
+
+async def test_a_webhook_of_an_owner_without_schedules_is_called_too(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """It is found in Postgres as schedules are, while another owner fills all places."""
+    async with SlowTarget() as target:
+        await flood(carillon, target)
+        other = await carillon.member("caller")
+        webhook = {"url": f"{target.url}/webhook", "interval_minutes": 1}
+        made = await other.call("POST", "/webhooks/", 201, json=webhook)
+        async with working(replace(settings, worker_concurrency=PLACES, drain_seconds=0, poll_seconds=1.0)):
+
+            async def full() -> bool:
+                return target.held >= PLACES - 1
+
+            await until(full)
+            due = text("UPDATE webhooks SET next_execution_at = clock_timestamp() WHERE id = :id")
+            async with database.transaction() as connection:
+                await connection.execute(due, {"id": made["id"]})
+
+            async def called() -> bool:
+                return "/webhook" in {call.path for call in target.calls}
+
+            await until(called)

@@ -1,10 +1,13 @@
 """Runs that wait are put aside in Postgres: no worker holds them, and nothing is lost or changed meanwhile."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 from sqlalchemy import text
 
@@ -69,10 +72,14 @@ async def test_a_long_wait_holds_no_worker(
     assert [str(parked.id)] == [one["id"] for one in listed["items"]]
     assert 0 == (await carillon.call("GET", "/executions/", params={"status": "pending"}))["total"]
     assert [] == sink.calls
+    last_run_at = (await carillon.get(schedule))["last_run_at"]
+    (asleep,) = (await execution(carillon, schedule))["nodes"]
+    assert ("running", None) == (asleep["status"], asleep["finished_at"])
     await wake_up(database, schedule)
     async with working(settings):
         shown = await ended(carillon, schedule)
     assert ("success", 1) == (shown["status"], len(sink.calls))
+    assert last_run_at == (await carillon.get(schedule))["last_run_at"]
     assert parked.started_at == (await row(database, schedule)).started_at
     assert {"wait": {"seconds": LONG}} == {
         one["node_id"]: one["output"] for one in shown["nodes"] if one["node_id"] == "wait"
@@ -180,7 +187,24 @@ async def test_a_sleeping_run_overlaps_the_next_slot_and_can_be_cancelled(
     assert ["fired", "skipped_overlap"] == outcomes
     parked = await execution(carillon, schedule)
     cancelled = await carillon.call("POST", f"/executions/{parked['id']}/cancel/")
-    assert "cancelled" == cancelled["status"]
+    assert ["cancelled"] * 2 == [cancelled["status"], cancelled["nodes"][0]["status"]]
+    slept = datetime.fromisoformat(cancelled["nodes"][0]["finished_at"]) - datetime.fromisoformat(parked["started_at"])
+    assert slept < timedelta(seconds=LONG)
+
+
+async def test_a_slot_that_cancels_a_sleeping_run_leaves_nothing_of_it(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Neither its graph nor a node that would succeed some day."""
+    schedule = await carillon.schedule(await carillon.workflow(wait(LONG)), if_running="cancel")
+    await fire(settings, database, schedule)
+    first = (await carillon.runs(schedule))[0]
+    await fire(settings, database, schedule)
+    shown = await carillon.call("GET", f"/executions/{first['id']}/")
+    assert ["cancelled"] * 2 == [shown["status"], shown["nodes"][0]["status"]]
+    async with database.transaction() as connection:
+        statement = text("SELECT count(*) FROM workflow_executions WHERE graph IS NOT NULL")
+        assert 1 == (await connection.execute(statement)).scalar_one()
 
 
 async def test_a_callback_wakes_a_run_that_sleeps_beside_it(
@@ -229,3 +253,32 @@ async def test_an_owner_may_park_so_many_runs(carillon: Carillon, settings: Sett
     shown = [(await carillon.runs(schedule))[0] for schedule in (first, second, other)]
     assert ["running", "failed", "running"] == [run["status"] for run in shown]
     assert "may have 1 parked runs and has 1" in shown[1]["error"]
+
+
+async def test_a_sleeper_wakes_up_beside_a_branch_that_is_going_on(
+    carillon: Carillon, settings: Settings, sink: Sink
+) -> None:
+    """What follows it is done at its time, not when the other branch has ended."""
+    released = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/slow":
+            await released.wait()
+        return web.Response()
+
+    sink.answer = answer
+    nodes = [
+        {"id": "start", "type": "trigger_schedule"},
+        {**http_node(f"{sink.url}/slow"), "id": "slow"},
+        wait(1.5),
+        {**http_node(f"{sink.url}/after-wait"), "id": "after"},
+    ]
+    edges = [("start", "slow"), ("start", "wait"), ("wait", "after")]
+    body = {"name": "w", "nodes": nodes, "edges": [{"from": one, "to": other} for one, other in edges]}
+    schedule = await carillon.schedule(await carillon.call("POST", "/workflows/", 201, json=body), after="1s")
+    async with working(settings):
+        calls = await sink.wait_for_calls(2, 60)
+        assert ["/slow", "/after-wait"] == [call.path for call in calls]
+        released.set()
+        shown = await ended(carillon, schedule)
+    assert ("success", {"success"}) == (shown["status"], {node["status"] for node in shown["nodes"]})

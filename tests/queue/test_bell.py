@@ -1,11 +1,14 @@
 """Ringing: a true answer for each message, and none queued twice."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from prometheus_client import REGISTRY
 
 from app import clock
+from app.domain.executions import PendingRun
+from app.engine.ringing import Ringer
 from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellAwayError
 from app.queue.bell_health import BellHealth
 from app.queue.limits import RateLimits
@@ -122,3 +125,17 @@ async def test_after_failed_rings_messages_may_be_missing(redis: RedisPool) -> N
     assert not health.may_lack_messages
     await health.probe()
     assert health.may_lack_messages
+
+
+async def test_nobody_waits_for_a_redis_that_is_known_to_be_sick() -> None:
+    """A ring answers at once without asking it, and everything is queued again later."""
+    pool = open_pool("unix:///nowhere/valkey.sock")
+    health = BellHealth(Bell(pool))
+    ringer = Ringer(Bell(pool), health)
+    health.failed(BellAwayError("gone"))
+    before = REGISTRY.get_sample_value("carillon_bell_errors_total")
+    run = PendingRun(UUID(int=1), 1, clock.now())
+    assert 0 == await ringer.executions([run])
+    assert before == REGISTRY.get_sample_value("carillon_bell_errors_total")
+    assert health.rings_failed
+    await pool.aclose()

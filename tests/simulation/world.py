@@ -146,7 +146,7 @@ class World:
         database, redis = self.database_of(process), RedisClient(self.redis, process)
         bell = Bell(redis)
         bell_health = BellHealth(bell)
-        ringer = Ringer(bell, bell_health.ring_failed)
+        ringer = Ringer(bell, bell_health)
         lease = WorkerLease(database, settings.lease_seconds)
         lease.name = process.name
         runner = Runner(database, self._actions(database), lease)

@@ -1,5 +1,7 @@
 """Executions, as callers see them."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +41,8 @@ class NodeResultView(msgspec.Struct, kw_only=True):
     output: Any
     error: str
     started_at: Instant
-    finished_at: Instant
+    # Null while it runs, sleeps, or waits for a callback.
+    finished_at: Instant | None
 
 
 class ExecutionDetail(ExecutionView, kw_only=True):
@@ -106,9 +109,15 @@ def shown_status(row: Row[Any]) -> ExecutionStatus:
     return ExecutionStatus(row.status)
 
 
-def node_view(result: NodeResult) -> NodeResultView:
-    """A node's result as callers see it."""
-    return NodeResultView(**msgspec.structs.asdict(result))
+def node_view(result: NodeResult, now: datetime, graph: Mapping[str, Any] | None) -> NodeResultView:
+    """A node's result as callers see it: one that sleeps is stored as a success at the time when it will wake up."""
+    shown = NodeResultView(**msgspec.structs.asdict(result))
+    wakes = msgspec.convert((graph or {}).get("asleep", {}), dict[str, datetime])
+    if result.node_id in wakes and wakes[result.node_id] > now:
+        shown.status = ExecutionStatus.RUNNING
+    if shown.status is ExecutionStatus.RUNNING:
+        shown.finished_at = None
+    return shown
 
 
 def _duration_ms(started: Instant | None, finished: Instant | None) -> int | None:
