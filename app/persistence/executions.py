@@ -15,7 +15,6 @@ from app.domain.executions import (
     ActiveRun,
     Execution,
     ExecutionStatus,
-    NodeResult,
     Outcome,
     PendingRun,
     Trigger,
@@ -82,7 +81,6 @@ _RETRY = text(
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, ended uuid, due_at timestamptz) "
     "JOIN workflow_executions AS e ON e.id = r.ended"
 )
-_KEEP_RESULTS = text("UPDATE workflow_executions SET results = CAST(:results AS jsonb) WHERE id = :id")
 _AWAITED_IN_VAIN = text(
     "UPDATE workflow_executions AS e SET results = (SELECT jsonb_agg(CASE WHEN r.one ->> 'status' = 'running' "
     """THEN r.one || '{"status": "cancelled"}' ELSE r.one END ORDER BY r.number) """
@@ -200,11 +198,6 @@ async def await_no_more(connection: AsyncConnection, ids: Sequence[UUID]) -> Non
     """What nodes of ended executions were waiting for will not come any more."""
     if ids:
         await connection.execute(_AWAITED_IN_VAIN, {"ids": list(ids)})
-
-
-async def keep_results(connection: AsyncConnection, execution_id: UUID, results: Sequence[NodeResult]) -> None:
-    """Write what nodes have done so far, for when the execution goes on."""
-    await connection.execute(_KEEP_RESULTS, {"id": execution_id, "results": msgspec.json.encode(results).decode()})
 
 
 async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: datetime, unrun: LedgerOutcome) -> None:

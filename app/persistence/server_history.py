@@ -64,13 +64,9 @@ class ServerHistory:
         while True:
             try:
                 answer: str = await driver.fetchval(_QUESTIONS[self._first_question])
-            except (
-                asyncpg.InsufficientPrivilegeError,
-                asyncpg.FeatureNotSupportedError,
-                asyncpg.UndefinedFunctionError,
-            ):
-                self._first_question += 1
-                if self._first_question == len(_QUESTIONS):
+            except _MAY_NOT_ASK:
+                if self._first_question + 1 == len(_QUESTIONS):
                     raise
+                self._first_question += 1
             else:
                 return answer

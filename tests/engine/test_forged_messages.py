@@ -2,7 +2,6 @@
 
 import asyncio
 from typing import Any
-from uuid import UUID
 
 from app import clock
 from app.config import Settings
@@ -10,13 +9,19 @@ from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.queue.pool import RedisPool
 from app.queue.wire import CANCEL_CHANNEL, EXECUTE, QUEUE, RUN, Wake
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.carillon import Carillon, Json, http_node, until, working
 from tests.sink import Sink
 
 
 def forged(name: str, function: str, *args: Any) -> Wake:
     """A message that Carillon would not write."""
     return Wake(name, function, args, clock.now())
+
+
+async def asked_for(carillon: Carillon, sink: Sink) -> tuple[Json, Json]:
+    """A schedule that calls the sink, and a run of it that somebody has asked for."""
+    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
+    return schedule, await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
 
 
 async def all_taken(redis: RedisPool) -> bool:
@@ -30,8 +35,7 @@ async def test_arguments_that_nothing_has_are_dropped(
     """They neither fail the run that they name nor count against its schedule; and the worker goes on."""
     released = asyncio.Event()
     sink.hold_until(released)
-    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
-    execution = await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    schedule, execution = await asked_for(carillon, sink)
     async with working(settings):
         await sink.wait_for_calls(1)
         for number in (2**31, 2**63, 2**64 - 1, -1, True, 1.5, "1", None):
@@ -63,8 +67,7 @@ async def test_a_wrong_token_fails_no_run(
     carillon: Carillon, settings: Settings, redis: RedisPool, sink: Sink, database: Database
 ) -> None:
     """A run that waits to be started is started by its own token, however many others were tried."""
-    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
-    execution = await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    _, execution = await asked_for(carillon, sink)
     await redis.flushall()
     async with working(settings):
         tokens = (2, 3, 2**31 - 1)
@@ -79,8 +82,7 @@ async def test_a_forged_cancellation_drops_no_run(
     """The target is called once, and the run ends as it does."""
     released = asyncio.Event()
     sink.hold_until(released)
-    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
-    execution = await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    _, execution = await asked_for(carillon, sink)
     async with working(settings):
         await sink.wait_for_calls(1)
         for _ in range(20):
@@ -107,8 +109,7 @@ async def test_a_true_cancellation_is_still_believed(carillon: Carillon, setting
             raise
 
     sink.answer = hold
-    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
-    execution = await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    _, execution = await asked_for(carillon, sink)
     async with working(settings):
         await sink.wait_for_calls(1)
         await carillon.call("POST", f"/executions/{execution['id']}/cancel/")
@@ -132,16 +133,3 @@ async def test_an_id_that_is_no_text_has_an_end(carillon: Carillon, settings: Se
         await until(gone)
     shown = await carillon.get(schedule)
     assert ("active", "") == (shown["status"], shown["status_reason"])
-
-
-async def test_a_mishap_of_another_generation_does_not_count(
-    carillon: Carillon, settings: Settings, database: Database
-) -> None:
-    """A schedule that is pending under one generation is not poisoned by messages with another."""
-    schedule = await carillon.schedule()
-    due = await make_due(database, schedule)
-    async with engine_of(settings) as engine:
-        for _ in range(3):
-            tick = (UUID(schedule["id"]), due["generation"] + 5)
-            await engine.execute_scheduled_job(*tick)
-    assert "active" == (await carillon.get(schedule))["status"]
