@@ -6,7 +6,7 @@ assert [] == scheduler_shortcomings(MyEntityScheduler())
 
 from app.actions.catalog import Action, ActionFailedError, Blocked, Done, Skipped
 from app.actions.conformance import shortcomings
-from app.actions.context import ActionContext, LeaseLostError
+from app.actions.context_part import ActionContext, LeaseLostError
 from app.actions.http import Answer, CallFailedError
 from app.actions.plugins import Capability, Plugin
 from app.actions.ports import (
@@ -17,7 +17,7 @@ from app.actions.ports import (
     RefusedError,
 )
 from app.domain.entities import ScheduledJobConfig
-from app.engine.entities import EntityScheduler, scheduler_shortcomings
+from app.engine.entities_part import EntityScheduler, scheduler_shortcomings
 
 __all__ = [
     "Action",

@@ -16,7 +16,7 @@ from app.actions.addresses import AddressGuard
 from app.actions.catalog import Catalog
 from app.actions.http import HttpCaller
 from app.actions.plugins import Capability, LoadedActions, load_actions
-from app.actions.secrets import SecretStore
+from app.actions.secrets_part import SecretStore
 from app.actions.signing import Signer, key_from
 from app.api.application import MetricsAccess, Services, create_application
 from app.api.client_addresses import TrustedProxies
@@ -26,7 +26,7 @@ from app.domain.caps import Caps
 from app.domain.quotas import Quota, Quotas
 from app.engine.callbacks import CallbackBook
 from app.engine.delivering import Postman
-from app.engine.entities import LoadedSchedulers, load_entity_schedulers
+from app.engine.entities_part import LoadedSchedulers, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.lease import WorkerLease
 from app.engine.life import WorkerLife
@@ -53,7 +53,7 @@ from app.services.breakers import BreakerService
 from app.services.callbacks import CallbackService
 from app.services.cron import CronService
 from app.services.declarations.applying import DeclarationService
-from app.services.executions import ExecutionService
+from app.services.executions_part import ExecutionService
 from app.services.figures import FigureService
 from app.services.health import HealthService
 from app.services.history import HistoryService

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from app.actions.budgets import Budget, OverBudgetError
-from app.actions.context import ActionContext
+from app.actions.context_part import ActionContext
 from app.actions.template_rules import SECRET, TemplateProblemError
 from app.actions.templates import check, filled_in, secrets_in, templates_in
 from app.bounded_cache import BoundedCache

@@ -38,7 +38,7 @@ from app.services.actions import ActionService
 from app.services.breakers import BreakerService
 from app.services.callbacks import CallbackService
 from app.services.cron import CronService
-from app.services.executions import ExecutionService
+from app.services.executions_part import ExecutionService
 from app.services.figures import FigureService
 from app.services.health import HealthService
 from app.services.insight import InsightService

@@ -10,7 +10,7 @@ from litestar.params import FromPath, QueryParameter
 from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter, listed
 from app.api.requests import Acting
 from app.domain.executions import ExecutionStatus
-from app.services.executions import ExecutionService
+from app.services.executions_part import ExecutionService
 from app.services.views import ExecutionDetail, ExecutionPage
 
 Executions = NamedDependency[ExecutionService]

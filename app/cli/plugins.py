@@ -10,7 +10,7 @@ from rich.table import Table
 
 from app.actions.entry_points import PluginProblem
 from app.actions.plugins import load_actions
-from app.engine.entities import load_entity_schedulers
+from app.engine.entities_part import load_entity_schedulers
 
 
 class InstalledPlugin(msgspec.Struct):

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 
 

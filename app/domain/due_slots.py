@@ -6,7 +6,7 @@ import msgspec
 
 from app.domain.accounting import entry
 from app.domain.cadence import Cadence
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.planning import due_time
 from app.domain.schedules import CatchUp, ScheduledJob
 

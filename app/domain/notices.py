@@ -9,7 +9,7 @@ import msgspec
 from app.domain.breakers import Breaker, BreakerState
 from app.domain.events import rfc3339
 from app.domain.executions import FAILURES, ExecutionStatus, Trigger
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.settling import EndedRun
 

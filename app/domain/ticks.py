@@ -12,7 +12,7 @@ from app.domain.breakers import Gate
 from app.domain.due_slots import CatchUpPlan, DueSlots, caught_up, due_slots
 from app.domain.executions import ActiveRun, Trigger, counting
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.planning import finished, invalid, planned, with_retry
 from app.domain.queueing import in_the_way
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status

@@ -6,7 +6,7 @@ from hashlib import sha256
 from uuid import UUID
 
 from app.actions.ports import Invitation
-from app.actions.secrets import RunSecrets
+from app.actions.secrets_part import RunSecrets
 from app.persistence import callbacks
 from app.persistence.database import Database
 

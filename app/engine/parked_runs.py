@@ -4,7 +4,7 @@ from collections import Counter
 
 from app import clock
 from app.domain.quotas import Quota, require_room
-from app.persistence import parking
+from app.persistence import parking_part
 from app.persistence.database import Database
 
 # Between two counts what this process parks is added; what other workers park is seen by the next count.
@@ -27,7 +27,7 @@ class ParkedRuns:
             return
         if clock.monotonic() - self._counted_at > COUNT_SECONDS:
             async with self._database.reading() as connection:
-                self._counts = Counter(await parking.counts(connection))
+                self._counts = Counter(await parking_part.counts(connection))
             self._counted_at = clock.monotonic()
         require_room(Quota.PARKED_RUNS, self._limit, self._counts[owner])
         self._counts[owner] += 1

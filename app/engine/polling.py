@@ -13,7 +13,7 @@ from app.actions.entry_points import CORE
 from app.domain.entities import ScheduledJobConfig, following
 from app.domain.errors import UnavailableError
 from app.domain.executions import PendingRun
-from app.engine.entities import LoadedScheduler
+from app.engine.entities_part import LoadedScheduler
 from app.engine.ringing import Ringer
 from app.observability.metrics import POLLED
 from app.persistence import entity_runs, locks, users

@@ -12,10 +12,10 @@ import structlog
 
 from app import clock
 from app.actions.catalog import Catalog
-from app.actions.context import ActionContext
+from app.actions.context_part import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
-from app.actions.secrets import RunSecrets
+from app.actions.secrets_part import RunSecrets
 from app.actions.signing import Sender
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
@@ -29,9 +29,9 @@ from app.engine.parked_runs import ParkedRuns
 from app.engine.secrets import SecretFinder
 from app.engine.walk import Earlier, Walk
 from app.micro_batches import MicroBatcher
-from app.persistence import callbacks, execution_records, parking
+from app.persistence import callbacks, execution_records, parking_part
 from app.persistence.database import Database
-from app.persistence.parking import Answered, Parked
+from app.persistence.parking_part import Answered, Parked
 from app.persistence.subjects import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -176,7 +176,7 @@ class Runner:
             graph=dispatched.graph,
         )
         async with self._parks, self._database.transaction() as connection:
-            return await parking.park(connection, parked)
+            return await parking_part.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
         ids = (execution.user_profile_id, execution.workflow_id)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
-from app.actions.secrets import SecretStore
+from app.actions.secrets_part import SecretStore
 from app.bounded_cache import BoundedCache
 from app.domain.access import Actor
 from app.domain.secrets import Secret, choose

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app import clock
 from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping
-from app.actions.context import ActionContext, LeaseLostError
+from app.actions.context_part import ActionContext, LeaseLostError
 from app.domain.executions import ExecutionStatus, NodeResult
 from app.domain.outputs import bounded
 from app.domain.workflows import Node, Order

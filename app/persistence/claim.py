@@ -12,7 +12,7 @@ from app.domain.errors import LeaseExpiredError
 from app.domain.events import rfc3339
 from app.domain.executions import ActiveRun, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.notices import Notice, of_entries
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob

@@ -21,7 +21,7 @@ from app.domain.errors import (
     UnavailableError,
 )
 from app.persistence.lanes import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
-from app.persistence.revisions import require_schema
+from app.persistence.schema_version import require_schema
 from app.persistence.server_history import ServerHistory
 
 CONNECT_TIMEOUT_SECONDS = 5

@@ -20,7 +20,7 @@ from app.domain.executions import (
     Trigger,
 )
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerOutcome
+from app.domain.ledger_part import LedgerOutcome
 from app.domain.schedules import ScheduledJob
 from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.execution_rows import (

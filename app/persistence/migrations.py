@@ -17,7 +17,7 @@ import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import partitions
 from app.persistence.database import Database, database_now, state_of, told_when_away, why_away
-from app.persistence.revisions import is_later
+from app.persistence.schema_version import is_later
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
 MIGRATION_LOCK = 7_245_301_846

@@ -12,7 +12,7 @@ from app.domain.breakers import Gate
 from app.domain.entities import retry_at
 from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry
+from app.domain.ledger_part import LedgerEntry
 from app.domain.notices import Notice, of_breaker, of_entries, of_run
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob

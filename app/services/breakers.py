@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, require_owner
 from app.domain.breakers import BreakerState
 from app.domain.parts import Part
-from app.persistence import breakers, gates, workflows
+from app.persistence import breakers_part, gates, workflows
 from app.persistence.database import Database, database_now
 from app.services.inputs import IDS
 from app.services.paging import read_shown
@@ -26,7 +26,7 @@ class BreakerService:
     async def list(self, actor: Actor, part: Part) -> BreakerList:
         """The breakers that the actor may see."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(breakers.page, connection, actor), _view, part)
+            found = await read_shown(partial(breakers_part.page, connection, actor), _view, part)
         return BreakerList(found.items, found.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
@@ -49,7 +49,7 @@ class BreakerService:
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int) -> Row[Any]:
-    row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
+    row = await breakers_part.of_workflow(connection, workflow_id) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
         raise AssertionError("a workflow that nobody owns was let through")
@@ -57,7 +57,7 @@ async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int) ->
 
 
 async def _detail(connection: AsyncConnection, row: Row[Any], limit: int) -> BreakerDetail:
-    changes = await breakers.transitions(connection, row.workflow_id, limit)
+    changes = await breakers_part.transitions(connection, row.workflow_id, limit)
     return BreakerDetail(**_fields(row), transitions=[_transition(change) for change in changes])
 
 

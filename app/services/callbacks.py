@@ -6,7 +6,7 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.actions.hiding import Hider
-from app.actions.secrets import SecretStore
+from app.actions.secrets_part import SecretStore
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
 from app.domain.outputs import bounded
 from app.engine.callbacks import secret_proof, token_hash

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from yarl import URL
 
 from app.actions.catalog import Catalog, SecretMisusedError, node_errors
-from app.actions.secrets import SecretStore
+from app.actions.secrets_part import SecretStore
 from app.actions.templates import MARK
 from app.domain.access import Actor
 from app.domain.errors import FieldError

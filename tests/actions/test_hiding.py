@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.actions.hiding import HIDDEN, Hider
-from app.actions.secrets import RunSecrets, SecretStore
+from app.actions.secrets_part import RunSecrets, SecretStore
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
 from tests.examples import examples

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from app.domain.breakers import Breaker, BreakerState, Gate
 from app.domain.errors import ConflictError
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
-from app.domain.ledger import LedgerOutcome
+from app.domain.ledger_part import LedgerOutcome
 from app.domain.manual_runs import ManualStart, manual_start
 from app.domain.queueing import dropped_retries, in_vain, next_in_turn
 from app.domain.schedules import IfRunning, ScheduledJob, Status

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.config import Settings
-from app.engine import delivering
-from app.persistence import deliveries
+from app.engine import delivering as sending
+from app.persistence import deliveries as stored
 from app.persistence.database import Database
 from app.persistence.deliveries import Bounds
 from app.wiring import wire_worker
@@ -72,8 +72,8 @@ async def hang(_request: web.Request) -> web.StreamResponse:
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that hang do so for the whole test, so that a machine that stalls does not end them."""
-    monkeypatch.setattr(delivering, "CALL_SECONDS", 300.0)
-    monkeypatch.setattr(delivering, "LEASE_SECONDS", 600.0)
+    monkeypatch.setattr(sending, "CALL_SECONDS", 300.0)
+    monkeypatch.setattr(sending, "LEASE_SECONDS", 600.0)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -86,11 +86,11 @@ async def test_targets_that_hang_delay_nobody_elses_notice(
         tarpit.answer = hang
         for notification in await notifications(database, mia, tarpit.url, 200):
             await notices(database, notification, seconds_ago=60)
-        await tarpit.wait_for_calls(delivering.BOUNDS.per_owner)
+        await tarpit.wait_for_calls(sending.BOUNDS.per_owner)
         (told,) = await notifications(database, max_, sink.url)
         await notices(database, told)
         await sink.wait_for_calls(1, PATIENCE_SECONDS)
-        assert delivering.BOUNDS.per_owner == len(tarpit.calls)
+        assert sending.BOUNDS.per_owner == len(tarpit.calls)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -106,11 +106,11 @@ async def test_a_host_gets_so_many_calls_at_once_from_all_owners_together(
             url = tarpit.url.replace("http://", f"http://{name}@")
             for notification in await notifications(database, owner, url, 10):
                 await notices(database, notification)
-        await tarpit.wait_for_calls(delivering.BOUNDS.per_host)
+        await tarpit.wait_for_calls(sending.BOUNDS.per_host)
         (told,) = await notifications(database, carillon, sink.url.replace("127.0.0.1", "localhost"))
         await notices(database, told)
         await sink.wait_for_calls(1, PATIENCE_SECONDS)
-        assert delivering.BOUNDS.per_host == len(tarpit.calls)
+        assert sending.BOUNDS.per_host == len(tarpit.calls)
 
 
 async def test_owners_take_turns(carillon: Carillon, database: Database) -> None:
@@ -125,9 +125,9 @@ async def test_owners_take_turns(carillon: Carillon, database: Database) -> None
     assert ["a.test", "b.test"] == sorted(one.host for one in taken)
 
 
-async def take(connection: AsyncConnection, bounds: Bounds) -> list[deliveries.Delivery]:
+async def take(connection: AsyncConnection, bounds: Bounds) -> list[stored.Delivery]:
     """Take what is due, with nothing under way."""
-    return await deliveries.take_due(connection, bounds, [], LEASE_SECONDS)
+    return await stored.take_due(connection, bounds, [], LEASE_SECONDS)
 
 
 async def test_what_is_taken_is_nobody_elses_for_a_while(carillon: Carillon, database: Database) -> None:
@@ -138,7 +138,7 @@ async def test_what_is_taken_is_nobody_elses_for_a_while(carillon: Carillon, dat
     async with database.transaction() as one, database.transaction() as other:
         first, beside = await take(one, bounds), await take(other, bounds)
     async with database.transaction() as connection:
-        assert [] == await deliveries.take_due(connection, bounds, first, LEASE_SECONDS)
+        assert [] == await stored.take_due(connection, bounds, first, LEASE_SECONDS)
         second = await take(connection, bounds)
     ids = [number for one in (*first, *beside, *second) for number in one.ids]
     assert (5, 0, 4) == (len(first), len(beside), len(second))
@@ -167,7 +167,7 @@ async def test_a_digest_that_fails_is_tried_again_as_one(
     sink.answer = refuse
     (notification,) = await notifications(database, carillon, sink.url)
     await notices(database, notification, 30, 60)
-    for _ in range(delivering.BACKOFF.most_attempts):
+    for _ in range(sending.BACKOFF.most_attempts):
         assert 1 == await deliver(settings)
         async with database.transaction() as connection:
             await connection.execute(text("UPDATE deliveries SET next_attempt_at = now()"))
@@ -181,8 +181,8 @@ async def test_a_few_notices_come_one_by_one(
 ) -> None:
     """A digest is for piles."""
     (notification,) = await notifications(database, carillon, sink.url)
-    await notices(database, notification, deliveries.DIGEST_OVER, 60)
-    assert deliveries.DIGEST_OVER == await deliver(settings)
+    await notices(database, notification, stored.DIGEST_OVER, 60)
+    assert stored.DIGEST_OVER == await deliver(settings)
     assert {"run.failed"} == {call.json["type"] for call in sink.calls}
 
 
@@ -200,7 +200,7 @@ async def test_a_worker_whose_clock_is_wrong_keeps_the_pauses(
         assert (1, 0) == (await deliver(settings), await deliver(settings))
     (row,) = await rows(database)
     assert (1, "pending") == (row.attempts, row.status)
-    assert timedelta(0) < row.pause <= timedelta(seconds=delivering.BACKOFF.first_pause_seconds)
+    assert timedelta(0) < row.pause <= timedelta(seconds=sending.BACKOFF.first_pause_seconds)
 
 
 async def test_a_delivery_that_crashes_is_said_and_stops_no_other(
@@ -213,7 +213,7 @@ async def test_a_delivery_that_crashes_is_said_and_stops_no_other(
         postman = parts.life._postman
         whole = postman._call
 
-        async def crash(delivery: deliveries.Delivery) -> Any:
+        async def crash(delivery: stored.Delivery) -> Any:
             monkeypatch.setattr(postman, "_call", whole)
             raise RuntimeError(f"a defect, at {delivery.url}")
 
@@ -231,14 +231,14 @@ async def test_looking_for_what_is_due_never_reads_the_whole_table(carillon: Car
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE deliveries SET status = 'delivered' WHERE id % 2 = 0"))
         await connection.execute(text("ANALYZE deliveries"))
-    values = deliveries.values_for(delivering.BOUNDS, [], LEASE_SECONDS)
+    values = stored.values_for(sending.BOUNDS, [], LEASE_SECONDS)
     async with database.transaction() as connection:
-        plan = await connection.execute(text(f"EXPLAIN {deliveries.TAKE}"), values)
+        plan = await connection.execute(text(f"EXPLAIN {stored.TAKE}"), values)
         steps = [row[0] for row in plan]
     assert [] == [step for step in steps if "Seq Scan on deliveries" in step]
     async with database.transaction() as connection:
-        (digest,) = await take(connection, delivering.BOUNDS)
-    assert (deliveries.DIGEST_MOST, deliveries.DIGEST_SHOWN) == (len(digest.ids), len(digest.notices))
+        (digest,) = await take(connection, sending.BOUNDS)
+    assert (stored.DIGEST_MOST, stored.DIGEST_SHOWN) == (len(digest.ids), len(digest.notices))
 
 
 async def test_notices_of_one_moment_are_all_delivered_by_workers(

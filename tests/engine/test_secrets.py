@@ -15,10 +15,10 @@ from sqlalchemy import text
 from app.actions.addresses import AddressGuard
 from app.actions.builtin import BUILTIN
 from app.actions.catalog import Action, ActionFailedError, Catalog, Result
-from app.actions.context import ActionContext
+from app.actions.context_part import ActionContext
 from app.actions.http import HttpCaller
 from app.actions.ports import NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
-from app.actions.secrets import RunSecrets, SecretStore
+from app.actions.secrets_part import RunSecrets, SecretStore
 from app.actions.signing import Sender
 from app.clock import now
 from app.config import Settings

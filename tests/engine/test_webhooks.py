@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.domain.executions import ExecutionStatus, Outcome
-from app.engine.entities import LoadedScheduler
+from app.engine.entities_part import LoadedScheduler
 from app.engine.polling import Poller
 from app.engine.ringing import Ringer
 from app.persistence.database import Database

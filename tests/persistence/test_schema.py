@@ -16,13 +16,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
 
 from app.domain.executions import ExecutionStatus, Trigger
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.persistence import entity_runs, executions, ledger, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
-from app.persistence.revisions import is_enough, known_revisions, newest_revision
+from app.persistence.schema_version import is_enough, known_revisions, newest_revision
 from app.persistence.tables import Base
 from tests.carillon import Carillon, until
 

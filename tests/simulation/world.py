@@ -12,8 +12,8 @@ import msgspec
 
 import app.worker
 from app.actions.catalog import Action, ActionFailedError, Blocked, Catalog, Skipped
-from app.actions.context import ActionContext
-from app.actions.secrets import SecretStore
+from app.actions.context_part import ActionContext
+from app.actions.secrets_part import SecretStore
 from app.config import Settings, load_settings
 from app.domain.access import Actor, Role
 from app.domain.errors import CarillonError

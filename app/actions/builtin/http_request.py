@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.actions.catalog import Action, ActionFailedError, Awaiting
-from app.actions.context import ActionContext
+from app.actions.context_part import ActionContext
 from app.actions.http import Answer, CallFailedError
 from app.domain.events import rfc3339
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from app.actions.catalog import Action, Skipped
-from app.actions.context import ActionContext
+from app.actions.context_part import ActionContext
 
 
 class PurgeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import Row
 
 from app.domain.breakers import BreakerState
-from app.domain.ledger import LedgerEntry
+from app.domain.ledger_part import LedgerEntry
 from app.domain.revisions import Action
 from app.services.inputs import Instant
 

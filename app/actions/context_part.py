@@ -10,7 +10,7 @@ import msgspec
 
 from app.actions.http import HttpCaller, OwnersCaller
 from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
-from app.actions.secrets import BoundCaller, RunSecrets
+from app.actions.secrets_part import BoundCaller, RunSecrets
 from app.actions.signing import Sender
 from app.domain.identities import idempotency_key
 
