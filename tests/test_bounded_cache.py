@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from app.actions import catalog
 from app.actions.plugins import load_actions
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 from app.domain.workflows import Node
-from app.persistence import memory, subjects
+from app.persistence import memory, row_cache
 from app.persistence.database import Database
 from app.persistence.memory import Memory
-from app.persistence.subjects import Subjects
+from app.persistence.row_cache import Subjects
 from app.services import shown
 from tests.carillon import Carillon
 from tests.domain.builders import schedule
@@ -52,7 +52,7 @@ async def test_workflows_are_remembered_up_to_a_bound(
     carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And those that do not fit are read again, and are the same."""
-    monkeypatch.setattr(subjects, "MOST_GRAPH_BYTES", 1500)
+    monkeypatch.setattr(row_cache, "MOST_GRAPH_BYTES", 1500)
     node = {"id": "work", "type": "core.http_request", "config": {"url": "http://x.test/", "body": "x" * 1000}}
     made = [(await carillon.workflow(node, name=f"w{number}"))["id"] for number in range(3)]
     known = Subjects()

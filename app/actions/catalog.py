@@ -9,7 +9,7 @@ from app.actions.budgets import Budget, OverBudgetError
 from app.actions.context_part import ActionContext
 from app.actions.template_rules import SECRET, TemplateProblemError
 from app.actions.templates import check, filled_in, secrets_in, templates_in
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 from app.domain.errors import FieldError
 from app.domain.fields import field_error
 from app.domain.workflows import Node

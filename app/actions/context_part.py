@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from app.actions.http import HttpCaller, OwnersCaller
-from app.actions.ports import CallbackPort, PluginSchedulesPort, Ports
+from app.actions.context import CallbackPort, PluginSchedulesPort, Ports
+from app.actions.http_client import HttpCaller, OwnersCaller
 from app.actions.secrets_part import BoundCaller, RunSecrets
 from app.actions.signing import Sender
 from app.domain.identities import idempotency_key

@@ -9,8 +9,8 @@ import msgspec
 
 from app.actions.catalog import Action
 from app.actions.conformance import shortcomings
+from app.actions.context import PluginSchedulesPort
 from app.actions.entry_points import PluginProblem, in_group, origin, problem
-from app.actions.ports import PluginSchedulesPort
 
 GROUP = "carillon.actions"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from yarl import URL
 
-from app.actions.hiding import HIDDEN, Hider
-from app.actions.http import Answer, CallFailedError, HttpCaller
+from app.actions.http_client import Answer, CallFailedError, HttpCaller
+from app.actions.secrets import HIDDEN, Hider
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
 

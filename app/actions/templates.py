@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from app.actions.budgets import SMALL_BYTES, Budget, OverBudgetError
 from app.actions.template_rules import FILTERS, TemplateProblemError, is_single, require_allowed, secret_names
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 
 LONGEST_TEMPLATE = 20_000
 LONGEST_TEXT = 256 * 1024

@@ -6,7 +6,7 @@ import msgspec
 from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 
-from app.services.health import HealthService, Readiness
+from app.services.system import HealthService, Readiness
 
 
 class Alive(msgspec.Struct):

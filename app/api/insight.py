@@ -9,7 +9,7 @@ from litestar.params import FromPath
 from app.api.parameters import At, Cursor, Limit, Since, Until, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.services.inputs import Moment, PreviewInput, Span
-from app.services.insight import InsightService
+from app.services.schedule_queries import InsightService
 from app.services.validation import checked
 from app.services.views import ExplanationView, HistoryList, LedgerList, PreviewView, RunList
 

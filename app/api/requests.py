@@ -16,7 +16,7 @@ from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.persistence.shares import PARTY
-from app.queue.limits import RateLimits
+from app.queue.counters import RateLimits
 from app.services.users import UserService
 from app.services.validation import read
 

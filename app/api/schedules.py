@@ -10,6 +10,7 @@ from litestar.params import FromPath, QueryParameter
 from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter, listed
 from app.api.requests import Acting, AnyRequest, body
 from app.domain.schedules import Status
+from app.services.executions import ManualRunService
 from app.services.inputs import (
     Input,
     LooseScheduleBatch,
@@ -20,7 +21,6 @@ from app.services.inputs import (
     ScheduleIdsInput,
     ScheduleInput,
 )
-from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
 from app.services.selections import NAMES, given_fields
 from app.services.views import ExecutionView, ScheduleList, SchedulePage, ScheduleView

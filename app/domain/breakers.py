@@ -7,8 +7,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.events import rfc3339
 from app.domain.executions import FAILURES, ExecutionStatus
+from app.domain.trigger_event import rfc3339
 
 DEFAULT_RESET_SECONDS = 60
 

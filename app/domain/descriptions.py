@@ -10,10 +10,10 @@ from itertools import groupby, pairwise
 
 from cronsim import CronSim
 
-from app.domain.cron import canonical_cron, cron
+from app.domain.cron_expression import canonical_cron, cron
 from app.domain.durations import duration
-from app.domain.events import rfc3339
 from app.domain.specs import MONTHLY, Spec
+from app.domain.trigger_event import rfc3339
 from app.domain.windows import WEEKDAYS
 
 _HOUR_MINUTES = 60

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from app.domain.accounting import entry
 from app.domain.cadence import Cadence
+from app.domain.ledger import entry
 from app.domain.ledger_part import LedgerEntry, LedgerOutcome
 from app.domain.planning import due_time
 from app.domain.schedules import CatchUp, ScheduledJob

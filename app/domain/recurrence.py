@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Protocol
 
-from app.domain.cron import cron, is_fixed
+from app.domain.cron_expression import cron, is_fixed
+from app.domain.local_time import DAY, Piece
 from app.domain.windows import Hours, hours
-from app.domain.zones import DAY, Piece
 
 MINUTE = timedelta(minutes=1)
 # From slot to slot over closed windows: at one a day, almost three years.

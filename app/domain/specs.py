@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from app.domain.cron import canonical_cron
+from app.domain.cron_expression import canonical_cron
 from app.domain.durations import LONGEST, duration, spelled
 from app.domain.errors import FieldError, InvalidError
+from app.domain.local_time import canonical_zone
 from app.domain.recurrence import Evenly, Monthly, Once, Recurrence, cron_times
 from app.domain.windows import WEEKDAYS, Hours, hours, weekdays, window
-from app.domain.zones import canonical_zone
 
 MONTHLY = "monthly"
 SHORTEST_INTERVAL = "The shortest interval is one second."

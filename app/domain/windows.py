@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
-from app.domain.zones import DAY, Piece, Zone, zone
+from app.domain.local_time import DAY, Piece, Zone, zone
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")

@@ -4,8 +4,8 @@ import asyncio
 
 from app.clock import monotonic
 from app.embedded.child import Child, RestartPolicy, exit_words
+from app.embedded.child_process import RunningChild
 from app.embedded.output import Output
-from app.embedded.running import RunningChild
 
 # As a shell would say it; the machine has no process or memory to spare.
 NOT_STARTED = 126

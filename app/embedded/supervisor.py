@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from app.clock import monotonic
 from app.embedded.child import Child, RestartPolicy, exit_words
+from app.embedded.child_process import RunningChild
 from app.embedded.errors import ChildFailed
 from app.embedded.keeper import Keeper
 from app.embedded.output import Output
-from app.embedded.running import RunningChild
 
 POLL_SECONDS = 0.05
 REMINDER_SECONDS = 15.0

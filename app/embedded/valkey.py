@@ -6,9 +6,9 @@ from signal import SIGKILL, SIGTERM
 from urllib.parse import quote
 
 from app.embedded.account import private_folder
+from app.embedded.accounts import reachable_install
 from app.embedded.command import Command, StopStep
 from app.embedded.install import valkey_install
-from app.embedded.relocation import reachable_install
 from app.embedded.server import SERVER_ENVIRONMENT, EmbeddedServer
 
 PROGRAM = "valkey-server"

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from app import clock
-from app.persistence import deletions, partitions, unsuccessful
+from app.persistence import deletions, retention, unsuccessful
 from app.persistence.database import Database, database_now
-from app.persistence.partitions import NotNowError, Week
+from app.persistence.retention import NotNowError, Week
 
 HOUR_SECONDS = 3600.0
 # After which somebody looks again for histories to delete; and how long to rest between two parts of one.
@@ -40,16 +40,16 @@ class Housekeeper:
         """Make the weeks that are missing and drop those that are old."""
         async with self._database.transaction() as connection:
             now = await database_now(connection)
-            missing = await partitions.missing(connection, now)
-            old = await partitions.old(connection, now - self._keep) if self._keep else []
+            missing = await retention.missing(connection, now)
+            old = await retention.old(connection, now - self._keep) if self._keep else []
         for week in missing:
             await self._make(week)
         for week in old:
             await self._drop(week)
         if self._keep:
             async with self._database.transaction() as connection:
-                await partitions.delete_rest(connection, now - self._keep)
-            await self._drop_orphans(partitions.week_of(now - self._keep))
+                await retention.delete_rest(connection, now - self._keep)
+            await self._drop_orphans(retention.week_of(now - self._keep))
         # Whoever was filling it may have died meanwhile.
         self._fills = True
 
@@ -79,14 +79,14 @@ class Housekeeper:
     async def _make(self, week: Week) -> None:
         """One that cannot be made is missed by nobody: its rows go to the rest."""
         try:
-            if await partitions.make(self._database, week):
+            if await retention.make(self._database, week):
                 log.info("week_made", week=week.name)
         except NotNowError as error:
             log.warning("week_not_made", week=week.name, error=str(error))
 
     async def _drop(self, week: Week) -> None:
         try:
-            if await partitions.drop(self._database, week):
+            if await retention.drop(self._database, week):
                 log.info("week_dropped", week=week.name)
         except NotNowError as error:
             log.warning("week_not_dropped", week=week.name, error=str(error))

@@ -5,7 +5,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Self
 
-from app.domain.fairness import Crowd, equal_share, kept_at_least, kept_for_others, may_enter
+from app.domain.limits import Crowd, equal_share, kept_at_least, kept_for_others, may_enter
 
 # The owner of what has just come out of the queue: known once it is claimed.
 UNKNOWN = 0

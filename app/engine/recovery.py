@@ -16,12 +16,12 @@ from app.domain.errors import NotFoundError
 from app.domain.executions import Outcome, PendingRun
 from app.domain.schedules import PlannedTick
 from app.domain.ticks import Tick
-from app.engine import scheduling
+from app.engine import schedule_changes
 from app.engine.places import UNKNOWN
 from app.engine.ringing import Ringer
 from app.engine.ticks import TickEngine
 from app.observability.metrics import MODE, RECONCILED
-from app.persistence import executions, schedules, workers
+from app.persistence import executions, leases, schedules
 from app.persistence.database import Database, database_now
 from app.queue.bell import Bell, BellAwayError
 from app.queue.bell_health import BellHealth
@@ -254,14 +254,14 @@ class Reconciler:
     async def _take_up_again(self, job_id: UUID) -> None:
         with suppress(NotFoundError):
             async with self._database.transaction() as connection:
-                changed = await scheduling.take_up_again(connection, job_id)
+                changed = await schedule_changes.take_up_again(connection, job_id)
             log.info("spec_valid_again", schedule=str(job_id), state=changed.job.status)
             await self._ringer.ticks([changed.job])
             await self._ringer.executions(changed.pending)
 
     async def _forget_workers(self) -> None:
         async with self._database.transaction() as connection:
-            await workers.forget_expired(connection)
+            await leases.forget_expired(connection)
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(survived(work))

@@ -11,7 +11,7 @@ import structlog
 from app import clock
 from app.domain.executions import PendingRun
 from app.domain.schedules import PlannedTick, ScheduledJob
-from app.micro_batches import MicroBatcher
+from app.micro_batcher import MicroBatcher
 from app.observability.outages import Seldom
 from app.queue.bell import Bell, BellAwayError
 from app.queue.bell_health import BellHealth

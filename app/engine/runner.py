@@ -12,27 +12,27 @@ import structlog
 
 from app import clock
 from app.actions.catalog import Catalog
+from app.actions.context import NoPorts, PluginSchedulesPort, Ports
 from app.actions.context_part import ActionContext
-from app.actions.http import HttpCaller
-from app.actions.ports import NoPorts, PluginSchedulesPort, Ports
+from app.actions.http_client import HttpCaller
 from app.actions.secrets_part import RunSecrets
 from app.actions.signing import Sender
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
-from app.domain.events import Event, template_variables
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
 from app.domain.secrets import Secret
-from app.engine.callbacks import CallbackBook
+from app.domain.trigger_event import Event, template_variables
 from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_again, dispatch_entity, dispatch_event
-from app.engine.lease import WorkerLease
+from app.engine.leases import WorkerLease
 from app.engine.parked_runs import ParkedRuns
+from app.engine.run_resources import CallbackBook
 from app.engine.secrets import SecretFinder
 from app.engine.walk import Earlier, Walk
-from app.micro_batches import MicroBatcher
-from app.persistence import callbacks, execution_records, parking_part
+from app.micro_batcher import MicroBatcher
+from app.persistence import execution_queries, parking, parking_part
 from app.persistence.database import Database
 from app.persistence.parking_part import Answered, Parked
-from app.persistence.subjects import Ids, Sight, Subject, Subjects
+from app.persistence.row_cache import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
 # As many runs begin to wait at the same time: they shall leave connections for the batches of all other ticks.
@@ -60,7 +60,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     http: HttpCaller
     secrets: SecretFinder
-    callbacks: CallbackBook
+    parking: CallbackBook
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
 
@@ -161,8 +161,8 @@ class Runner:
         A node whose time has not come, by the database's clock, is still asleep: a callback came first.
         """
         async with self._database.transaction() as connection:
-            kept = await execution_records.kept_results(connection, execution.id)
-            results = await callbacks.with_callbacks(connection, execution.id, kept)
+            kept = await execution_queries.kept_results(connection, execution.id)
+            results = await parking.with_callbacks(connection, execution.id, kept)
         return Earlier(results, _still_asleep(execution))
 
     async def _park(self, execution: Execution, dispatched: Dispatched, walk: Walk) -> Answered | PendingRun | None:

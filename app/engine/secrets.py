@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.actions.secrets_part import SecretStore
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 from app.domain.access import Actor
 from app.domain.secrets import Secret, choose
 from app.persistence import secrets, users

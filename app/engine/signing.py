@@ -9,7 +9,7 @@ from standardwebhooks import Webhook
 from app import clock
 from app.actions.signing import key_from
 from app.domain.errors import UnavailableError
-from app.micro_batches import MicroBatcher
+from app.micro_batcher import MicroBatcher
 from app.persistence import signing_keys
 from app.persistence.database import Database
 

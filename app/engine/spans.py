@@ -7,8 +7,8 @@ goes on in the same trace wherever it does, and whoever knows an execution knows
 from collections.abc import Awaitable
 from datetime import datetime
 
-from app.domain.events import rfc3339
 from app.domain.executions import FAILURES, Execution, NodeResult, Outcome
+from app.domain.trigger_event import rfc3339
 from app.domain.workflows import Node
 from app.observability.tracing import Attributes, Kind, Span, Tracer, current, current_context
 from app.persistence.results import Claimed

@@ -15,7 +15,7 @@ from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outco
 from app.domain.schedules import IfRunning
 from app.domain.ticks import NotDue, Occasion, Tick
 from app.engine.batches import all_or_each
-from app.engine.lease import WorkerLease
+from app.engine.leases import WorkerLease
 from app.engine.naming import names
 from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
@@ -23,15 +23,15 @@ from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import reach
-from app.micro_batches import MicroBatcher
+from app.micro_batcher import MicroBatcher
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.observability.outages import Seldom
 from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
 from app.persistence.claim import claim, read_back
 from app.persistence.database import Database
+from app.persistence.fast_path import Ending
 from app.persistence.memory import Memory
-from app.persistence.plain import Ending
 from app.persistence.results import (
     Busy,
     Claimed,

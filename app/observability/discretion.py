@@ -5,8 +5,8 @@ from uuid import UUID
 
 from structlog.typing import EventDict, WrappedLogger
 
-from app.domain.events import rfc3339
 from app.domain.identities import slot_of
+from app.domain.trigger_event import rfc3339
 
 # Postgres quotes whole rows in the lines after its first, and the driver the values that it cannot encode.
 _QUOTED_ROWS = re.compile(

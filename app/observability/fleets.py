@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from app.observability.serving import Health
-from app.observability.summing import Counted, as_text, growing, parsed, summed
+from app.observability.worker_group import Counted, as_text, growing, parsed, summed
 
 # Probes wait for five seconds.
 ASK_SECONDS = 3.0

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.parts import Part
-from app.persistence.pages import Page, read_page
+from app.persistence.pagination import Page, read_page
 from app.persistence.tables import CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
 _TABLE = CircuitBreakerRow.__table__

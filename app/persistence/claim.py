@@ -9,18 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
-from app.domain.events import rfc3339
 from app.domain.executions import ActiveRun, ExecutionStatus, PendingRun
 from app.domain.identities import execution_id
 from app.domain.ledger_part import LedgerEntry, LedgerOutcome
-from app.domain.notices import Notice, of_entries
+from app.domain.notifications import Notice, of_entries
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, Occasion, Stale, Start, Tick, decide
-from app.persistence import executions, gates, history, ledger, notices, plain, schedules, steps, turns
+from app.domain.trigger_event import rfc3339
+from app.persistence import breakers, executions, fast_path, history, ledger, notices, schedules, steps, turns
+from app.persistence.breakers import OPEN_GATE, WorkflowOf
 from app.persistence.database import Database
 from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution, new_execution
-from app.persistence.gates import OPEN_GATE, WorkflowOf
 from app.persistence.memory import Memory
 from app.persistence.results import Busy, Claimed, ClaimResult
 
@@ -33,7 +33,7 @@ async def claim(
     memory: Memory | None = None,
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
-    answers = await plain.claim(database, ticks, worker_id, occasion, memory or Memory())
+    answers = await fast_path.claim(database, ticks, worker_id, occasion, memory or Memory())
     rest = [tick for tick, answer in zip(ticks, answers, strict=True) if answer is None]
     carefully = iter(await _claim_carefully(database, rest, worker_id, occasion) if rest else [])
     return [next(carefully) if answer is None else answer for answer in answers]
@@ -66,8 +66,8 @@ async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: U
     open_gates: dict[int, Gate] = {}
     if len(jobs) < len(wanted):
         # Those that someone holds, those whose workflow has a gate, and those that are gone.
-        known = await gates.workflows_of(connection, wanted - jobs.keys())
-        open_gates = await gates.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
+        known = await breakers.workflows_of(connection, wanted - jobs.keys())
+        open_gates = await breakers.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
         free = [job_id for job_id, one in known.items() if one.workflow_id in open_gates]
         gated = await schedules.lock_free(connection, free)
         # A schedule that has just moved to another workflow comes again.
@@ -167,7 +167,7 @@ class _Batch:
         await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
         await steps.begin(connection, self.new_executions, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
-        await gates.save(connection, self.before, self.gates)
+        await breakers.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)
         await notices.post(connection, self.notices)
         return await turns.take(connection, self.changed.values(), self.active, self.now)

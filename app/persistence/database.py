@@ -20,7 +20,7 @@ from app.domain.errors import (
     ReadOnlyDatabaseError,
     UnavailableError,
 )
-from app.persistence.lanes import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
+from app.persistence.connection_pool import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
 from app.persistence.schema_version import require_schema
 from app.persistence.server_history import ServerHistory
 

@@ -15,8 +15,8 @@ from app.domain.entities import ScheduledJobConfig
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.identities import execution_id
 from app.domain.starting import Beside
-from app.persistence.batches import insert_many, run_many
 from app.persistence.execution_rows import STARTED, to_execution
+from app.persistence.sql_batches import insert_many, run_many
 from app.persistence.tables import WorkflowExecutionRow
 
 # The same time of the same entity is the same execution: whoever writes it twice has written it once.

@@ -22,7 +22,6 @@ from app.domain.executions import (
 from app.domain.identities import execution_id
 from app.domain.ledger_part import LedgerOutcome
 from app.domain.schedules import ScheduledJob
-from app.persistence.batches import fetch, insert_many, run_many, update_many
 from app.persistence.execution_rows import (
     CARRIED,
     HELD_COLUMNS,
@@ -34,9 +33,10 @@ from app.persistence.execution_rows import (
     to_execution,
     to_held,
 )
+from app.persistence.leases import LEASE_HOLDS
+from app.persistence.sql_batches import fetch, insert_many, run_many, update_many
 from app.persistence.switches import SCHEDULES_ENABLED
 from app.persistence.tables import IS_ACTIVE_EXECUTION, ActiveExecutionRow, WorkflowExecutionRow
-from app.persistence.workers import LEASE_HOLDS
 
 _TABLE = WorkflowExecutionRow.__table__
 _ACTIVE = ActiveExecutionRow.__table__

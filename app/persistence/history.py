@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.parts import Part
 from app.domain.revisions import Revision
-from app.persistence.batches import insert_many, run_many
-from app.persistence.pages import Page, read_page
+from app.persistence.pagination import Page, read_page
+from app.persistence.sql_batches import insert_many, run_many
 from app.persistence.tables import ScheduleRevisionRow
 
 _TABLE = ScheduleRevisionRow.__table__

@@ -13,8 +13,8 @@ from app.domain.executions import Trigger
 from app.domain.identities import execution_id, first_id_at, last_id_at
 from app.domain.ledger_part import LedgerEntry
 from app.observability.metrics import MISSED
-from app.persistence.batches import insert_many, run_many
-from app.persistence.pages import cursor_of, position_of
+from app.persistence.pagination import cursor_of, position_of
+from app.persistence.sql_batches import insert_many, run_many
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
 _TABLE = LedgerEntryRow.__table__

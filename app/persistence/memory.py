@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from app import clock
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 from app.domain.schedules import ScheduledJob
 
 MOST_REMEMBERED = 20_000

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
 from app.domain.errors import UnavailableError
-from app.persistence import partitions
+from app.persistence import retention
 from app.persistence.database import Database, database_now, state_of, told_when_away, why_away
 from app.persistence.schema_version import is_later
 
@@ -93,9 +93,9 @@ async def _make_weeks(database_url: str) -> None:
     database = Database(database_url, pool_size=1)
     try:
         async with database.transaction() as connection:
-            missing = await partitions.missing(connection, await database_now(connection))
+            missing = await retention.missing(connection, await database_now(connection))
         for week in missing:
-            await partitions.make(database, week)
+            await retention.make(database, week)
     finally:
         await database.close()
 

@@ -9,9 +9,9 @@ from sqlalchemy import Row, Select, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.notices import Notice
+from app.domain.notifications import Notice
 from app.domain.parts import Part
-from app.persistence.pages import Page, read_page
+from app.persistence.pagination import Page, read_page
 from app.persistence.tables import DeliveryRow, NotificationRow
 
 _TABLE = NotificationRow.__table__

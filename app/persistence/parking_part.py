@@ -15,9 +15,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import ExecutionStatus, NodeResult, PendingRun
-from app.persistence import callbacks
-from app.persistence.batches import fetch
+from app.persistence import parking
 from app.persistence.database import database_now
+from app.persistence.sql_batches import fetch
 
 _LOCK = text("SELECT status, token FROM workflow_executions WHERE id = :id FOR UPDATE")
 _DEADLINE = "coalesce(deadline_at, started_at + make_interval(secs => timeout_seconds))"
@@ -63,7 +63,7 @@ async def park(connection: AsyncConnection, run: Parked) -> Answered | PendingRu
     if held is None or held.token != run.token or held.status != ExecutionStatus.RUNNING:
         return None
     awaited = [result for result in run.results if result.node_id not in run.asleep]
-    answered = await callbacks.with_callbacks(connection, run.execution_id, awaited)
+    answered = await parking.with_callbacks(connection, run.execution_id, awaited)
     if answered != awaited:
         asleep = [result for result in run.results if result.node_id in run.asleep]
         return Answered([*answered, *asleep])

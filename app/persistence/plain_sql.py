@@ -7,10 +7,10 @@ What a plain tick changes is so little that they say it themselves; a test compa
 from datetime import UTC, datetime
 
 from app.domain.executions import FIRST_TOKEN
-from app.domain.notices import NoticeEvent
+from app.domain.notifications import NoticeEvent
+from app.persistence.leases import LEASE_HOLDS
 from app.persistence.switches import SCHEDULES_ENABLED
 from app.persistence.tables import IS_LIMITED
-from app.persistence.workers import LEASE_HOLDS
 
 # Moments travel as microseconds since then, which costs a fifth.
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.quotas import Quota
-from app.persistence.batches import fetch
+from app.persistence.sql_batches import fetch
 
 # A lock for each kind and user. Taken before any row is locked, kinds in this order and users by their ids.
 _KEYS = {Quota.WORKFLOWS: 1, Quota.SCHEDULES: 2, Quota.WEBHOOKS: 3, Quota.NOTIFICATIONS: 4}

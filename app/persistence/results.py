@@ -8,7 +8,7 @@ import msgspec
 from app.domain.executions import Execution, PendingRun
 from app.domain.schedules import ScheduledJob
 from app.domain.ticks import NotDue, Stale
-from app.persistence.subjects import Sight
+from app.persistence.row_cache import Sight
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, Role
 from app.domain.parts import Part
 from app.domain.secrets import EVERYBODY, StoredSecret
-from app.persistence.pages import Page, read_page
+from app.persistence.pagination import Page, read_page
 from app.persistence.tables import SecretRow, UserProfile
 
 # So many of one name are looked at: everybody may share one of that name with all.

@@ -7,22 +7,33 @@ from uuid import UUID
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.accounting import accounted, dropped
 from app.domain.breakers import Gate
 from app.domain.entities import retry_at
 from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
+from app.domain.ledger import accounted, dropped
 from app.domain.ledger_part import LedgerEntry
-from app.domain.notices import Notice, of_breaker, of_entries, of_run
+from app.domain.notifications import Notice, of_breaker, of_entries, of_run
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
-from app.persistence import entity_runs, executions, gates, history, ledger, notices, plain, schedules, steps, turns
+from app.persistence import (
+    breakers,
+    entity_runs,
+    executions,
+    fast_path,
+    history,
+    ledger,
+    notices,
+    schedules,
+    steps,
+    turns,
+)
 from app.persistence.database import Database
 from app.persistence.execution_rows import Held
+from app.persistence.fast_path import Ending
 from app.persistence.memory import Memory
-from app.persistence.plain import Ending
 from app.persistence.results import Delayed, EntityRunSettled, FreeResult, Settled, SettleResult, Superseded
 
 
@@ -34,7 +45,7 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
 
 async def settle_free(database: Database, endings: Sequence[Ending], memory: Memory) -> list[FreeResult]:
     """The same without waiting for rows that someone holds: one of them delays no other."""
-    written = await plain.settle(database, endings, memory)
+    written = await fast_path.settle(database, endings, memory)
     rest = [ending.outcome for ending in endings if ending.outcome.execution_id not in written]
     carefully = iter(await _settle_free(database, rest) if rest else [])
     return [written.get(ending.outcome.execution_id) or next(carefully) for ending in endings]
@@ -49,7 +60,7 @@ async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[
         rest = [outcome for outcome in outcomes if outcome.execution_id not in held]
         if rest:
             # Those that someone holds, those with a breaker to tell, the runs of entities, and those that are gone.
-            before, held_up = await gates.lock_free_of_executions(connection, [one.execution_id for one in rest])
+            before, held_up = await breakers.lock_free_of_executions(connection, [one.execution_id for one in rest])
             wanted = {one.scheduled_job_id for one in rest if one.scheduled_job_id is not None} - jobs.keys()
             more = await schedules.lock_free(connection, wanted)
             busy = await schedules.existing(connection, wanted - more.keys()) if len(more) < len(wanted) else set()
@@ -66,7 +77,7 @@ async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]
     """The same in a transaction that the caller has opened and has locked nothing in."""
     ids = await _with_entities_locked(connection, outcomes)
     # Lock, in the order of workflows, schedules, executions; then read.
-    before = await gates.lock_of_executions(connection, ids)
+    before = await breakers.lock_of_executions(connection, ids)
     jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
     held = await executions.lock(connection, ids)
     return await _settled(connection, outcomes, jobs, held, before)
@@ -185,7 +196,7 @@ class _Batch:
         await steps.end(connection, self.accepted, list(self.changed.values()), self.now)
         await executions.add_retries(connection, self.retries)
         await ledger.add(connection, self.new_entries)
-        await gates.save(connection, self.before, self.gates)
+        await breakers.save(connection, self.before, self.gates)
         await history.add(connection, self.revisions)
         opened = [one for gate in self.gates.values() if gate.breaker for one in of_breaker(gate.breaker)]
         await notices.post(connection, [*self.notices, *opened])

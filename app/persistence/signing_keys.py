@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.persistence.batches import fetch
+from app.persistence.sql_batches import fetch
 
 KEY_BYTES = 32
 # For so long after a rotation calls are signed with both keys.

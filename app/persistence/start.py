@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.errors import LeaseExpiredError
 from app.domain.executions import Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
-from app.persistence import entity_runs, executions, gates, schedules, switches, workers
+from app.persistence import breakers, entity_runs, executions, leases, schedules, switches
+from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database, database_now
 from app.persistence.execution_rows import Waiting
-from app.persistence.gates import OPEN_GATE
 
 
 class TooEarly(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ async def start(
         waiting = await executions.waiting(connection, execution_id, token)
         if waiting is None:
             return None
-        if not await workers.holds(connection, worker_id):
+        if not await leases.holds(connection, worker_id):
             raise LeaseExpiredError
         return await _start(connection, _Asked(execution_id, token, worker_id, waiting), enabled=enabled)
 
@@ -75,7 +75,7 @@ async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *
     """Lock, in the order of workflows, schedules, executions; then decide and write."""
     is_manual = asked.waiting.trigger is Trigger.MANUAL
     workflow_id = asked.waiting.workflow_id or 0
-    before = await gates.lock(connection, () if is_manual else {workflow_id})
+    before = await breakers.lock(connection, () if is_manual else {workflow_id})
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         return None
@@ -91,7 +91,7 @@ async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *
     if execution is not None and not is_manual:
         if not asked.waiting.was_parked:
             await schedules.started_run(connection, job.id, now)
-        await gates.save(connection, before, dict.fromkeys(before, decision.gate))
+        await breakers.save(connection, before, dict.fromkeys(before, decision.gate))
     return execution
 
 

@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.executions import Outcome
 from app.domain.schedules import ScheduledJob
 from app.persistence import executions, schedules
-from app.persistence.batches import Both, run_both
 from app.persistence.execution_rows import NewExecution
+from app.persistence.sql_batches import Both, run_both
 
 _BEGIN = Both(executions.INSERT, schedules.MOVE)
 _END = Both(executions.END, schedules.MOVE)

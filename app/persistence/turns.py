@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import ActiveRun, PendingRun
 from app.domain.ledger_part import LedgerOutcome
-from app.domain.queueing import in_vain, next_in_turn
+from app.domain.overlap import in_vain, next_in_turn
 from app.domain.schedules import ScheduledJob
 from app.persistence import executions
 

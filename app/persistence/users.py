@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
 from app.domain.errors import NotFoundError
 from app.domain.parts import Part
-from app.persistence.batches import fetch
-from app.persistence.pages import Page, read_page
+from app.persistence.pagination import Page, read_page
+from app.persistence.sql_batches import fetch
 from app.persistence.tables import ApiToken, UserProfile
 
 _USERS = UserProfile.__table__

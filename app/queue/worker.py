@@ -18,7 +18,7 @@ from arq.connections import ArqRedis
 from arq.worker import Retry
 from redis.exceptions import RedisError
 
-from app.micro_batches import MicroBatcher
+from app.micro_batcher import MicroBatcher
 from app.queue.bell import BellAwayError, bell_errors
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, serialize, to_message

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, require_owner
 from app.domain.breakers import BreakerState
 from app.domain.parts import Part
-from app.persistence import breakers_part, gates, workflows
+from app.persistence import breakers, breakers_part, workflows
 from app.persistence.database import Database, database_now
 from app.services.inputs import IDS
-from app.services.paging import read_shown
+from app.services.listing import read_shown
 from app.services.views import BreakerDetail, BreakerList, BreakerView, TransitionView
 
 
@@ -43,8 +43,8 @@ class BreakerService:
             row = await _owned(connection, actor, workflow_id)
             if row.state is not None:
                 now = await database_now(connection)
-                closed = gates.to_breaker(row).closed(f"reset by {actor.username}", now)
-                await gates.save_breakers(connection, [closed])
+                closed = breakers.to_breaker(row).closed(f"reset by {actor.username}", now)
+                await breakers.save_breakers(connection, [closed])
             return await _detail(connection, await _owned(connection, actor, workflow_id), limit)
 
 
@@ -66,7 +66,7 @@ def _view(row: Row[Any]) -> BreakerView:
 
 
 def _fields(row: Row[Any]) -> dict[str, Any]:
-    breaker = gates.to_breaker(row)
+    breaker = breakers.to_breaker(row)
     return {
         "workflow_id": row.workflow_id,
         "workflow_name": row.workflow_name,

@@ -5,15 +5,15 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.actions.hiding import Hider
+from app.actions.secrets import Hider
 from app.actions.secrets_part import SecretStore
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError
 from app.domain.outputs import bounded
-from app.engine.callbacks import secret_proof, token_hash
 from app.engine.ringing import Ringer
-from app.persistence import callbacks, execution_records, secrets
-from app.persistence.callbacks import Callback, Completion, ShownSecret
+from app.engine.run_resources import secret_proof, token_hash
+from app.persistence import execution_queries, parking, secrets
 from app.persistence.database import Database
+from app.persistence.parking import Callback, Completion, ShownSecret
 from app.services.inputs import CompletionInput
 from app.services.views import AcceptedView
 
@@ -35,7 +35,7 @@ class CallbackService:
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
             completion = await self._without_secrets(connection, callback, token, said)
-            pending = await callbacks.complete(connection, execution_id, callback, completion)
+            pending = await parking.complete(connection, execution_id, callback, completion)
         if pending is not None:
             await self._ringer.executions([pending])
         return AcceptedView(ok=True)
@@ -72,14 +72,14 @@ class CallbackService:
         """The work goes on. That shows life, and does not extend the deadline."""
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
-            await callbacks.heartbeat(connection, callback)
+            await parking.heartbeat(connection, callback)
         return AcceptedView(ok=True)
 
 
 async def _open_callback(connection: AsyncConnection, execution_id: UUID, token: str) -> Callback:
-    if await execution_records.get(connection, execution_id) is None:
+    if await execution_queries.get(connection, execution_id) is None:
         raise NotFoundError("There is no such execution.")
-    callback = await callbacks.find(connection, execution_id, token_hash(token))
+    callback = await parking.find(connection, execution_id, token_hash(token))
     if callback is None:
         raise UnauthenticatedError("This is not a callback token of this execution.")
     if not callback.is_open:

@@ -3,7 +3,7 @@
 import hmac
 
 from app.domain.errors import UnauthenticatedError
-from app.engine.pinging import Pinged, Pinger
+from app.engine.cron_ping import Pinged, Pinger
 
 
 class CronService:

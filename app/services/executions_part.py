@@ -14,11 +14,11 @@ from app.domain.errors import WrongStateError
 from app.domain.executions import ACTIVE, ExecutionStatus, Outcome
 from app.domain.parts import Part
 from app.engine.ringing import Ringer
-from app.persistence import execution_records
+from app.persistence import execution_queries
 from app.persistence.database import Database
 from app.persistence.results import Settled, Superseded
 from app.persistence.settle import settle
-from app.services.paging import read_shown
+from app.services.listing import read_shown
 from app.services.views import ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
@@ -33,7 +33,7 @@ class ExecutionService:
     async def list(self, actor: Actor, wanted: Mapping[str, Any], part: Part) -> ExecutionPage:
         """What the actor may see and what has the wanted values, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(execution_records.page, connection, actor, wanted), _view, part)
+            found = await read_shown(partial(execution_queries.page, connection, actor, wanted), _view, part)
         return ExecutionPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
@@ -41,7 +41,7 @@ class ExecutionService:
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
         now = clock.now()
-        nodes = [node_view(result, now, row.graph) for result in execution_records.results_of(row)]
+        nodes = [node_view(result, now, row.graph) for result in execution_queries.results_of(row)]
         return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes)
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
@@ -71,7 +71,7 @@ def _view(row: Row[Any]) -> ExecutionView:
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:
-    row = await execution_records.get(connection, execution_id)
+    row = await execution_queries.get(connection, execution_id)
     require_owner(actor, row.user_profile_id if row else None, "execution")
     if row is None:
         raise AssertionError("an execution that nobody owns was let through")

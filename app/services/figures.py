@@ -5,7 +5,7 @@ from app.domain.breakers import BreakerState
 from app.domain.errors import UnavailableError
 from app.domain.schedules import Status
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
-from app.persistence import figures
+from app.persistence import gauges
 from app.persistence.database import Database
 
 # However many ask.
@@ -28,7 +28,7 @@ class FigureService:
             return
         try:
             async with self._database.reading() as connection:
-                found = await figures.read(connection)
+                found = await gauges.read(connection)
         except UnavailableError:
             return
         self._read_at = clock.monotonic()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from app.domain.access import Actor
-from app.persistence import callbacks, notices, purging
+from app.persistence import notices, parking, purging
 from app.persistence.database import Database, database_now
 
 
@@ -26,7 +26,7 @@ class HistoryService:
         """Delete up to so many callbacks of the actor's executions that ended long ago; how many."""
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
-            return await callbacks.purge(connection, actor, before, limit)
+            return await parking.purge(connection, actor, before, limit)
 
     async def retry_deliveries(self, actor: Actor, limit: int) -> int:
         """Try again to deliver up to so many notices of the actor's that were given up; how many."""

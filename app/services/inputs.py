@@ -11,9 +11,9 @@ from yarl import URL
 
 from app.domain.access import Role
 from app.domain.caps import DEFAULT_CAPS
-from app.domain.cron import LONGEST_EXPRESSION
+from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
-from app.domain.notices import NoticeEvent
+from app.domain.notifications import NoticeEvent
 from app.domain.schedules import CatchUp, IfRunning
 from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge

@@ -14,7 +14,7 @@ from app.persistence import notices, workflows
 from app.persistence.database import Database
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
-from app.services.paging import read_shown
+from app.services.listing import read_shown
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.actions.context import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.plugins import Capability, LoadedActions, LoadedPlugin
-from app.actions.ports import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.domain.access import Actor
 from app.domain.errors import CarillonError, ConflictError, NotFoundError, UnavailableError
 from app.domain.schedules import ScheduledJob
 from app.domain.workflows import TRIGGER_TYPE
-from app.engine import scheduling
+from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import schedules, users, workflows
 from app.persistence.database import Database
@@ -169,7 +169,9 @@ class PluginSchedules:
         async with self._database.transaction() as connection:
             await self._workflows.check_secrets(connection, actor, actor.user_id, flow)
             row = await workflows.add(connection, actor, flow, author_of(actor))
-            job = await scheduling.start_scheduled_job(connection, replace(new, workflow_id=row.id), author_of(actor))
+            job = await schedule_changes.start_scheduled_job(
+                connection, replace(new, workflow_id=row.id), author_of(actor)
+            )
         await self._ringer.ticks([job])
         return _view(job, row)
 
@@ -195,7 +197,7 @@ class PluginSchedules:
             await self._workflows.check_secrets(connection, actor, actor.user_id, msgspec.to_builtins(flow))
             row = await self._with_nodes(connection, actor, job.workflow_id, msgspec.to_builtins(flow))
             caps = self._schedules.limits.caps
-            changed = await scheduling.edit_scheduled_job(connection, job.id, changes, author_of(actor), caps)
+            changed = await schedule_changes.edit_scheduled_job(connection, job.id, changes, author_of(actor), caps)
         await self._ringer.ticks([changed.job])
         await self._ringer.executions(changed.pending)
         return _view(changed.job, row)

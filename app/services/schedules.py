@@ -31,17 +31,17 @@ from app.domain.quotas import Quota
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
-from app.engine import scheduling
+from app.engine import schedule_changes
 from app.engine.ringing import Ringer
-from app.engine.scheduling import Changed
-from app.micro_batches import MicroBatcher
+from app.engine.schedule_changes import Changed
+from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
-from app.persistence.pages import KnownTotals, Page
+from app.persistence.pagination import KnownTotals, Page
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
-from app.services.paging import FIRST_ROWS, read_shown
+from app.services.listing import FIRST_ROWS, read_shown
 from app.services.selections import PAYLOAD, selected
 from app.services.shown import ShownSchedules
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
@@ -180,7 +180,7 @@ class ScheduleService:
             if "workflow_id" in values or named is not None:
                 await _require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
             author = author_of(actor)
-            return await scheduling.edit_scheduled_job(connection, schedule_id, values, author, self.limits.caps)
+            return await schedule_changes.edit_scheduled_job(connection, schedule_id, values, author, self.limits.caps)
 
         return await self._carry_out(actor, job_id, edit)
 
@@ -188,7 +188,7 @@ class ScheduleService:
         """Nothing fires until it is resumed."""
 
         async def pause(connection: AsyncConnection, schedule_id: UUID) -> Changed:
-            return await scheduling.pause_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
+            return await schedule_changes.pause_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
 
         return await self._carry_out(actor, job_id, pause)
 
@@ -196,7 +196,7 @@ class ScheduleService:
         """Fire again."""
 
         async def resume(connection: AsyncConnection, schedule_id: UUID) -> Changed:
-            return await scheduling.resume_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
+            return await schedule_changes.resume_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
 
         return await self._carry_out(actor, job_id, resume)
 
@@ -204,7 +204,7 @@ class ScheduleService:
         """Bring a dead one back."""
 
         async def revive(connection: AsyncConnection, schedule_id: UUID) -> Changed:
-            return await scheduling.revive_scheduled_job(connection, schedule_id, author_of(actor))
+            return await schedule_changes.revive_scheduled_job(connection, schedule_id, author_of(actor))
 
         return await self._carry_out(actor, job_id, revive)
 
@@ -371,7 +371,7 @@ def _require_none(
 
 
 async def _start(connection: AsyncConnection, wanted: Sequence[NewSchedule]) -> list[ScheduledJob]:
-    return await scheduling.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in wanted])
+    return await schedule_changes.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in wanted])
 
 
 async def _require_workflow(

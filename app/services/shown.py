@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 from app.persistence import schedules
 from app.services.views import listed_view, schedule_view
 

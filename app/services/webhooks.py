@@ -18,11 +18,11 @@ from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.persistence import entity_runs, users, webhooks
 from app.persistence.database import Database, database_now
-from app.persistence.pages import Page
+from app.persistence.pagination import Page
 from app.persistence.webhooks import ENTITY_TYPE
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
-from app.services.paging import read_shown
+from app.services.listing import read_shown
 from app.services.secret_checks import SecretChecks
 from app.services.views import WebhookPage, WebhookView
 

@@ -15,11 +15,11 @@ from app.domain.parts import Part
 from app.domain.quotas import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import executions, schedules, users, workflow_history, workflows
+from app.persistence import executions, revisions, schedules, users, workflows
 from app.persistence.database import Database
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.paging import read_shown
+from app.services.listing import read_shown
 from app.services.schedules import author_of
 from app.services.secret_checks import SecretChecks
 from app.services.views import HistoryList, WorkflowPage, WorkflowView, history_item, workflow_view
@@ -80,7 +80,7 @@ class WorkflowService:
         """Every change, newest first."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id)
-            page = await workflow_history.page(connection, workflow_id, limit, cursor)
+            page = await revisions.page(connection, workflow_id, limit, cursor)
         return HistoryList([history_item(row) for row in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:

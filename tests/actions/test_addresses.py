@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from app.actions.addresses import AddressGuard, AddressRefusedError
+from app.actions.ssrf_guard import AddressGuard, AddressRefusedError
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from app.actions import dns
-from app.actions.addresses import AddressGuard
 from app.actions.dns import TargetResolver
-from app.actions.http import Answer, CallFailedError, HttpCaller
+from app.actions.http_client import Answer, CallFailedError, HttpCaller
 from app.actions.signing import Sender
+from app.actions.ssrf_guard import AddressGuard
 from tests.carillon import PATIENCE_SECONDS, until
 from tests.hostile_dns import HostileDns, Zone, hostile_dns
 from tests.sink import Sink

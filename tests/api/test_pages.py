@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from app.persistence import pages
+from app.persistence import pagination
 from tests.carillon import Carillon
 from tests.examples import examples
 
@@ -49,7 +49,7 @@ async def test_a_long_list_is_not_counted_to_the_end(carillon: Carillon, monkeyp
     for _ in range(5):
         await carillon.schedule(workflow)
     exact = await carillon.call("GET", "/schedules/", params={"workflow_id": workflow["id"]})
-    monkeypatch.setattr(pages, "COUNTED", 3)
+    monkeypatch.setattr(pagination, "COUNTED", 3)
     guessed = await carillon.call("GET", "/schedules/", params={"workflow_id": workflow["id"], "status": "active"})
     assert (5, False) == (exact["total"], exact["total_is_estimate"])
     assert guessed["total"] >= 4

@@ -15,7 +15,7 @@ from app import wiring
 from app.config import Settings
 from app.persistence import shares
 from app.persistence.database import Database
-from app.services import insight
+from app.services import schedule_queries
 from tests.carillon import Carillon, until
 from tests.serving import serving
 
@@ -111,13 +111,13 @@ async def test_a_search_for_slots_does_not_hold_up_the_loop(
     """Previews and explanations search in a thread of their own."""
     threads: list[threading.Thread] = []
     for name in ("traps", "next_runs", "nearest_slot", "explain"):
-        real = getattr(insight, name)
+        real = getattr(schedule_queries, name)
 
         def watched(*values: Any, real: Any = real, **named: Any) -> Any:
             threads.append(threading.current_thread())
             return real(*values, **named)
 
-        monkeypatch.setattr(insight, name, watched)
+        monkeypatch.setattr(schedule_queries, name, watched)
     await carillon.call("POST", "/schedules/preview/", json={"cron": "0 12 29 2 *"})
     await carillon.explain(await carillon.schedule())
     assert 4 == len(threads)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.persistence import workflow_history
+from app.persistence import revisions
 from tests.carillon import Carillon, Json
 from tests.cli.declaring import NIGHTLY, applying
 
@@ -59,7 +59,7 @@ async def test_pages_end_by_number_and_by_bytes(
     for number in range(6):
         await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"name": f"n{number}"})
     every = (await history(carillon, workflow))["items"]
-    monkeypatch.setattr(workflow_history, "PAGE_BYTES", page_bytes)
+    monkeypatch.setattr(revisions, "PAGE_BYTES", page_bytes)
     pages = await _pages(carillon, workflow, limit)
     assert (lengths, every) == ([len(page) for page in pages], [item for page in pages for item in page])
 
@@ -78,14 +78,14 @@ async def _pages(carillon: Carillon, workflow: Json, limit: int) -> list[list[Js
 
 async def test_old_changes_are_kept_without_their_values(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who, when and which fields stay; repeated edits of a large workflow do not fill the disk."""
-    monkeypatch.setattr(workflow_history, "KEPT_WHOLE", 2)
+    monkeypatch.setattr(revisions, "KEPT_WHOLE", 2)
     workflow = await carillon.workflow()
     for number in range(4):
         await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"name": f"n{number}"})
     items = (await history(carillon, workflow))["items"]
     whole, old, (created,) = items[:2], items[2:4], items[4:]
     assert ["n3", "n2"] == [one["changes"]["name"]["to"] for one in whole]
-    assert [({"name": {}}, workflow_history.NOT_KEPT, "admin")] * 2 == [
+    assert [({"name": {}}, revisions.NOT_KEPT, "admin")] * 2 == [
         (one["changes"], one["note"], one["by"]) for one in old
     ]
     assert ("created", {}, "") == (created["action"], created["changes"], created["note"])

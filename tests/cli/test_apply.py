@@ -15,8 +15,8 @@ from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.queue.pool import RedisPool
 from app.queue.wire import CANCEL_CHANNEL, QUEUE
+from app.services.executions import ManualRunService
 from app.services.inputs import RunInput, UserInput
-from app.services.manual_runs import ManualRunService
 from app.services.users import UserService
 from tests.carillon import Carillon, Json, engine_of, make_due, until
 from tests.cli.declaring import NIGHTLY, Applying, applying, names, state

@@ -1,7 +1,7 @@
 """Slots that a change passes over."""
 
-from app.domain.accounting import dropped
 from app.domain.executions import ExecutionStatus
+from app.domain.ledger import dropped
 from app.domain.lifecycle import edited, paused
 from tests.domain.builders import after, ended, fired, schedule, settle
 

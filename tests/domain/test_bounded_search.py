@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
-from app.domain import recurrence, windows, zones
+from app.domain import local_time, recurrence, windows
 from app.domain.errors import InvalidError
+from app.domain.local_time import Zone, zone
 from app.domain.previews import HORIZON, next_runs
 from app.domain.recurrence import CronTimes, Evenly, Monthly, Recurrence
 from app.domain.specs import Spec, canonical
 from app.domain.windows import Hours, window
-from app.domain.zones import Zone, zone
 from tests.domain.builders import schedule
 
 ANCHOR = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
@@ -170,8 +170,8 @@ def test_a_preview_ends_when_it_is_enough() -> None:
 
 def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
     """Whoever asks for all zones and all years pushes out what others asked for; what is kept does not grow."""
-    kept = (zones._transitions, zones._uneven_days, zones._pieces, windows._spans, recurrence._slots_on)
-    for number, name in enumerate(sorted(zones._names().values())):
+    kept = (local_time._transitions, local_time._uneven_days, local_time._pieces, windows._spans, recurrence._slots_on)
+    for number, name in enumerate(sorted(local_time._names().values())):
         place = zone(name)
         for year in range(2000 + number % 9, 2060):
             place.uneven_days(year)
@@ -180,5 +180,5 @@ def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
         fresh({"cron": "* * * * *"}, place).previous(ANCHOR)
         fresh({"cron": "0-59 0-23 29 3 *", "only_between": "01:00-05:00"}, place).next(ANCHOR)
     assert all(one.cache_info().currsize <= one.cache_info().maxsize <= 8192 for one in kept)
-    assert zones._transitions.cache_info().currsize == zones._transitions.cache_info().maxsize
+    assert local_time._transitions.cache_info().currsize == local_time._transitions.cache_info().maxsize
     assert recurrence._slots_on.cache_info().maxsize <= 256

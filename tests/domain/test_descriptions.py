@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.cron import canonical_cron, cron
+from app.domain.cron_expression import canonical_cron, cron
 from app.domain.descriptions import describe
 from app.domain.specs import Spec, canonical
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.domain.cron import canonical_cron
+from app.domain.cron_expression import canonical_cron
+from app.domain.local_time import zone
 from app.domain.recurrence import CronTimes, Recurrence
-from app.domain.zones import zone
 from tests.domain import oracle
 from tests.domain.golden import Row, compiled, moment, utc
 from tests.domain.golden_calendar import CALENDAR

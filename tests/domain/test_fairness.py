@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.fairness import Crowd, equal_share, kept_at_least, kept_for_others, may_enter
+from app.domain.limits import Crowd, equal_share, kept_at_least, kept_for_others, may_enter
 
 TOTALS = st.integers(1, 2000)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.accounting import dropped
 from app.domain.breakers import Gate
 from app.domain.errors import InvalidError
 from app.domain.executions import ExecutionStatus
+from app.domain.ledger import dropped
 from app.domain.lifecycle import edited, paused, problems, resumed, revived
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from app.domain.cadence import Cadence
 from app.domain.recurrence import CronTimes
+from app.domain.spec_preview import traps
 from app.domain.specs import Spec, canonical
-from app.domain.traps import traps
 
 BERLIN = "Europe/Berlin"
 # A Friday.

@@ -15,7 +15,7 @@ import redis
 
 from app.embedded import EmbeddedPostgres, EmbeddedValkey, postgres, valkey
 from app.embedded.account import UNPRIVILEGED
-from app.embedded.relocation import reachable_install
+from app.embedded.accounts import reachable_install
 from tests.embedded.capabilities import become_ordinary
 
 

@@ -20,8 +20,8 @@ from app.embedded import (
     valkey,
 )
 from app.embedded.account import UNPRIVILEGED, Account
+from app.embedded.accounts import reachable_install
 from app.embedded.install import Install
-from app.embedded.relocation import reachable_install
 from app.embedded.scratch import SocketFolder, open_to_all, program_root
 
 PROGRAMS = Path("package/bin")

@@ -11,10 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.config import Settings
-from app.engine import delivering as sending
-from app.persistence import deliveries as stored
+from app.engine import notifications as sending
+from app.persistence import notifications as stored
 from app.persistence.database import Database
-from app.persistence.deliveries import Bounds
+from app.persistence.notifications import Bounds
 from app.wiring import wire_worker
 from tests.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
 from tests.sink import Sink

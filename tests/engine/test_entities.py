@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.config import Settings
 from app.domain.entities import ScheduledJobConfig
 from app.domain.errors import UnavailableError
+from app.engine.entities import Poller
 from app.engine.entities_part import LoadedScheduler, load_entity_schedulers, scheduler_shortcomings
-from app.engine.polling import Poller
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from app.config import Settings
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
-from app.persistence.subjects import Subjects
+from app.persistence.row_cache import Subjects
 from tests.carillon import Carillon, Json, engine_of, make_due
 
 

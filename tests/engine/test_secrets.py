@@ -12,14 +12,14 @@ from aiohttp import web
 from msgspec.structs import replace
 from sqlalchemy import text
 
-from app.actions.addresses import AddressGuard
 from app.actions.builtin import BUILTIN
 from app.actions.catalog import Action, ActionFailedError, Catalog, Result
+from app.actions.context import NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.context_part import ActionContext
-from app.actions.http import HttpCaller
-from app.actions.ports import NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
+from app.actions.http_client import HttpCaller
 from app.actions.secrets_part import RunSecrets, SecretStore
 from app.actions.signing import Sender
+from app.actions.ssrf_guard import AddressGuard
 from app.clock import now
 from app.config import Settings
 from app.domain.access import Actor, Role

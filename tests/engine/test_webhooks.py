@@ -13,8 +13,8 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.domain.executions import ExecutionStatus, Outcome
+from app.engine.entities import Poller
 from app.engine.entities_part import LoadedScheduler
-from app.engine.polling import Poller
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.settle import settle_within

@@ -1,7 +1,7 @@
 """Several expositions become one, each metric by its rule."""
 
 from app.observability.metrics import exposition
-from app.observability.summing import as_text, growing, parsed, summed
+from app.observability.worker_group import as_text, growing, parsed, summed
 from tests.test_metrics import samples
 
 ONE = """

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from app.persistence.batches import arrays_of, insert_many, run_many
 from app.persistence.database import Database
+from app.persistence.sql_batches import arrays_of, insert_many, run_many
 from app.persistence.tables import MishapRow
 
 MANY = insert_many(MishapRow, ("subject_id", "state", "count", "error"))

@@ -12,8 +12,8 @@ import pytest
 
 from app.domain.errors import UnavailableError
 from app.embedded import EmbeddedPostgres
+from app.persistence.connection_pool import driver_of
 from app.persistence.database import SERVER_SETTINGS, Database
-from app.persistence.lanes import driver_of
 from tests.carillon import until
 from tests.chaos.proxy import Proxy, to_unix
 

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.engine.housekeeping import Housekeeper
-from app.persistence import partitions
+from app.persistence import retention
 from app.persistence.database import Database, database_now
-from app.persistence.partitions import Week
+from app.persistence.retention import Week
 from tests.carillon import Carillon, engine_of, make_due
 
 MONDAY = datetime(2026, 11, 16, tzinfo=UTC)
@@ -28,7 +28,7 @@ async def ask(database: Database, question: str) -> list[Any]:
 @pytest.mark.parametrize("day", range(7))
 def test_a_week_begins_on_monday(day: int) -> None:
     """Whatever day it is; and the next ones follow without a gap."""
-    found = [week for week in partitions.weeks(MONDAY + timedelta(days=day, hours=23)) if week.table == OLD.table]
+    found = [week for week in retention.weeks(MONDAY + timedelta(days=day, hours=23)) if week.table == OLD.table]
     assert "workflow_executions_2026w47" == found[0].name
     assert [week.bounds[1] for week in found[:-1]] == [week.bounds[0] for week in found[1:]]
 
@@ -36,7 +36,7 @@ def test_a_week_begins_on_monday(day: int) -> None:
 async def test_the_weeks_are_there_after_a_migration(database: Database) -> None:
     """So that nothing goes to the rest."""
     async with database.transaction() as connection:
-        assert [] == await partitions.missing(connection, await database_now(connection))
+        assert [] == await retention.missing(connection, await database_now(connection))
 
 
 async def test_what_fires_goes_to_its_week(carillon: Carillon, settings: Settings, database: Database) -> None:
@@ -52,16 +52,16 @@ async def test_what_fires_goes_to_its_week(carillon: Carillon, settings: Setting
 
 async def test_old_weeks_are_dropped_and_young_ones_kept(database: Database) -> None:
     """A week at a time; the weeks to come are made."""
-    await partitions.make(database, OLD)
+    await retention.make(database, OLD)
     await Housekeeper(database, 100).step()
     names = await ask(database, "SELECT relname FROM pg_class WHERE relname LIKE 'workflow_executions_2%w%'")
     assert OLD.name not in names
-    assert {week.name for week in partitions.weeks(datetime.now(UTC)) if week.table == OLD.table} <= set(names)
+    assert {week.name for week in retention.weeks(datetime.now(UTC)) if week.table == OLD.table} <= set(names)
 
 
 async def test_for_ever_is_for_ever(database: Database) -> None:
     """Nothing is dropped unless somebody says when."""
-    await partitions.make(database, OLD)
+    await retention.make(database, OLD)
     await Housekeeper(database, 0).step()
     assert [OLD.name] == await ask(database, f"SELECT relname FROM pg_class WHERE relname = '{OLD.name}'")
 
@@ -83,12 +83,12 @@ async def test_a_week_with_something_under_way_is_kept(
     """However old it is."""
     schedule = await carillon.schedule()
     await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
-    this_week = partitions.weeks(datetime.now(UTC))[0]
-    assert not await partitions.drop(database, this_week)
+    this_week = retention.weeks(datetime.now(UTC))[0]
+    assert not await retention.drop(database, this_week)
     assert ["pending"] == [run["status"] for run in await carillon.runs(schedule)]
 
 
 async def test_two_at_once_make_one(database: Database) -> None:
     """Whoever comes second finds it there."""
-    assert await partitions.make(database, OLD)
-    assert not await partitions.make(database, OLD)
+    assert await retention.make(database, OLD)
+    assert not await retention.make(database, OLD)

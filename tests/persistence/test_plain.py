@@ -14,11 +14,11 @@ from app.domain.schedules import IfRunning
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, Tick, decide
+from app.persistence import fast_path, schedules
 from app.persistence import memory as memories
-from app.persistence import plain, schedules
+from app.persistence.breakers import OPEN_GATE
 from app.persistence.claim import claim
 from app.persistence.database import Database
-from app.persistence.gates import OPEN_GATE
 from app.persistence.memory import Memory
 from app.persistence.results import Claimed
 from tests.carillon import Carillon, Json, engine_of, make_due
@@ -31,7 +31,7 @@ def test_nothing_else_of_a_schedule_changes(repeats: int, seconds: int, jitter: 
     job = schedule(total_repeats=repeats, if_running=policy, jitter_seconds=jitter)
     now = after(seconds)
     decided = decide(job, Tick(job.id, job.generation), (), OPEN_GATE, now, BY_A_WORKER)
-    if not isinstance(decided, Decided) or not plain._is_plain(job, decided, BY_A_WORKER):
+    if not isinstance(decided, Decided) or not fast_path._is_plain(job, decided, BY_A_WORKER):
         return
     (fire,) = decided.fires
     assert (job.current_repeat, 0, Trigger.SCHEDULE) == (fire.repeat_number, fire.attempt, fire.trigger)
@@ -93,7 +93,7 @@ async def test_what_is_not_plain_is_left_to_the_careful_way(
     async with database.transaction() as connection:
         await connection.execute(text(statement))
     async with engine_of(settings) as engine:
-        assert [None] == await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, Memory())
+        assert [None] == await fast_path.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, Memory())
         (result,) = await claim(database, [tick], engine._lease.worker_id)
     assert isinstance(result, Claimed)
 
@@ -107,7 +107,7 @@ async def test_what_was_written_since_is_read_again(carillon: Carillon, settings
     assert job is not None
     memory.keep(msgspec.structs.replace(job, generation=99), 3)
     async with engine_of(settings) as engine:
-        found = await plain.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, memory)
+        found = await fast_path.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, memory)
     assert [Claimed] == [type(answer) for answer in found]
     assert ["running"] == [run["status"] for run in await carillon.runs(made)]
 
@@ -126,8 +126,8 @@ async def test_a_manual_run_in_the_meantime_is_seen(carillon: Carillon, settings
             token=1,
             status=ExecutionStatus.SUCCESS,
         )
-        ending = plain.Ending(outcome, claimed.execution, claimed.known)
-        assert {} == await plain.settle(database, [ending], Memory())
+        ending = fast_path.Ending(outcome, claimed.execution, claimed.known)
+        assert {} == await fast_path.settle(database, [ending], Memory())
         await engine._settle(ending)
     assert {"pending", "success"} == {run["status"] for run in await carillon.runs(made)}
 

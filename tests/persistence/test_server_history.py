@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.embedded import EmbeddedPostgres
-from app.persistence import lanes, schedules
+from app.persistence import connection_pool, schedules
+from app.persistence.connection_pool import driver_of
 from app.persistence.database import Database
-from app.persistence.lanes import driver_of
 from app.persistence.memory import Memory
 from app.persistence.migrations import migrate
 from app.persistence.server_history import ServerHistory
@@ -205,7 +205,7 @@ async def test_a_server_that_changes_behind_a_pooler_is_noticed(
     monkeypatch.setattr(database.history, "_known", "another server")
     async with database.reading():
         assert 0 == cache.dropped
-    monkeypatch.setattr(lanes, "REPLAN_SECONDS", -1.0)
+    monkeypatch.setattr(connection_pool, "REPLAN_SECONDS", -1.0)
     async with database.reading() as connection:
         assert (first, 1) == (driver_of(connection), cache.dropped)
 

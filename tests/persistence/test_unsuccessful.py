@@ -14,7 +14,7 @@ from app.domain.access import Actor, OwnerKind, Role
 from app.domain.executions import ExecutionStatus
 from app.domain.parts import Part
 from app.engine.housekeeping import Housekeeper
-from app.persistence import execution_records, partitions, unsuccessful
+from app.persistence import execution_queries, retention, unsuccessful
 from app.persistence.database import Database
 from tests.carillon import Carillon, engine_of, make_due
 from tests.persistence.past import give_past
@@ -60,7 +60,7 @@ async def test_a_filter_by_an_end_uses_its_index(
     """What did not succeed stands in a narrow table."""
     async with database.reading() as connection:
         watched = Watched(connection)
-        await execution_records.page(watched, actor, {**wanted, "status": "failed"}, Part(50))  # type: ignore[arg-type]
+        await execution_queries.page(watched, actor, {**wanted, "status": "failed"}, Part(50))  # type: ignore[arg-type]
         plan = await watched.plan()
     assert f"ix_unsuccessful_executions_{index} " in plan
 
@@ -71,7 +71,7 @@ async def test_a_filter_by_schedule_and_end_uses_its_index(carillon: Carillon, d
     async with database.reading() as connection:
         watched = Watched(connection)
         wanted = {"scheduled_job_id": UUID(schedule["id"]), "status": "failed"}
-        await execution_records.page(watched, ADMIN, wanted, Part(50))  # type: ignore[arg-type]
+        await execution_queries.page(watched, ADMIN, wanted, Part(50))  # type: ignore[arg-type]
         assert "ix_unsuccessful_executions_newest_of_job " in await watched.plan()
 
 
@@ -80,7 +80,7 @@ async def test_a_filter_by_what_is_under_way_reads_what_is_under_way(database: D
     """And not the whole history."""
     async with database.reading() as connection:
         watched = Watched(connection)
-        await execution_records.page(watched, MEMBER, {"status": status}, Part(50))  # type: ignore[arg-type]
+        await execution_queries.page(watched, MEMBER, {"status": status}, Part(50))  # type: ignore[arg-type]
         assert "active_executions" in await watched.plan()
 
 
@@ -149,7 +149,7 @@ async def test_it_goes_with_the_executions(carillon: Carillon, database: Databas
     await Housekeeper(database, 0).step()
     assert 5 == await counted(database)
     for week in await weeks_there_are(database):
-        await partitions.drop(database, week)
+        await retention.drop(database, week)
     async with database.transaction() as connection:
         assert 5 == await unsuccessful.drop_orphans(connection, datetime.now(UTC))
     assert 0 == await counted(database)
@@ -177,6 +177,6 @@ async def counted(database: Database) -> int:
     return found
 
 
-async def weeks_there_are(database: Database) -> list[partitions.Week]:
+async def weeks_there_are(database: Database) -> list[retention.Week]:
     """The weeks of executions."""
-    return [week for week in partitions.weeks(datetime.now(UTC)) if week.table == "workflow_executions"]
+    return [week for week in retention.weeks(datetime.now(UTC)) if week.table == "workflow_executions"]

@@ -17,21 +17,21 @@ from app.actions.secrets_part import SecretStore
 from app.config import Settings, load_settings
 from app.domain.access import Actor, Role
 from app.domain.errors import CarillonError
-from app.engine.callbacks import CallbackBook
-from app.engine.lease import WorkerLease
-from app.engine.life import WorkerLife
+from app.engine.entities import Poller
+from app.engine.leases import WorkerLease
 from app.engine.places import Places
-from app.engine.polling import Poller
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
+from app.engine.run_resources import CallbackBook
 from app.engine.runner import Actions, Runner
 from app.engine.secrets import SecretFinder
 from app.engine.ticks import TickEngine
+from app.engine.worker_runtime import WorkerLife
 from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.queue.bell_health import BellHealth
+from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
-from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
 from app.wiring import WorkerParts
 from tests.simulation.faults import Faults

@@ -10,8 +10,8 @@ from yarl import URL
 
 from app.actions.catalog import Action, ActionFailedError, Awaiting
 from app.actions.context_part import ActionContext
-from app.actions.http import Answer, CallFailedError
-from app.domain.events import rfc3339
+from app.actions.http_client import Answer, CallFailedError
+from app.domain.trigger_event import rfc3339
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 StatusCode = Annotated[int, msgspec.Meta(ge=100, le=599)]

@@ -6,8 +6,8 @@ from uuid import UUID
 import msgspec
 
 from app.actions.catalog import Action, ActionFailedError
+from app.actions.context import RefusedError
 from app.actions.context_part import ActionContext
-from app.actions.ports import RefusedError
 
 Note = Annotated[str, msgspec.Meta(max_length=1000)]
 

@@ -1,7 +1,8 @@
 """The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
 
+from app.persistence.tables.accounts import ApiToken, UserProfile
+from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.declarations import ManagedScheduleRow, ManagedWorkflowRow
-from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.entities import WebhookRow
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -13,8 +14,7 @@ from app.persistence.tables.executions import (
     WorkflowExecutionRow,
 )
 from app.persistence.tables.notices import DeliveryRow, NotificationRow
-from app.persistence.tables.people import ApiToken, UserProfile
-from app.persistence.tables.safeguards import (
+from app.persistence.tables.operations import (
     CircuitBreakerRow,
     CircuitBreakerTransitionRow,
     LockRow,

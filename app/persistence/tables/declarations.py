@@ -5,7 +5,7 @@ from uuid import UUID
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.persistence.tables.declaring import Base
+from app.persistence.tables.base import Base
 
 LONGEST_NAMESPACE = 63
 

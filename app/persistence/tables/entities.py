@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, String, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.persistence.tables.declaring import Base
+from app.persistence.tables.base import Base
 
 
 class WebhookRow(Base):

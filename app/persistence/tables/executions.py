@@ -18,7 +18,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger_part import LedgerOutcome
-from app.persistence.tables.declaring import IS_ACTIVE_EXECUTION, Base, one_of
+from app.persistence.tables.base import IS_ACTIVE_EXECUTION, Base, one_of
 
 
 class WorkerRow(Base):

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.persistence.tables.declaring import Base
+from app.persistence.tables.base import Base
 
 
 class NotificationRow(Base):

@@ -20,7 +20,7 @@ from app.domain.access import OwnerKind
 from app.domain.ledger_part import LedgerOutcome
 from app.domain.revisions import WORKFLOW_ACTIONS, Action
 from app.domain.schedules import CatchUp, IfRunning, Status
-from app.persistence.tables.declaring import Base, one_of
+from app.persistence.tables.base import Base, one_of
 
 
 class WorkflowRow(Base):

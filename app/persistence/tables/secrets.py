@@ -7,7 +7,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, Identity, UniqueConstraint, 
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.persistence.tables.declaring import Base
+from app.persistence.tables.base import Base
 
 
 class SecretRow(Base):

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Identity, Index, String, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.persistence.tables.declaring import Base
+from app.persistence.tables.base import Base
 
 
 class SigningKeyRow(Base):

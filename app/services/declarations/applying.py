@@ -15,7 +15,7 @@ from app.domain.errors import InvalidError
 from app.domain.quotas import Quota
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
-from app.engine.scheduling import Changed
+from app.engine.schedule_changes import Changed
 from app.persistence import declarations, users
 from app.persistence.database import Database, Unit
 from app.services.admission import NO_QUOTAS, Limits, quota_refusal

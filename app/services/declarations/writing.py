@@ -14,8 +14,8 @@ from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, InvalidError, UnavailableError
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
-from app.engine import scheduling
-from app.engine.scheduling import Changed
+from app.engine import schedule_changes
+from app.engine.schedule_changes import Changed
 from app.persistence import declarations, schedules, workflows
 from app.services.declarations.files import BadFileError, Item, Problem, workflow_of
 from app.services.declarations.inventory import Inventory
@@ -121,7 +121,7 @@ async def _create(
     for namespace, its in by_namespace.items():
         jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in its]
         author = _author(namespace)
-        started = await scheduling.start_scheduled_jobs(connection, [(job, author) for job in jobs])
+        started = await schedule_changes.start_scheduled_jobs(connection, [(job, author) for job in jobs])
         await declarations.add_schedules(connection, {item.key: job.id for item, job in zip(its, jobs, strict=True)})
         for item, job in zip(its, started, strict=True):
             created[item.key] = await _paused(connection, item, Changed(job))
@@ -133,7 +133,7 @@ async def _change(
 ) -> Changed:
     """By the path of a PATCH."""
     author = _author(item.key.namespace)
-    changed = await scheduling.edit_scheduled_job(connection, job_id, values, author, caps)
+    changed = await schedule_changes.edit_scheduled_job(connection, job_id, values, author, caps)
     return await _paused(connection, item, changed)
 
 
@@ -142,7 +142,7 @@ async def _paused(connection: AsyncConnection, item: Item, changed: Changed) -> 
     if not item.declared.paused or changed.job.status is not Status.ACTIVE:
         return changed
     author = _author(item.key.namespace)
-    paused = await scheduling.pause_scheduled_job(connection, changed.job.id, author, PAUSED_NOTE)
+    paused = await schedule_changes.pause_scheduled_job(connection, changed.job.id, author, PAUSED_NOTE)
     return replace(paused, pending=(*changed.pending, *paused.pending))
 
 

@@ -1,5 +1,6 @@
 """What callers get to see."""
 
+from app.services.views.accounts import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
 from app.services.views.entities import WebhookPage, WebhookView
 from app.services.views.executions import (
     AcceptedView,
@@ -29,8 +30,7 @@ from app.services.views.insight import (
     ledger_item,
 )
 from app.services.views.notices import DeliveryList, DeliveryView, NotificationList, NotificationView
-from app.services.views.operating import ActionList, ActionView, PingView, PluginProblemView, SettingsView
-from app.services.views.people import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
+from app.services.views.operations import ActionList, ActionView, PingView, PluginProblemView, SettingsView
 from app.services.views.schedules import (
     ListedSchedule,
     ScheduleList,

@@ -12,7 +12,7 @@ from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.parts import Part
 from app.persistence import unsuccessful
-from app.persistence.pages import Page, read_newest, read_page
+from app.persistence.pagination import Page, read_newest, read_page
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.persistence.batches import fetch
+from app.persistence.sql_batches import fetch
 
 # Nobody needs to know more exactly how bad it is.
 MOST_COUNTED = 100_000

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import msgspec
 
-from app.actions.ports import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
+from app.actions.context import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
 from app.domain.access import Actor
 from app.domain.errors import CarillonError
 from app.domain.parts import Part
+from app.services.executions import ManualRunService
 from app.services.history import HistoryService
 from app.services.inputs import NoteInput, RunInput, ScheduleInput
-from app.services.manual_runs import ManualRunService
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
 

@@ -7,12 +7,12 @@ import msgspec
 import structlog
 
 from app import clock
-from app.actions.http import Answer, CallFailedError, HttpCaller
+from app.actions.http_client import Answer, CallFailedError, HttpCaller
 from app.actions.signing import Sender
-from app.domain.events import rfc3339
-from app.persistence import deliveries
+from app.domain.trigger_event import rfc3339
+from app.persistence import notifications
 from app.persistence.database import Database
-from app.persistence.deliveries import Backoff, Bounds, Delivery, Told
+from app.persistence.notifications import Backoff, Bounds, Delivery, Told
 
 # One owner alone cannot use up the places of a host, nor many hanging targets those of all.
 BOUNDS = Bounds(in_all=200, per_owner=5, per_host=10)
@@ -73,7 +73,7 @@ class Postman:
         if len(self._under_way) >= BOUNDS.in_all:
             return 0
         async with self._database.transaction() as connection:
-            due = await deliveries.take_due(connection, BOUNDS, self._under_way.values(), LEASE_SECONDS)
+            due = await notifications.take_due(connection, BOUNDS, self._under_way.values(), LEASE_SECONDS)
         for delivery in due:
             task = asyncio.create_task(self._deliver(delivery))
             self._under_way[task] = delivery
@@ -94,7 +94,7 @@ class Postman:
             return
         if 200 <= answer.status < 300:  # noqa: PLR2004 - any 2xx
             async with self._database.transaction() as connection:
-                await deliveries.delivered(connection, delivery, answer.status)
+                await notifications.delivered(connection, delivery, answer.status)
         else:
             await self._failed(delivery, f"The target answered {answer.status}.")
 
@@ -108,7 +108,7 @@ class Postman:
 
     async def _failed(self, delivery: Delivery, error: str) -> None:
         async with self._database.transaction() as connection:
-            given_up = await deliveries.not_delivered(connection, delivery, error, BACKOFF)
+            given_up = await notifications.not_delivered(connection, delivery, error, BACKOFF)
         log.warning(
             "notice_not_delivered",
             delivery=delivery.ids[0],

@@ -9,10 +9,10 @@ from uuid import UUID
 import structlog
 
 from app.domain.errors import CarillonError, UnavailableError
-from app.engine.delivering import Postman
+from app.engine.entities import Poller
 from app.engine.housekeeping import Housekeeper
-from app.engine.lease import WorkerLease
-from app.engine.polling import Poller
+from app.engine.leases import WorkerLease
+from app.engine.notifications import Postman
 from app.engine.recovery import Reconciler
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine

@@ -12,11 +12,11 @@ from app.domain.errors import UnavailableError
 from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
 from app.domain.ticks import BY_A_PING, Tick
-from app.engine.delivering import PING_SECONDS, Postman
-from app.engine.lease import WorkerLease
+from app.engine.entities import Poller
+from app.engine.leases import WorkerLease
 from app.engine.locking import held_lock
+from app.engine.notifications import PING_SECONDS, Postman
 from app.engine.places import Places
-from app.engine.polling import Poller
 from app.engine.recovery import survived
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner

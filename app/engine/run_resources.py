@@ -5,9 +5,9 @@ import secrets
 from hashlib import sha256
 from uuid import UUID
 
-from app.actions.ports import Invitation
+from app.actions.context import Invitation
 from app.actions.secrets_part import RunSecrets
-from app.persistence import callbacks
+from app.persistence import parking
 from app.persistence.database import Database
 
 PREFIX = "cb_"
@@ -44,17 +44,17 @@ class NodeCallback:
         token = PREFIX + secrets.token_urlsafe(32)
         # Before the transaction: they may have to be read.
         shown = [
-            callbacks.ShownSecret(one.name, one.owner_id, secret_proof(token, one.value))
+            parking.ShownSecret(one.name, one.owner_id, secret_proof(token, one.value))
             for one in await self._shown.foresee()
         ]
         async with self._database.transaction() as connection:
-            await callbacks.open_one(connection, self._execution_id, self._node_id, token_hash(token), shown)
+            await parking.open_one(connection, self._execution_id, self._node_id, token_hash(token), shown)
         return Invitation(f"{self._public_url}/api/v1/executions/{self._execution_id}/complete/", token)
 
     async def withdraw(self) -> None:
         """The target has answered at once."""
         async with self._database.transaction() as connection:
-            await callbacks.close_open(connection, self._execution_id, self._node_id)
+            await parking.close_open(connection, self._execution_id, self._node_id)
 
 
 def token_hash(token: str) -> bytes:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app import clock
 from app.domain.errors import FieldError, InvalidError
 from app.domain.parts import Part
-from app.persistence.batches import fetch
+from app.persistence.sql_batches import fetch
 
 # Beyond this nobody counts: the planner's guess is shown instead, and called that.
 COUNTED = 10_000

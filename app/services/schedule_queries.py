@@ -18,20 +18,20 @@ from app.domain.access import Actor
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError
 from app.domain.executions import ExecutionStatus
-from app.domain.explaining import Explanation, Facts, Recorded, Since, explain, nearest_slot
+from app.domain.explain import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
 from app.domain.parts import Part
 from app.domain.planning import anchored_at_start, without_tick
 from app.domain.previews import next_runs
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
-from app.domain.traps import traps
-from app.persistence import execution_records, executions, gates, history, ledger
+from app.domain.spec_preview import traps
+from app.persistence import breakers, execution_queries, executions, history, ledger
+from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database, database_now
-from app.persistence.gates import OPEN_GATE
 from app.persistence.ledger import Stretch
 from app.services.inputs import Moment, PreviewInput, Span
-from app.services.paging import read_shown, show_all
+from app.services.listing import read_shown, show_all
 from app.services.schedules import draft, owned_schedule, require_years, spec_values
 from app.services.views import (
     CheckView,
@@ -69,7 +69,7 @@ class InsightService:
         """The audit: the latest runs."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_shown(partial(execution_records.runs, connection, job_id), _run_view, part)
+            found = await read_shown(partial(execution_queries.runs, connection, job_id), _run_view, part)
         return RunList(found.items, found.next_cursor)
 
     async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
@@ -115,7 +115,7 @@ class InsightService:
             since=since,
             recorded=await _recorded(connection, then, slot) if slot is not None else None,
             active=active.get(job.id, ()),
-            gate=(await gates.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
+            gate=(await breakers.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
             now=now,
         )
         return await self._searched(partial(explain, facts, slot))

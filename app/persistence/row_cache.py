@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.bounded_cache import BoundedCache
+from app.cache import BoundedCache
 from app.domain.access import Actor, lesser
 from app.domain.workflows import Workflow
-from app.persistence.batches import fetch
+from app.persistence.sql_batches import fetch
 from app.persistence.users import as_actor
 
 MOST_KEPT = 1000

@@ -10,9 +10,9 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from app.actions.addresses import AddressGuard, Target
 from app.actions.dns import NameNotResolvedError, TargetResolver, current_owner
 from app.actions.signing import Sender, Signer
+from app.actions.ssrf_guard import AddressGuard, Target
 from app.failpoints import reach
 from app.observability.tracing import Attributes, Kind, current
 

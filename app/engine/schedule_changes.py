@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
-from app.domain.accounting import accounted, dropped
 from app.domain.caps import DEFAULT_CAPS, Caps
 from app.domain.errors import NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, counting
+from app.domain.ledger import accounted, dropped
 from app.domain.ledger_part import LedgerOutcome
-from app.domain.queueing import dropped_retries
+from app.domain.overlap import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.observability.tracing import current_context

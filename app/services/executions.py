@@ -13,7 +13,7 @@ from app.domain.manual_runs import ManualStart, manual_start
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.engine.ringing import Ringer
 from app.observability.tracing import current_context
-from app.persistence import execution_records, executions, schedules
+from app.persistence import execution_queries, executions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import NewExecution
 from app.persistence.results import Settled
@@ -40,7 +40,7 @@ class ManualRunService:
             if policy is IfRunning.CANCEL:
                 stopped = await _make_room(connection, job_id, actor)
             new = await _add(connection, job_id, policy)
-            row = await execution_records.get(connection, new.id)
+            row = await execution_queries.get(connection, new.id)
         if row is None:
             raise AssertionError("an execution vanished in its own transaction")
         await self._ringer.call_off([one.execution_id for one in stopped])

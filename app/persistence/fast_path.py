@@ -20,14 +20,14 @@ from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.ticks import Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
 from app.persistence import ledger, schedules
-from app.persistence.batches import fetch
+from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database
 from app.persistence.execution_rows import begun
-from app.persistence.gates import OPEN_GATE
 from app.persistence.memory import Memory
 from app.persistence.plain_sql import CLAIM, EPOCH, SEE, SETTLE
 from app.persistence.results import Claimed, Known, Settled
-from app.persistence.subjects import Sight
+from app.persistence.row_cache import Sight
+from app.persistence.sql_batches import fetch
 
 _MICROSECOND = timedelta(microseconds=1)
 # Moments that travel as microseconds are exact so far from their epoch.

@@ -8,11 +8,11 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.cron import FIELDS, cron, is_fixed
-from app.domain.events import rfc3339
+from app.domain.cron_expression import FIELDS, cron, is_fixed
+from app.domain.local_time import DAY, Transition
 from app.domain.recurrence import Recurrence
 from app.domain.specs import Spec
-from app.domain.zones import DAY, Transition
+from app.domain.trigger_event import rfc3339
 
 _INSTANT = timedelta.resolution
 _YEAR = timedelta(days=366)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Integer
 
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
-from app.persistence.batches import fetch, insert_many, run_many
+from app.persistence.sql_batches import fetch, insert_many, run_many
 from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow
 
 _IDS = bindparam("ids", type_=ARRAY(Integer()))

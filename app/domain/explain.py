@@ -8,10 +8,10 @@ import msgspec
 
 from app.domain.breakers import Gate
 from app.domain.descriptions import describe
-from app.domain.events import rfc3339
 from app.domain.executions import ActiveRun, ExecutionStatus
 from app.domain.planning import due_time
 from app.domain.schedules import IfRunning, ScheduledJob, Status
+from app.domain.trigger_event import rfc3339
 
 
 class Check(StrEnum):

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from app import clock
-from app.persistence import executions, workers
+from app.persistence import executions, leases
 from app.persistence.database import Database
 
 # Given up by our own clock a little before the database's would.
@@ -36,7 +36,7 @@ class WorkerLease:
         asked = clock.monotonic()
         worker_id = uuid4()
         async with self._database.transaction() as connection:
-            await workers.register(connection, worker_id, self.name, self._seconds)
+            await leases.register(connection, worker_id, self.name, self._seconds)
         self.worker_id = worker_id
         self._safe_until = asked + self._seconds * SAFE_PART
         log.info("lease_begun", worker=str(worker_id))
@@ -45,7 +45,7 @@ class WorkerLease:
         """Renew, and read what is still ours, with the tokens; None if the lease had run out."""
         asked = clock.monotonic()
         async with self._database.transaction() as connection:
-            if not await workers.renew(connection, self.worker_id, self._seconds):
+            if not await leases.renew(connection, self.worker_id, self._seconds):
                 return None
             held = await executions.still_held(connection, self.worker_id)
         self._safe_until = asked + self._seconds * SAFE_PART
@@ -55,4 +55,4 @@ class WorkerLease:
         """End in peace."""
         self._safe_until = 0.0
         async with self._database.transaction() as connection:
-            await workers.release(connection, self.worker_id)
+            await leases.release(connection, self.worker_id)

@@ -11,7 +11,7 @@ from app.domain.errors import UnauthenticatedError
 from app.observability.metrics import CONTENT_TYPE, exposition
 from app.observability.serving import Health
 from app.services.figures import FigureService
-from app.services.health import HealthService
+from app.services.system import HealthService
 
 
 class MetricsController(Controller):

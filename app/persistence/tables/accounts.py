@@ -13,7 +13,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.access import OwnerKind, Role
-from app.persistence.tables.declaring import Base, one_of
+from app.persistence.tables.base import Base, one_of
 
 
 class UserProfile(Base):

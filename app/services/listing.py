@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from app.domain.parts import PAGE_BYTES, Part
-from app.persistence.pages import Page
+from app.persistence.pagination import Page
 
 # How many rows of a list with large items are read at first; how many more follows from how large those were.
 FIRST_ROWS = 25

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from app.cli.operators import OPERATOR, on_database
 from app.domain.errors import NotFoundError
-from app.domain.events import rfc3339
+from app.domain.trigger_event import rfc3339
 from app.persistence import workflows
 from app.persistence.database import Database
 from app.services.breakers import BreakerService
