@@ -8,6 +8,8 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from app import failpoints
+
 ENV_PREFIX = "CARILLON_"
 
 # libpq spells TLS as sslmode; asyncpg's dialect as ssl. Accept what operators already have in their Secrets.
@@ -182,3 +184,15 @@ def async_database_url(url: str) -> str:
     query = urlencode([(_QUERY_NAMES.get(key, key), value) for key, value in parse_qsl(parts.query)])
     rebuilt = urlunsplit(("postgresql+asyncpg", parts.netloc, parts.path, query, ""))
     return rebuilt if parts.netloc else rebuilt.replace("postgresql+asyncpg:/", "postgresql+asyncpg:///", 1)
+
+
+def require_stores(settings: Settings) -> Settings:
+    """Every process but ``up`` needs to be told where Postgres and Redis are, and where to die, if it shall."""
+    try:
+        failpoints.arm(settings.failpoints)
+    except ValueError as error:
+        raise SettingsError(f"CARILLON_FAILPOINTS cannot be used: {error}") from None
+    for name in ("database_url", "redis_url"):
+        if not getattr(settings, name):
+            raise SettingsError(f"CARILLON_{name.upper()} is not set; `carillon up` brings its own servers")
+    return settings

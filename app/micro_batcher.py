@@ -1,4 +1,4 @@
-"""Batching without batch code: each caller asks for itself, and what is asked at the same time is done together."""
+"""Batching: callers ask one at a time, and what is asked at the same time is done in one call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,6 +6,8 @@ from contextvars import copy_context
 from typing import Generic, TypeVar
 
 import structlog
+
+from app.domain.errors import UnavailableError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -120,3 +122,29 @@ class MicroBatcher(Generic[T, R]):
 def _fail(future: asyncio.Future[R] | None, error: BaseException) -> None:
     if future is not None and not future.done():
         future.set_exception(error)
+
+
+async def all_or_each(
+    act: Callable[[Sequence[T]], Awaitable[list[R]]],
+    items: Sequence[T],
+    event: str,
+    failed: Callable[[T, Exception], Awaitable[None]],
+    named: Callable[[T], dict[str, str]],
+) -> list[R]:
+    """Act on all items in one transaction; if one of them spoils it, on each in its own, so that it fails alone."""
+    try:
+        return await act(items)
+    except UnavailableError:
+        raise
+    except Exception:
+        log.exception(event, count=len(items))
+    results: list[R] = []
+    for item in items:
+        try:
+            results += await act([item])
+        except UnavailableError:
+            raise
+        except Exception as error:
+            log.exception(event, **named(item))
+            await failed(item, error)
+    return results

@@ -4,20 +4,20 @@ assert [] == shortcomings(MY_ACTION)
 assert [] == scheduler_shortcomings(MyEntityScheduler())
 """
 
-from app.actions.catalog import Action, ActionFailedError, Blocked, Done, Skipped
-from app.actions.conformance import shortcomings
+from app.actions.catalog import Action, ActionFailedError, Blocked, Done, Skipped, shortcomings
 from app.actions.context import (
+    ActionContext,
+    LeaseLostError,
     PluginSchedule,
     PluginScheduleChanges,
     PluginScheduleInput,
     PluginSchedulesPort,
     RefusedError,
 )
-from app.actions.context_part import ActionContext, LeaseLostError
 from app.actions.http_client import Answer, CallFailedError
 from app.actions.plugins import Capability, Plugin
 from app.domain.entities import ScheduledJobConfig
-from app.engine.entities_part import EntityScheduler, scheduler_shortcomings
+from app.engine.entities import EntityScheduler, scheduler_shortcomings
 
 __all__ = [
     "Action",

@@ -11,65 +11,47 @@ import structlog
 from litestar import Litestar
 from msgspec.structs import replace
 
-from app import failpoints
 from app.actions.catalog import Catalog
-from app.actions.http_client import HttpCaller
+from app.actions.http_client import HttpCaller, Signer, key_from
 from app.actions.plugins import Capability, LoadedActions, load_actions
-from app.actions.secrets_part import SecretStore
-from app.actions.signing import Signer, key_from
+from app.actions.secrets import SecretStore
 from app.actions.ssrf_guard import AddressGuard
 from app.api.application import MetricsAccess, Services, create_application
-from app.api.client_addresses import TrustedProxies
+from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
-from app.config import Settings, SettingsError
-from app.domain.caps import Caps
-from app.domain.quotas import Quota, Quotas
+from app.config import Settings, SettingsError, require_stores
+from app.domain.limits import Caps, Quota, Quotas
 from app.engine.cron_ping import Pinger
-from app.engine.entities import Poller
-from app.engine.entities_part import LoadedSchedulers, load_entity_schedulers
+from app.engine.entities import LoadedSchedulers, Poller, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
 from app.engine.notifications import Postman
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
-from app.engine.run_resources import CallbackBook
+from app.engine.run_resources import CallbackBook, KeyCache, SecretFinder
 from app.engine.runner import Actions, Runner
-from app.engine.secrets import SecretFinder
-from app.engine.signing import KeyCache
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerLife
 from app.observability.metrics import CONNECTIONS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
-from app.queue.bell import Bell
-from app.queue.bell_health import BellHealth
+from app.queue.bell import Bell, BellHealth, RedisPool, open_pool
 from app.queue.counters import RateLimits
-from app.queue.pool import RedisPool, open_pool
-from app.services.action_ports import PortMaker
-from app.services.actions import ActionService
-from app.services.admission import Limits
-from app.services.breakers import BreakerService
-from app.services.callbacks import CallbackService
-from app.services.cron import CronService
+from app.services.action_ports import HistoryService, PortMaker
+from app.services.admission import Limits, SecretChecks
 from app.services.declarations.applying import DeclarationService
-from app.services.executions import ManualRunService
-from app.services.executions_part import ExecutionService
-from app.services.figures import FigureService
-from app.services.history import HistoryService
+from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import InsightService
 from app.services.schedules import ScheduleService
-from app.services.secret_checks import SecretChecks
-from app.services.secrets import SecretService
-from app.services.signing_keys import SigningKeyService
-from app.services.switches import SwitchService
-from app.services.system import HealthService
+from app.services.secrets import SecretService, SigningKeyService
+from app.services.system import ActionService, CronService, FigureService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
-from app.services.workflows import WorkflowService
+from app.services.workflows import BreakerService, WorkflowService
 
 # How long a plugin that is still starting may hold up the end of its process.
 PLUGIN_END_SECONDS = 2.0
@@ -89,18 +71,6 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     reconciler: Reconciler
     life: WorkerLife
     plugins: PluginService
-
-
-def require_stores(settings: Settings) -> Settings:
-    """Every process but ``up`` needs to be told where Postgres and Redis are, and where to die, if it shall."""
-    try:
-        failpoints.arm(settings.failpoints)
-    except ValueError as error:
-        raise SettingsError(f"CARILLON_FAILPOINTS cannot be used: {error}") from None
-    for name in ("database_url", "redis_url"):
-        if not getattr(settings, name):
-            raise SettingsError(f"CARILLON_{name.upper()} is not set; `carillon up` brings its own servers")
-    return settings
 
 
 def wire_services(

@@ -10,18 +10,17 @@ from typing import Any
 import msgspec
 import structlog
 
-from app.config import Settings, load_settings
+from app.config import Settings, load_settings, require_stores
+from app.domain.identities import uuid_of
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerLife
 from app.observability.logs import set_up_logging
 from app.observability.serving import Address, Health, OwnAnswers, serving
-from app.queue.bell_health import BellHealth
-from app.queue.stock import stock_settings
+from app.queue.bell import BellHealth
 from app.queue.wire import EXECUTE, RUN, are_arguments
-from app.queue.worker import QueueWorker
+from app.queue.worker import QueueWorker, stock_settings
 from app.services.system import readiness_of
-from app.uuids import uuid_of
-from app.wiring import require_stores, wire_worker
+from app.wiring import wire_worker
 
 log = structlog.get_logger(__name__)
 

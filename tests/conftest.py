@@ -12,7 +12,7 @@ from app.config import Settings, load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.persistence.database import Database
 from app.persistence.migrations import migrate_now
-from app.queue.pool import RedisPool, open_pool
+from app.queue.bell import RedisPool, open_pool
 from tests.carillon import ADMIN_TOKEN, Carillon
 from tests.databases import fresh_database
 from tests.serving import serving

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import httpx
 import uvicorn
 
-from app.api.connections import HttpLimits
+from app.api.http_protocol import HttpLimits
 from app.api.server import server_config
 from app.config import Settings
 from app.wiring import wire_api

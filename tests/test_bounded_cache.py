@@ -12,11 +12,10 @@ from app.actions import catalog
 from app.actions.plugins import load_actions
 from app.cache import BoundedCache
 from app.domain.workflows import Node
-from app.persistence import memory, row_cache
+from app.persistence import row_cache
 from app.persistence.database import Database
-from app.persistence.memory import Memory
-from app.persistence.row_cache import Subjects
-from app.services import shown
+from app.persistence.row_cache import Memory, Subjects
+from app.services import listing
 from tests.carillon import Carillon
 from tests.domain.builders import schedule
 
@@ -35,7 +34,7 @@ def test_it_is_never_heavier_or_longer_than_it_may_be(steps: list[tuple[int, int
 
 def test_a_worker_remembers_payloads_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A payload is measured once, however often its schedule ticks."""
-    monkeypatch.setattr(memory, "MOST_BYTES", 1000)
+    monkeypatch.setattr(row_cache, "MOST_BYTES", 1000)
     kept = Memory()
     payload = {"x": "y" * 300}
     jobs = [msgspec.structs.replace(schedule(), id=UUID(int=number), trigger_payload=payload) for number in range(5)]
@@ -66,7 +65,7 @@ async def test_workflows_are_remembered_up_to_a_bound(
 async def test_views_are_kept_up_to_a_bound(carillon: Carillon, database: Database) -> None:
     """With and without their payloads."""
     made = [UUID((await carillon.schedule(trigger_payload={"x": "y" * 2000}))["id"]) for _ in range(5)]
-    views = shown.ShownSchedules()
+    views = listing.ShownSchedules()
     views._kept = BoundedCache(100, 8000)
     for whole in (True, False):
         async with database.reading() as connection:

@@ -1,17 +1,17 @@
-"""Actions by name, each with the type of its configuration, and what they answer."""
+"""The catalog of actions: their configuration types, their results, and the check that plugin authors run."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from app.actions.budgets import Budget, OverBudgetError
-from app.actions.context_part import ActionContext
+from app.actions.context import ActionContext
 from app.actions.template_rules import SECRET, TemplateProblemError
-from app.actions.templates import check, filled_in, secrets_in, templates_in
+from app.actions.templates import Budget, OverBudgetError, check, filled_in, secrets_in, templates_in
 from app.cache import BoundedCache
-from app.domain.errors import FieldError
-from app.domain.fields import field_error
+from app.domain.errors import FieldError, field_error
 from app.domain.workflows import Node
 
 # Configurations that are kept ready, and what they weigh as JSON.
@@ -278,3 +278,41 @@ def _not_valid(error: msgspec.ValidationError, context: ActionContext) -> str:
     if context.was_shown_secrets and error.__cause__ is not None:
         return "The configuration is not valid once its secrets are filled in."
     return f"The configuration is not valid: {error}"
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+LONGEST_NAME = 255
+
+
+def shortcomings(action: Action[Any]) -> list[str]:
+    """What is wrong with an action; nothing, if workflows may use it."""
+    return [*_names(action), *_config(action), *_handler(action)]
+
+
+def _names(action: Action[Any]) -> Iterator[str]:
+    for name in (action.name, *action.aliases):
+        if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+            yield f"'{name[:50]}' is no name: lower-case words with dots between them"
+    if not action.version:
+        yield "it has no version"
+
+
+def _config(action: Action[Any]) -> Iterator[str]:
+    if not (isinstance(action.config, type) and issubclass(action.config, msgspec.Struct)):
+        yield "its config is not a msgspec Struct"
+        return
+    if not action.config.__struct_config__.forbid_unknown_fields:
+        yield "its config does not forbid unknown fields"
+    try:
+        msgspec.json.schema(action.config)
+    except TypeError as error:
+        yield f"its config has no JSON Schema: {error}"
+
+
+def _handler(action: Action[Any]) -> Iterator[str]:
+    if not inspect.iscoroutinefunction(action.handler):
+        yield "its handler is not a coroutine function"
+    elif len(inspect.signature(action.handler).parameters) != 2:  # noqa: PLR2004 - the config and the context
+        yield "its handler does not take a config and a context"
+    if not action.description:
+        yield "its handler does not say what it does"

@@ -1,16 +1,42 @@
-"""Actions that others bring: found by their entry points, as the built-in ones are. A bad plugin stops nobody."""
+"""Plugins: found by their entry points, as the built-in actions are. A plugin that cannot be loaded stops no other."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import msgspec
 
-from app.actions.catalog import Action
-from app.actions.conformance import shortcomings
+from app.actions.catalog import Action, shortcomings
 from app.actions.context import PluginSchedulesPort
-from app.actions.entry_points import PluginProblem, in_group, origin, problem
+
+OURSELVES = "carillon"
+CORE = "core"
+
+
+class PluginProblem(msgspec.Struct, frozen=True):
+    """A plugin that could not be used, or not whole, and why."""
+
+    plugin: str
+    error: str
+
+
+def in_group(group: str, found: Iterable[EntryPoint] | None = None) -> list[EntryPoint]:
+    """The entry points of a group, our own first, then by name."""
+    points = entry_points(group=group) if found is None else found
+    return sorted(points, key=lambda one: (origin(one) != CORE, one.name))
+
+
+def origin(point: EntryPoint) -> str:
+    """Who brings it: ourselves, or the distribution that the plugin came in."""
+    name = point.dist.name if point.dist else point.name
+    return CORE if name == OURSELVES else name
+
+
+def problem(point: EntryPoint, error: Exception) -> PluginProblem:
+    """What went wrong, by the name of the entry point."""
+    return PluginProblem(point.name, f"{type(error).__name__}: {error}")
+
 
 GROUP = "carillon.actions"
 

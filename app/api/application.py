@@ -10,48 +10,27 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
-from app.api.accounts import UserController
-from app.api.actions import ActionController
-from app.api.breakers import BreakerController
-from app.api.callbacks import CallbackController
-from app.api.client_addresses import TrustedProxies
-from app.api.cron import CronController
-from app.api.docs import DocumentPlugin, PagePlugin, schema_router
-from app.api.executions import ExecutionController
-from app.api.health import HealthController
-from app.api.insight import InsightController
-from app.api.notifications import NotificationController
-from app.api.openapi import DESCRIPTION
+from app.api.accounts import SecretController, SigningKeyController, UserController
+from app.api.executions import CallbackController, ExecutionController
+from app.api.notifications import NotificationController, WebhookController
+from app.api.openapi import DESCRIPTION, DocumentPlugin, PagePlugin, schema_router
 from app.api.problems import HANDLERS
-from app.api.requests import Acting, counting_middleware, current_actor, refuse_null
-from app.api.schedules import ScheduleController
-from app.api.secrets import SecretController
-from app.api.settings import SettingsController
-from app.api.signing_keys import SigningKeyController
-from app.api.system import MetricsController
-from app.api.tracing import tracing_middleware
-from app.api.webhooks import WebhookController
-from app.api.workflows import WorkflowController
+from app.api.requests import Acting, TrustedProxies, counting_middleware, current_actor, refuse_null, tracing_middleware
+from app.api.schedules import InsightController, ScheduleController
+from app.api.system import ActionController, CronController, HealthController, MetricsController, SettingsController
+from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
 from app.queue.counters import RateLimits
-from app.services.actions import ActionService
-from app.services.breakers import BreakerService
-from app.services.callbacks import CallbackService
-from app.services.cron import CronService
-from app.services.executions import ManualRunService
-from app.services.executions_part import ExecutionService
-from app.services.figures import FigureService
+from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import InsightService
 from app.services.schedules import ScheduleService
-from app.services.secrets import SecretService
-from app.services.signing_keys import SigningKeyService
-from app.services.switches import SwitchService
-from app.services.system import HealthService
+from app.services.secrets import SecretService, SigningKeyService
+from app.services.system import ActionService, CronService, FigureService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
-from app.services.workflows import WorkflowService
+from app.services.workflows import BreakerService, WorkflowService
 
 BODY_MAX_BYTES = 256 * 1024
 

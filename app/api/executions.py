@@ -1,4 +1,4 @@
-"""``/api/v1/executions``."""
+"""``/api/v1/executions``: runs, and the callbacks of targets that answer later."""
 
 from typing import Annotated
 from uuid import UUID
@@ -7,11 +7,23 @@ from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from app.api.parameters import Cursor, Limit, Offset, WorkflowFilter, listed
-from app.api.requests import Acting
+from app.api.requests import (
+    Acting,
+    AnyRequest,
+    Cursor,
+    Limit,
+    Offset,
+    WorkflowFilter,
+    body,
+    count_request,
+    counting_failures,
+    listed,
+    required_token,
+)
 from app.domain.executions import ExecutionStatus
-from app.services.executions_part import ExecutionService
-from app.services.views import ExecutionDetail, ExecutionPage
+from app.services.executions import CallbackService, ExecutionService
+from app.services.inputs import CompletionInput
+from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage
 
 Executions = NamedDependency[ExecutionService]
 EntityFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
@@ -58,3 +70,33 @@ class ExecutionController(Controller):
     ) -> ExecutionDetail:
         """Cancel an execution that is pending or running."""
         return await execution_service.cancel(actor, execution_id)
+
+
+Callbacks = NamedDependency[CallbackService]
+
+
+class CallbackController(Controller):
+    """Callbacks of executions that wait for them."""
+
+    path = "/executions"
+    tags = ("callbacks",)
+
+    @post("/{execution_id:uuid}/complete", status_code=200, opt={"body": CompletionInput, "errors": (409,)})
+    async def complete(
+        self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
+    ) -> AcceptedView:
+        """Say how work ended that was started earlier; the nodes after it run now."""
+        async with counting_failures(request):
+            token = required_token(request)
+            return await callback_service.complete(execution_id, token, await body(request, CompletionInput))
+
+    @post("/{execution_id:uuid}/heartbeat", status_code=200, opt={"errors": (409,)})
+    async def heartbeat(
+        self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
+    ) -> AcceptedView:
+        """Say that the work goes on; its deadline stays."""
+        async with counting_failures(request):
+            token = required_token(request)
+            accepted = await callback_service.heartbeat(execution_id, token)
+        await count_request(request, token)
+        return accepted

@@ -24,7 +24,7 @@ from app.domain.errors import (
     UnavailableError,
     WrongStateError,
 )
-from app.observability.outages import Seldom
+from app.observability.logs import Seldom
 from app.persistence.database import why_away
 from app.services.validation import MalformedError
 

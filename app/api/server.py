@@ -5,9 +5,8 @@ from typing import Any
 
 import uvicorn
 
-from app.api.client_addresses import TrustedProxies
-from app.api.connections import HttpLimits
-from app.api.http_protocol import limited_protocol
+from app.api.http_protocol import HttpLimits, limited_protocol
+from app.api.requests import TrustedProxies
 from app.config import Settings
 
 GRACE_SECONDS = 5

@@ -1,17 +1,23 @@
-"""``/metrics``: for Prometheus, on the API's own port unless it has another one for them."""
+"""``/health``, ``/metrics``, ``/api/v1/settings``, ``/api/v1/actions`` and the cron ping ``/api/cron/run``."""
 
 import hmac
+import re
+from typing import Any, Literal
+from uuid import uuid4
 
 import msgspec
-from litestar import Controller, get
+import structlog
+from litestar import Controller, Response, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.requests import AnyRequest, bearer_token, counting_failures
+from app.api.requests import Acting, AnyRequest, bearer_token, body, counting_failures, current_trace_id
 from app.domain.errors import UnauthenticatedError
+from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
 from app.observability.serving import Health
-from app.services.figures import FigureService
-from app.services.system import HealthService
+from app.services.inputs import SettingsChanges
+from app.services.system import ActionService, CronService, FigureService, HealthService, Readiness, SwitchService
+from app.services.views import ActionList, PingView, SettingsView
 
 
 class MetricsController(Controller):
@@ -56,3 +62,99 @@ class ApiAnswers:
         """As ``/metrics`` of the API."""
         await self._figures.refresh()
         return exposition()
+
+
+ActionsDependency = NamedDependency[ActionService]
+
+
+class ActionController(Controller):
+    """What workflows may do."""
+
+    path = "/actions"
+    tags = ("actions",)
+
+    @get("/", sync_to_thread=False)
+    def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:
+        """List all actions, with the JSON Schema of their configuration."""
+        return action_service.list(actor)
+
+
+Cron = NamedDependency[CronService]
+TRACE_HEADER = "x-trace-id"
+# What is put into log lines and sent back is not whatever anybody sends.
+_TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_OPT: dict[str, Any] = {"open": True, "errors": (401, 429, 503), "other_statuses": (202,)}
+
+
+class CronController(Controller):
+    """The ping that an outside cron sends."""
+
+    path = "/api/cron"
+    tags = ("cron",)
+
+    @post("/run", status_code=200, opt=_OPT)
+    async def run(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
+        """Fire whatever is due now, and say what became of it."""
+        return await _answered(request, cron_service)
+
+    @get("/run", opt=_OPT)
+    async def try_out(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
+        """The same, for trying it out by hand."""
+        return await _answered(request, cron_service)
+
+
+async def _answered(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
+    given = request.headers.get(TRACE_HEADER, "")
+    trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
+    with structlog.contextvars.bound_contextvars(trace_id=trace):
+        try:
+            async with counting_failures(request):
+                done = await cron_service.run(bearer_token(request))
+        except LockBusyError:
+            busy = PingView(busy=True, message="runner lock busy")
+            return Response(busy, status_code=202, headers={TRACE_HEADER: trace})
+    counts = {name: getattr(done, name) for name in done.__struct_fields__}
+    return Response(PingView(**counts), headers={TRACE_HEADER: trace})
+
+
+class Alive(msgspec.Struct):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class HealthController(Controller):
+    """Health."""
+
+    tags = ("health",)
+
+    @get("/health/live", opt={"open": True})
+    async def live(self) -> Alive:
+        """Whether the process answers; independent of Postgres and Redis."""
+        return Alive()
+
+    @get("/health/ready", opt={"open": True, "other_statuses": (503,)})
+    async def ready(self, health_service: NamedDependency[HealthService]) -> Response[Readiness]:
+        """Whether requests can be served, and what is away. Without Redis they can; schedules fire from Postgres."""
+        readiness = await health_service.readiness()
+        return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
+
+
+Switches = NamedDependency[SwitchService]
+
+
+class SettingsController(Controller):
+    """What an admin turns at run time."""
+
+    path = "/settings"
+    tags = ("settings",)
+
+    @get("/", opt={"errors": (403,)})
+    async def read(self, actor: Acting, switch_service: Switches) -> SettingsView:
+        """What is on."""
+        return await switch_service.get(actor)
+
+    @patch("/", opt={"body": SettingsChanges, "body_optional": True, "errors": (403,)})
+    async def change(self, request: AnyRequest, actor: Acting, switch_service: Switches) -> SettingsView:
+        """Turn it on or off, for all processes at once."""
+        return await switch_service.change(actor, await body(request, SettingsChanges))

@@ -1,13 +1,12 @@
-"""``/api/v1/workflows``."""
+"""``/api/v1/workflows`` and ``/api/v1/breakers``."""
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.parameters import Cursor, Id, Limit, Offset, listed
-from app.api.requests import Acting, AnyRequest, body
+from app.api.requests import Acting, AnyRequest, Cursor, Id, Limit, Offset, body, listed
 from app.services.inputs import WorkflowChanges, WorkflowInput
-from app.services.views import HistoryList, WorkflowPage, WorkflowView
-from app.services.workflows import WorkflowService
+from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
+from app.services.workflows import BreakerService, WorkflowService
 
 Workflows = NamedDependency[WorkflowService]
 
@@ -53,3 +52,32 @@ class WorkflowController(Controller):
     async def remove(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> None:
         """Delete a workflow, and with it its schedules."""
         await workflow_service.delete(actor, workflow_id)
+
+
+Breakers = NamedDependency[BreakerService]
+
+
+class BreakerController(Controller):
+    """The circuit breakers of workflows."""
+
+    path = "/breakers"
+    tags = ("breakers",)
+
+    @get("/")
+    async def list_all(
+        self, actor: Acting, breaker_service: Breakers, limit: Limit = 500, cursor: Cursor = None
+    ) -> BreakerList:
+        """List the breakers of the workflows that have one."""
+        return await breaker_service.list(actor, listed(limit, cursor, counts=False))
+
+    @get("/{workflow_id:int}")
+    async def read(self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20) -> BreakerDetail:
+        """Read one breaker, with its latest transitions."""
+        return await breaker_service.get(actor, workflow_id, limit)
+
+    @post("/{workflow_id:int}/reset", status_code=200)
+    async def reset(
+        self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20
+    ) -> BreakerDetail:
+        """Close a breaker by hand."""
+        return await breaker_service.reset(actor, workflow_id, limit)

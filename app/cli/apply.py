@@ -1,25 +1,77 @@
-"""``carillon apply``."""
+"""``carillon apply`` and ``carillon export``: workflows and schedules as files."""
 
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 from rich.console import Console
+from rich.text import Text
 
-from app.cli.diffs import diff_lines, summary
-from app.cli.operators import OPERATOR
-from app.cli.refusals import BAD_INPUT, bad_input, say_problems
-from app.cli.stores import settings_with_database
-from app.domain.declarations import Act
+from app.cli.main import BAD_INPUT, bad_input, say_problems
+from app.cli.operators import OPERATOR, on_database, settings_with_database
+from app.domain.declarations import ABSENT, Act, Difference, Step
 from app.domain.errors import NotFoundError
+from app.domain.schedules import Status
 from app.observability.logs import set_up_logging
 from app.persistence.users import BUILT_IN_ADMIN
 from app.services.declarations.applying import Report, Wish
+from app.services.declarations.exporting import ExportService, Selection
 from app.services.declarations.files import Source
 from app.wiring import wire_declarations
+
+LONGEST_VALUE = 60
+MARKS = {
+    Act.CREATE: ("+", "green"),
+    Act.CHANGE: ("~", "yellow"),
+    Act.KEEP: ("=", "dim"),
+    Act.DELETE: ("-", "red"),
+    Act.LEAVE: ("?", "cyan"),
+}
+WORDS = {Act.CREATE: "created", Act.CHANGE: "changed", Act.KEEP: "unchanged", Act.DELETE: "deleted", Act.LEAVE: "left"}
+
+
+def diff_lines(steps: Iterable[Step], *, verbose: bool) -> list[Text]:
+    """A line for each thing that is not as it was, or, if that is wanted, for each."""
+    shown = [step for step in steps if verbose or step.act is not Act.KEEP]
+    several = len({step.key.namespace for step in shown}) > 1
+    return [_line(step, several=several) for step in shown]
+
+
+def summary(counts: Counter[Act], *, dry_run: bool) -> str:
+    """How many of each."""
+    told = [f"{counts[act]} {word}" for act, word in WORDS.items() if act is not Act.LEAVE or counts[act]]
+    return f"{'Dry run, nothing is written: ' if dry_run else ''}{', '.join(told)}."
+
+
+def _line(step: Step, *, several: bool) -> Text:
+    mark, style = MARKS[step.act]
+    name = f"{step.key.namespace}/{step.key.name}" if several else step.key.name
+    parts = (f"{mark} {step.key.kind} {name}", ", ".join(map(_difference, step.differences)), _remark(step))
+    return Text("  ".join(part for part in parts if part), style=style)
+
+
+def _remark(step: Step) -> str:
+    if step.act is Act.LEAVE:
+        return "(no longer declared; --prune deletes it)"
+    return "" if step.act is Act.DELETE or step.status in {None, Status.ACTIVE} else f"({step.status})"
+
+
+def _difference(one: Difference) -> str:
+    return f"{one.path}: {_value(one.before)} -> {_value(one.after)}"
+
+
+def _value(value: Any) -> str:
+    if value is ABSENT:
+        return "nothing"
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    text = msgspec.json.encode(whole).decode()
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+
 
 STDIN = Path("-")
 SUFFIXES = {".yaml", ".yml"}
@@ -115,3 +167,33 @@ def _found(path: Path) -> list[Path]:
 
 def _is_many(paths: list[Path]) -> bool:
     return len(paths) > 1 or any(path.is_dir() for path in paths)
+
+
+def export(
+    *,
+    namespace: str | None = None,
+    owner: str | None = None,
+    for_namespace: Annotated[str | None, Parameter(name="--as")] = None,
+    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
+) -> None:
+    """Write workflows and schedules in the form that `carillon apply` reads; to apply it again changes nothing.
+
+    Parameters
+    ----------
+    namespace
+        Only this one; else all that is managed by files.
+    owner
+        Only what belongs to this user.
+    for_namespace
+        Write what no file manages, but what is done, for this namespace. To apply that makes new workflows and
+        schedules beside the old ones; a name that occurs twice gets a number.
+    output
+        The file to write; else standard output.
+    """
+    wanted = Selection(namespace=namespace, owner=owner, for_namespace=for_namespace)
+    with bad_input():
+        text = on_database(lambda database: ExportService(database).export(OPERATOR, wanted))
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")

@@ -1,14 +1,30 @@
-"""An operator at the command line: whoever may read the database's address may do everything."""
+"""The database that an operator's command works on, and the rights it works with."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
-from app.cli.stores import settings_with_database
+from msgspec.structs import replace
+
+from app.config import Settings, SettingsError, load_settings
 from app.domain.access import Actor, Role
+from app.embedded.data_folder import posted_database_url
 from app.observability.logs import set_up_logging
 from app.persistence.database import Database
 from app.persistence.users import BUILT_IN_ADMIN
+
+
+def settings_with_database() -> Settings:
+    """The settings; where they name no database, that of a `carillon up` which runs on the data folder."""
+    settings = load_settings()
+    if settings.database_url:
+        return settings
+    posted = posted_database_url(Path(settings.data_dir).expanduser())
+    if not posted:
+        raise SettingsError(f"CARILLON_DATABASE_URL is not set, and no `carillon up` is running on {settings.data_dir}")
+    return replace(settings, database_url=posted)
+
 
 T = TypeVar("T")
 

@@ -1,9 +1,12 @@
-"""``carillon api``, ``worker`` and ``migrate``: the processes one by one."""
+"""``carillon up``, ``api``, ``worker`` and ``migrate``: the processes of a deployment."""
 
 import asyncio
 import gc
+import os
+import signal
 import sys
-from contextlib import suppress
+import tempfile
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +15,16 @@ import uvicorn
 import uvloop
 from cyclopts import Parameter
 from rich.console import Console
+from rich.text import Text
 
-from app.cli.stores import settings_with_database
-from app.config import load_settings
+from app.cli.operators import settings_with_database
+from app.config import SettingsError, load_settings, require_stores
+from app.embedded import EmbeddedError
+from app.embedded.child_process import standard_output
+from app.embedded.stack import run_stack
 from app.observability.logs import set_up_logging
-from app.wiring import require_stores
+from app.observability.serving import serving
+from app.observability.worker_group import FleetAnswers
 
 STARTUP_FAILURE = 3
 COLLECT_AFTER = 50_000
@@ -56,12 +64,9 @@ def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(sh
     settings = require_stores(load_settings())
     set_up_logging(settings.log_format, settings.log_level)
     if processes > 1:
-        # Imported here: whoever only looks after others does without the worker.
-        from app.cli.fleet import run_fleet
-
         uvloop.run(run_fleet(processes, settings.host, settings.metrics_port, settings.metrics_token))
         return
-    # And the other commands do without it too.
+    # Imported here: the other commands, and the parent of several workers, do without it.
     from app.worker import run_until_signalled
 
     if answer_at:
@@ -86,3 +91,57 @@ def migrate(*, wait: bool = False) -> None:
     set_up_logging(settings.log_format, settings.log_level)
     asyncio.run(until_migrated(settings.database_url) if wait else migrate_database(settings.database_url))
     Console().print("The database is up to date.")
+
+
+AGAIN_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+async def run_fleet(processes: int, host: str, port: int, metrics_token: str = "") -> None:
+    """Keep so many workers running until SIGINT or SIGTERM; they are told, and waited for. A port answers for all."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="carillon-")))
+        sockets = [folder / f"{place}.sock" for place in range(processes)]
+        answers = FleetAnswers(sockets)
+        if port:
+            await stack.enter_async_context(serving((host, port), answers, metrics_token))
+        async with asyncio.TaskGroup() as group:
+            for socket in sockets:
+                group.create_task(_keep(socket, answers, stopping))
+
+
+async def _keep(socket: Path, answers: FleetAnswers, stopping: asyncio.Event) -> None:
+    told = asyncio.create_task(stopping.wait())
+    while not stopping.is_set():
+        command = (sys.executable, "-m", "app.cli", "worker", "--answer-at", str(socket))
+        worker = await asyncio.create_subprocess_exec(*command)
+        ended = asyncio.create_task(worker.wait())
+        await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+        if stopping.is_set():
+            with suppress(ProcessLookupError):
+                worker.terminate()
+            await ended
+            return
+        answers.ended(socket)
+        log.warning("worker_process_ended", process=socket.stem, code=ended.result())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), AGAIN_SECONDS)
+
+
+def up() -> None:
+    """Run the API and a worker here, on embedded Postgres and Valkey unless URLs name others."""
+    try:
+        asyncio.run(run_stack(load_settings(), os.environ, standard_output()))
+    except (SettingsError, EmbeddedError, OSError) as error:
+        _print_error(error)
+        sys.exit(1)
+
+
+def _print_error(error: Exception) -> None:
+    """One red line; a server's last words may have been several."""
+    words = " ".join(str(error).split())
+    Console(stderr=True).print(Text(f"carillon up: {words}", style="red"), soft_wrap=True)

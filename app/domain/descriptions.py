@@ -11,10 +11,9 @@ from itertools import groupby, pairwise
 from cronsim import CronSim
 
 from app.domain.cron_expression import canonical_cron, cron
-from app.domain.durations import duration
-from app.domain.specs import MONTHLY, Spec
+from app.domain.local_time import WEEKDAYS
+from app.domain.specs import MONTHLY, Spec, duration
 from app.domain.trigger_event import rfc3339
-from app.domain.windows import WEEKDAYS
 
 _HOUR_MINUTES = 60
 _DAY_MINUTES = 24 * _HOUR_MINUTES

@@ -1,5 +1,6 @@
-"""What can be refused, as types. They know nothing of HTTP; ``app.api.problems`` maps them to answers."""
+"""Errors as types, each with a stable code. They know nothing of HTTP; ``app.api.problems`` maps them to responses."""
 
+import re
 from typing import ClassVar
 
 import msgspec
@@ -153,3 +154,19 @@ class LeaseExpiredError(CarillonError):
     """The worker's lease has run out, so that nothing may be claimed under it."""
 
     code = "lease_expired"
+
+
+# A key that is wrong is said as "`key` in" the object that has it.
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
+_NAMED = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
+
+
+def field_error(error: msgspec.ValidationError, within: str = "") -> FieldError:
+    """The field, below the place ``within``, and what is wrong with it."""
+    text = str(error)
+    found = _PATH.search(text)
+    words = text[: found.start()] if found else text
+    named = _NAMED.search(words)
+    steps = (within, found.group(1) if found else "", named.group(1) if named else "")
+    path = ".".join(step for step in steps if step).replace(".[", "[")
+    return FieldError(path, f"{words}.")

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome
 
 
 class ExecutionStatus(StrEnum):

@@ -1,10 +1,17 @@
-"""Names that are computed, not drawn: whoever computes one twice gets the same."""
+"""Deterministic ids: the same schedule, slot and attempt always give the same execution id."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from app.uuids import uuid_of
+from asyncpg.pgproto import pgproto
+
+
+def uuid_of(value: str | bytes) -> UUID:
+    """From its text or its 16 bytes; ``ValueError`` if it is neither."""
+    made: UUID = pgproto.UUID(value)
+    return made
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.domain.caps import DEFAULT_CAPS, Caps
-from app.domain.differences import same
+from app.domain.declarations import same
 from app.domain.errors import FieldError, InvalidError, WrongStateError
+from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.planning import (
     anchored,
     anchored_at_start,

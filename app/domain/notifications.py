@@ -8,7 +8,7 @@ import msgspec
 
 from app.domain.breakers import Breaker, BreakerState
 from app.domain.executions import FAILURES, ExecutionStatus, Trigger
-from app.domain.ledger_part import LedgerEntry, LedgerOutcome
+from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.settling import EndedRun
 from app.domain.trigger_event import rfc3339

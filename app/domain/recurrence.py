@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from app.domain.cron_expression import cron, is_fixed
-from app.domain.local_time import DAY, Piece
-from app.domain.windows import Hours, hours
+from app.domain.local_time import DAY, Hours, Piece, hours
 
 MINUTE = timedelta(minutes=1)
 # From slot to slot over closed windows: at one a day, almost three years.

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain.differences import same
+from app.domain.declarations import same
 from app.domain.schedules import ScheduledJob, Status
 
 

@@ -8,10 +8,9 @@ from uuid import UUID
 import msgspec
 
 from app.domain.access import OwnerKind
-from app.domain.cadence import Cadence
+from app.domain.local_time import hours
 from app.domain.recurrence import Evenly, Recurrence
-from app.domain.specs import KINDS, Spec
-from app.domain.windows import hours
+from app.domain.specs import KINDS, Cadence, Spec
 
 
 class Status(StrEnum):

@@ -1,6 +1,6 @@
-"""What surprises people about a spec, in plain sentences: a warning before it is used."""
+"""The preview of a spec: its next runs, and warnings about what surprises people."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from app.domain.cron_expression import FIELDS, cron, is_fixed
 from app.domain.local_time import DAY, Transition
-from app.domain.recurrence import Recurrence
+from app.domain.planning import begun_cadence, due_time
+from app.domain.recurrence import CronTimes, Recurrence
+from app.domain.schedules import ScheduledJob
 from app.domain.specs import Spec
 from app.domain.trigger_event import rfc3339
 
@@ -244,3 +246,58 @@ def _overlaps(case: _Case, timeout_seconds: int) -> Iterator[str]:
 
 def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
+# What comes later than this after the first run is not searched for.
+HORIZON = timedelta(days=100 * 366)
+
+
+class NextRun(msgspec.Struct, frozen=True):
+    """When a run would come, and what the clocks do to it."""
+
+    at: datetime
+    note: str
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """The runs that would come, and whether the search for more was ended."""
+
+    runs: list[NextRun]
+    cut: bool
+
+
+def next_runs(job: ScheduledJob, count: int, now: datetime, is_enough: Callable[[], bool] = lambda: False) -> Runs:
+    """The first ``count`` runs of a schedule that is to begin now, or goes on.
+
+    The search ends early when ``is_enough`` says so, and with the first run that comes long after the first.
+    """
+    slots = job.spec.slots(job.anchor_at)
+    runs: list[NextRun] = []
+    for slot in _coming(job, now):
+        if runs and (is_enough() or slot - runs[0].at > HORIZON):
+            return Runs(runs, cut=True)
+        note = _note(job, slots, slot) if isinstance(slots, CronTimes) else ""
+        runs.append(NextRun(due_time(job, slot), note))
+        if len(runs) == count:
+            break
+    return Runs(runs, cut=False)
+
+
+def _coming(job: ScheduledJob, now: datetime) -> Iterator[datetime]:
+    """The pending slot first, or the one that would be planned."""
+    slot = job.next_slot if job.next_attempt == 0 else job.cadence_slot
+    if slot is None:
+        slot = begun_cadence(job, 0, now).next_slot
+    while slot is not None:
+        yield slot
+        slot = job.cadence.first_after(slot)
+
+
+def _note(job: ScheduledJob, times: CronTimes, slot: datetime) -> str:
+    wall = job.spec.hours.place.local(slot)
+    skipped = times.moved(slot)
+    if skipped is not None:
+        return f"the clocks skip {skipped:%H:%M} on {skipped:%Y-%m-%d}: moved to {wall:%H:%M}"
+    if times.repeated(slot):
+        return f"the clocks repeat {wall:%H:%M} on {wall:%Y-%m-%d}: only the first one counts"
+    return ""

@@ -1,18 +1,52 @@
-"""When a schedule is due, as it is written: canonicalised (many spellings, one stored form), then compiled."""
+"""When a schedule is due, as it is written: canonicalised (many spellings, one stored form), then compiled to slots."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from app.domain.cron_expression import canonical_cron
-from app.domain.durations import LONGEST, duration, spelled
 from app.domain.errors import FieldError, InvalidError
-from app.domain.local_time import canonical_zone
+from app.domain.local_time import WEEKDAYS, Hours, canonical_zone, hours, weekdays, window
 from app.domain.recurrence import Evenly, Monthly, Once, Recurrence, cron_times
-from app.domain.windows import WEEKDAYS, Hours, hours, weekdays, window
+
+UNITS = {
+    "w": timedelta(weeks=1),
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+}
+# Beyond this a duration is a mistake, and a date could leave the calendar.
+LONGEST = timedelta(seconds=2**31 - 1)
+_PART = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)\s*([wdhms])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@lru_cache(maxsize=4096)
+def duration(text: str) -> timedelta:
+    """What the text says; ``ValueError`` if it says no duration."""
+    spelled = text.strip().lower()
+    if not _WHOLE.fullmatch(spelled):
+        raise ValueError("Expected a duration such as '90s', '5m', '1.5h', '3d' or '2w'.")
+    micros = sum(Decimal(number) * (UNITS[unit] // _MICROSECOND) for number, unit in _PART.findall(spelled))
+    if micros > LONGEST // _MICROSECOND:
+        raise ValueError("The duration is too long.")
+    return timedelta(microseconds=int(micros))
+
+
+def spelled(length: timedelta) -> str:
+    """The one way in which a duration is stored: in the largest unit that it is a whole number of."""
+    for letter, unit in UNITS.items():
+        if length >= unit and not length % unit:
+            return f"{length // unit}{letter}"
+    return f"{Decimal(length // _MICROSECOND) / 1_000_000:f}s"
+
 
 MONTHLY = "monthly"
 SHORTEST_INTERVAL = "The shortest interval is one second."
@@ -171,3 +205,35 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "only_between": _only_between,
     "not_on": _not_on,
 }
+
+
+_INSTANT = timedelta.resolution
+
+
+class Cadence:
+    """Slots from ``start`` (included) to ``end`` (included), where there is one. They never drift."""
+
+    def __init__(self, slots: Recurrence, start: datetime, end: datetime | None = None) -> None:
+        """Nothing is computed yet."""
+        self._slots = slots
+        self._start = start
+        self._end = end
+
+    def first_after(self, moment: datetime) -> datetime | None:
+        """The first slot strictly after ``moment``, or None when there is none left."""
+        slot = self._slots.next(max(moment, self._start - _INSTANT))
+        return None if slot is None or (self._end is not None and slot > self._end) else slot
+
+    def latest_at(self, moment: datetime) -> datetime | None:
+        """The last slot at or before ``moment``, or None when the first is still to come."""
+        until = moment if self._end is None else min(moment, self._end)
+        slot = self._slots.previous(until + _INSTANT) if until >= self._start else None
+        return None if slot is None or slot < self._start else slot
+
+    def before(self, slot: datetime) -> datetime | None:
+        """The slot that precedes ``slot``."""
+        return self.latest_at(slot - _INSTANT)
+
+    def count(self, first: datetime, last: datetime) -> int:
+        """How many slots lie from slot ``first`` to slot ``last``, both included."""
+        return 1 if first == last else self._slots.count(first, last)

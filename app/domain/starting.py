@@ -8,7 +8,7 @@ import msgspec
 
 from app.domain.breakers import Gate
 from app.domain.executions import Trigger
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 
 # How soon a run that finds no place asks again.

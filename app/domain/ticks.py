@@ -8,13 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.breakers import Gate
-from app.domain.due_slots import CatchUpPlan, DueSlots, caught_up, due_slots
 from app.domain.executions import ActiveRun, Trigger, counting
 from app.domain.identities import execution_id
-from app.domain.ledger import accounted, entry, missed_by_invalid_spec, passed_over
-from app.domain.ledger_part import LedgerEntry, LedgerOutcome
+from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, entry, missed_by_invalid_spec, passed_over
 from app.domain.overlap import in_the_way
-from app.domain.planning import finished, invalid, planned, with_retry
+from app.domain.planning import CatchUpPlan, DueSlots, caught_up, due_slots, finished, invalid, planned, with_retry
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status
 
 # How long a retry makes way for a run that somebody started by hand.

@@ -1,7 +1,10 @@
-"""The lock on the data folder: one Carillon at a time works in it."""
+"""The data folder of ``carillon up``: its lock, the admin's token, and the file with the database's URL."""
 
 import fcntl
 import os
+import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -61,3 +64,50 @@ class DataFolderLock:
             f"The data folder {self.data_dir} is in use by another Carillon (pid {holder}): "
             "stop that one, or set CARILLON_DATA_DIR to another folder"
         )
+
+
+TOKEN_NAME = "admin-token"  # noqa: S105 - a file's name
+TOKEN_BYTES = 32
+
+
+def kept_admin_token(data_dir: Path) -> str:
+    """The token of this data folder, made at the first call."""
+    file = data_dir / TOKEN_NAME
+    try:
+        token = file.read_text().strip() if file.exists() else ""
+        return token or _make(file)
+    except OSError as error:
+        raise DataFolderUnusable(f"The admin's token cannot be kept in {file}: {error.strerror}") from error
+
+
+def _make(file: Path) -> str:
+    """Write it whole or not at all, readable for us alone from its first moment."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f"{file.name}-", dir=file.parent)
+    with os.fdopen(handle, "w") as fresh:
+        fresh.write(f"{token}\n")
+    Path(name).replace(file)
+    return token
+
+
+NOTICE_NAME = "database-url"
+
+
+def post_database_url(data_dir: Path, url: str) -> None:
+    """Tell where the embedded Postgres of this data folder listens now."""
+    (data_dir / NOTICE_NAME).write_text(f"{url}\n")
+
+
+def remove_database_url(data_dir: Path) -> None:
+    """It listens no more."""
+    with suppress(OSError):
+        (data_dir / NOTICE_NAME).unlink()
+
+
+def posted_database_url(data_dir: Path) -> str:
+    """Where it listens; empty if nothing runs on this data folder."""
+    try:
+        return (data_dir / NOTICE_NAME).read_text().strip()
+    except OSError:
+        return ""

@@ -12,11 +12,9 @@ from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGQUIT
 from urllib.parse import quote
 
-from app.embedded.account import private_folder
-from app.embedded.accounts import reachable_install
-from app.embedded.command import Command, StopStep
+from app.embedded.accounts import postgres_install, private_folder, reachable_install
+from app.embedded.child_process import Command, StopStep
 from app.embedded.errors import DataFolderUnusable, ServerDidNotStart
-from app.embedded.install import postgres_install
 from app.embedded.server import SERVER_ENVIRONMENT, EmbeddedServer
 
 ROLE = "carillon"

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import IO, ClassVar, Self
 
 from app.clock import monotonic
-from app.embedded.account import Account, server_account
-from app.embedded.command import Command, StopStep
+from app.embedded.accounts import Account, SocketFolder, server_account
+from app.embedded.child_process import Command, StopStep
 from app.embedded.errors import ServerDidNotStart, ServerNotStarted
-from app.embedded.scratch import SocketFolder
 
 # Recovery after kill -9 is part of this; so is waiting for a dying predecessor.
 READY_SECONDS = 60.0

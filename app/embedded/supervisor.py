@@ -6,11 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from app.clock import monotonic
-from app.embedded.child import Child, RestartPolicy, exit_words
-from app.embedded.child_process import RunningChild
+from app.embedded.child_process import Child, Keeper, Output, RestartPolicy, RunningChild, exit_words
 from app.embedded.errors import ChildFailed
-from app.embedded.keeper import Keeper
-from app.embedded.output import Output
 
 POLL_SECONDS = 0.05
 REMINDER_SECONDS = 15.0

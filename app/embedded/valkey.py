@@ -5,10 +5,8 @@ import socket
 from signal import SIGKILL, SIGTERM
 from urllib.parse import quote
 
-from app.embedded.account import private_folder
-from app.embedded.accounts import reachable_install
-from app.embedded.command import Command, StopStep
-from app.embedded.install import valkey_install
+from app.embedded.accounts import private_folder, reachable_install, valkey_install
+from app.embedded.child_process import Command, StopStep
 from app.embedded.server import SERVER_ENVIRONMENT, EmbeddedServer
 
 PROGRAM = "valkey-server"

@@ -13,8 +13,7 @@ from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
 from app.domain.ticks import BY_A_PING, Tick
 from app.engine.entities import Poller
-from app.engine.leases import WorkerLease
-from app.engine.locking import held_lock
+from app.engine.leases import WorkerLease, held_lock
 from app.engine.notifications import PING_SECONDS, Postman
 from app.engine.places import Places
 from app.engine.recovery import survived
@@ -24,7 +23,7 @@ from app.engine.ticks import TickEngine
 from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
 from app.persistence.database import Database, database_now
-from app.persistence.results import EntityRunSettled, Settled
+from app.persistence.execution_rows import EntityRunSettled, Settled
 
 LOCK = "cron_ping"
 LOCK_SECONDS = 60.0

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from app import clock
-from app.persistence import deletions, retention, unsuccessful
+from app.persistence import execution_queries, retention
 from app.persistence.database import Database, database_now
 from app.persistence.retention import NotNowError, Week
 
@@ -40,8 +40,8 @@ class Housekeeper:
         """Make the weeks that are missing and drop those that are old."""
         async with self._database.transaction() as connection:
             now = await database_now(connection)
-            missing = await retention.missing(connection, now)
-            old = await retention.old(connection, now - self._keep) if self._keep else []
+            missing = await retention.missing_weeks(connection, now)
+            old = await retention.old_weeks(connection, now - self._keep) if self._keep else []
         for week in missing:
             await self._make(week)
         for week in old:
@@ -56,20 +56,20 @@ class Housekeeper:
     async def _work_off(self) -> bool:
         """Delete a part of what deleted schedules left, and fill what is new; whether there is more to do."""
         async with self._database.transaction() as connection:
-            deleted = await deletions.work_off(connection)
+            deleted = await retention.delete_histories(connection)
         if deleted.histories:
             log.info("histories_deleted", schedules=deleted.histories, rows=deleted.rows)
         if self._fills:
             async with self._database.transaction() as connection:
-                self._fills = await unsuccessful.fill(connection)
+                self._fills = await execution_queries.fill_unsuccessful(connection)
         return deleted.more or self._fills
 
     async def _drop_orphans(self, before: datetime) -> None:
         """Weeks before this moment were dropped as a whole; what stood beside them is deleted a part at a time."""
-        dropped = unsuccessful.MOST_ROWS
-        while dropped == unsuccessful.MOST_ROWS:
+        dropped = execution_queries.MOST_ROWS
+        while dropped == execution_queries.MOST_ROWS:
             async with self._database.transaction() as connection:
-                dropped = await unsuccessful.drop_orphans(connection, before)
+                dropped = await execution_queries.drop_unsuccessful_orphans(connection, before)
 
     def _say_how_long(self) -> None:
         if not self._is_said:
@@ -79,14 +79,14 @@ class Housekeeper:
     async def _make(self, week: Week) -> None:
         """One that cannot be made is missed by nobody: its rows go to the rest."""
         try:
-            if await retention.make(self._database, week):
+            if await retention.make_week(self._database, week):
                 log.info("week_made", week=week.name)
         except NotNowError as error:
             log.warning("week_not_made", week=week.name, error=str(error))
 
     async def _drop(self, week: Week) -> None:
         try:
-            if await retention.drop(self._database, week):
+            if await retention.drop_week(self._database, week):
                 log.info("week_dropped", week=week.name)
         except NotNowError as error:
             log.warning("week_not_dropped", week=week.name, error=str(error))

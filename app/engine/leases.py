@@ -1,12 +1,16 @@
-"""This worker's lease: the right to run executions, renewed in Postgres while the process lives."""
+"""Leases: the worker's right to run executions, and locks for what only one process may do at a time."""
 
+import asyncio
 import os
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from uuid import UUID, uuid4
 
 import structlog
 
 from app import clock
+from app.domain.errors import UnavailableError
 from app.persistence import executions, leases
 from app.persistence.database import Database
 
@@ -36,7 +40,7 @@ class WorkerLease:
         asked = clock.monotonic()
         worker_id = uuid4()
         async with self._database.transaction() as connection:
-            await leases.register(connection, worker_id, self.name, self._seconds)
+            await leases.register_worker(connection, worker_id, self.name, self._seconds)
         self.worker_id = worker_id
         self._safe_until = asked + self._seconds * SAFE_PART
         log.info("lease_begun", worker=str(worker_id))
@@ -45,7 +49,7 @@ class WorkerLease:
         """Renew, and read what is still ours, with the tokens; None if the lease had run out."""
         asked = clock.monotonic()
         async with self._database.transaction() as connection:
-            if not await leases.renew(connection, self.worker_id, self._seconds):
+            if not await leases.renew_worker(connection, self.worker_id, self._seconds):
                 return None
             held = await executions.still_held(connection, self.worker_id)
         self._safe_until = asked + self._seconds * SAFE_PART
@@ -55,4 +59,44 @@ class WorkerLease:
         """End in peace."""
         self._safe_until = 0.0
         async with self._database.transaction() as connection:
-            await leases.release(connection, self.worker_id)
+            await leases.release_worker(connection, self.worker_id)
+
+
+class LockBusyError(Exception):
+    """Someone else is doing it."""
+
+    code = "lock_busy"
+
+
+@asynccontextmanager
+async def held_lock(
+    database: Database, name: str, *, lease_seconds: float, renew_seconds: float
+) -> AsyncIterator[None]:
+    """Hold a lock, or raise ``LockBusyError``. What is done under it has to bear its loss, which is said."""
+    owner, done = uuid4(), asyncio.Event()
+    async with database.transaction() as connection:
+        if not await leases.take_lock(connection, name, owner, lease_seconds):
+            raise LockBusyError
+
+    async def keep() -> None:
+        while not done.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), renew_seconds)
+                return
+            try:
+                async with database.transaction() as connection:
+                    if not await leases.renew_lock(connection, name, owner, lease_seconds):
+                        log.warning("lock_lost", lock=name)
+                        return
+            except UnavailableError:
+                log.warning("database_away", loop=f"lock {name}")
+
+    keeper = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        done.set()
+        await keeper
+        with suppress(UnavailableError):
+            async with database.transaction() as connection:
+                await leases.release_lock(connection, name, owner)

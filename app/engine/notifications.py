@@ -7,8 +7,7 @@ import msgspec
 import structlog
 
 from app import clock
-from app.actions.http_client import Answer, CallFailedError, HttpCaller
-from app.actions.signing import Sender
+from app.actions.http_client import Answer, CallFailedError, HttpCaller, Sender
 from app.domain.trigger_event import rfc3339
 from app.persistence import notifications
 from app.persistence.database import Database

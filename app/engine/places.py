@@ -1,11 +1,14 @@
-"""The places of a worker: one bound for whatever it runs, wherever that came from, and who holds how many of them."""
+"""The places of a worker: one bound for everything it runs, shared among owners, and the count of parked runs."""
 
 import asyncio
 from collections import Counter
 from types import TracebackType
 from typing import Self
 
-from app.domain.limits import Crowd, equal_share, kept_at_least, kept_for_others, may_enter
+from app import clock
+from app.domain.limits import Crowd, Quota, equal_share, kept_at_least, kept_for_others, may_enter, require_room
+from app.persistence import parking
+from app.persistence.database import Database
 
 # The owner of what has just come out of the queue: known once it is claimed.
 UNKNOWN = 0
@@ -104,3 +107,29 @@ class Places:
         """Keep more places for others, or fewer, by whether they found one; ``owners`` want something in all."""
         self._owners_wanting = owners
         self._kept = kept_for_others(self.total, owners, self._kept, were_short=were_short)
+
+
+# Between two counts what this process parks is added; what other workers park is seen by the next count.
+COUNT_SECONDS = 2.0
+
+
+class ParkedRuns:
+    """The quota on parked runs, as far as this process knows."""
+
+    def __init__(self, database: Database, limit: int) -> None:
+        """A limit of 0 is none."""
+        self._database = database
+        self._limit = limit
+        self._counts: Counter[int] = Counter()
+        self._counted_at = 0.0
+
+    async def require_room(self, owner: int) -> None:
+        """Raise ``QuotaExceededError`` if this owner may park no more; else one more is counted."""
+        if not self._limit:
+            return
+        if clock.monotonic() - self._counted_at > COUNT_SECONDS:
+            async with self._database.reading() as connection:
+                self._counts = Counter(await parking.parked_counts(connection))
+            self._counted_at = clock.monotonic()
+        require_room(Quota.PARKED_RUNS, self._limit, self._counts[owner])
+        self._counts[owner] += 1

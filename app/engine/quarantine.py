@@ -8,12 +8,12 @@ import structlog
 from app.domain.errors import UnavailableError
 from app.domain.schedules import Reason
 from app.domain.ticks import Tick
-from app.engine.naming import names
+from app.observability.logs import names
 from app.observability.metrics import QUARANTINED
 from app.persistence import quarantine
 from app.persistence.database import Database
+from app.persistence.execution_rows import Settled
 from app.persistence.quarantine import MOST_MISHAPS
-from app.persistence.results import Settled
 
 log = structlog.get_logger(__name__)
 

@@ -23,8 +23,7 @@ from app.engine.ticks import TickEngine
 from app.observability.metrics import MODE, RECONCILED
 from app.persistence import executions, leases, schedules
 from app.persistence.database import Database, database_now
-from app.queue.bell import Bell, BellAwayError
-from app.queue.bell_health import BellHealth
+from app.queue.bell import Bell, BellAwayError, BellHealth
 from app.queue.wire import execution_wake, tick_wake
 from app.queue.worker import PutBack
 
@@ -261,7 +260,7 @@ class Reconciler:
 
     async def _forget_workers(self) -> None:
         async with self._database.transaction() as connection:
-            await leases.forget_expired(connection)
+            await leases.forget_expired_workers(connection)
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(survived(work))

@@ -12,9 +12,8 @@ from app import clock
 from app.domain.executions import PendingRun
 from app.domain.schedules import PlannedTick, ScheduledJob
 from app.micro_batcher import MicroBatcher
-from app.observability.outages import Seldom
-from app.queue.bell import Bell, BellAwayError
-from app.queue.bell_health import BellHealth
+from app.observability.logs import Seldom
+from app.queue.bell import Bell, BellAwayError, BellHealth
 from app.queue.wire import Wake, execution_wake, tick_wake
 
 log = structlog.get_logger(__name__)

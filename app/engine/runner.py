@@ -12,26 +12,22 @@ import structlog
 
 from app import clock
 from app.actions.catalog import Catalog
-from app.actions.context import NoPorts, PluginSchedulesPort, Ports
-from app.actions.context_part import ActionContext
-from app.actions.http_client import HttpCaller
-from app.actions.secrets_part import RunSecrets
-from app.actions.signing import Sender
+from app.actions.context import ActionContext, NoPorts, PluginSchedulesPort, Ports
+from app.actions.http_client import HttpCaller, Sender
+from app.actions.secrets import RunSecrets
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
 from app.domain.secrets import Secret
 from app.domain.trigger_event import Event, template_variables
-from app.engine.dispatch import EVENT_TYPE, Dispatched, dispatch_again, dispatch_entity, dispatch_event
 from app.engine.leases import WorkerLease
-from app.engine.parked_runs import ParkedRuns
-from app.engine.run_resources import CallbackBook
-from app.engine.secrets import SecretFinder
-from app.engine.walk import Earlier, Walk
+from app.engine.places import ParkedRuns
+from app.engine.run_resources import CallbackBook, SecretFinder
+from app.engine.walk import EVENT_TYPE, Dispatched, Earlier, Walk, dispatch_again, dispatch_entity, dispatch_event
 from app.micro_batcher import MicroBatcher
-from app.persistence import execution_queries, parking, parking_part
+from app.persistence import execution_queries, parking
 from app.persistence.database import Database
-from app.persistence.parking_part import Answered, Parked
+from app.persistence.parking import Answered, Parked
 from app.persistence.row_cache import Ids, Sight, Subject, Subjects
 
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -60,7 +56,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     http: HttpCaller
     secrets: SecretFinder
-    parking: CallbackBook
+    callbacks: CallbackBook
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
 
@@ -176,7 +172,7 @@ class Runner:
             graph=dispatched.graph,
         )
         async with self._parks, self._database.transaction() as connection:
-            return await parking_part.park(connection, parked)
+            return await parking.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
         ids = (execution.user_profile_id, execution.workflow_id)

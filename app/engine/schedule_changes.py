@@ -10,16 +10,15 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
-from app.domain.caps import DEFAULT_CAPS, Caps
 from app.domain.errors import NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, counting
-from app.domain.ledger import accounted, dropped
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome, accounted, dropped
+from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.observability.tracing import current_context
-from app.persistence import executions, history, ledger, schedules, turns
+from app.persistence import executions, ledger, revisions, schedules
 from app.persistence.database import database_now
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
@@ -41,7 +40,7 @@ async def start_scheduled_jobs(
     await schedules.add(connection, started)
     authors = (author for _, author in drafts)
     created = [revision(None, job, Action.CREATED, author, now) for job, author in zip(started, authors, strict=True)]
-    await history.add(connection, created)
+    await revisions.add_schedule_revisions(connection, created)
     return started
 
 
@@ -106,9 +105,9 @@ async def _change(
         changed = replace(changed, trace_context=current_context())
     await schedules.save(connection, [changed])
     await ledger.add(connection, [(job_id, entry) for entry in entries])
-    await history.add(connection, [revision(job, changed, action, author, now, note)])
+    await revisions.add_schedule_revisions(connection, [revision(job, changed, action, author, now, note)])
     left = await _without_dropped_retries(connection, job, changed, active.get(job_id, ()), now)
-    released = await turns.take(connection, [changed], {job_id: left}, now)
+    released = await executions.release_next(connection, [changed], {job_id: left}, now)
     saved = await schedules.get(connection, job_id)
     if saved is None:
         raise AssertionError(f"schedule {job_id} vanished under lock")

@@ -11,7 +11,7 @@ from app.domain.executions import FAILURES, Execution, NodeResult, Outcome
 from app.domain.trigger_event import rfc3339
 from app.domain.workflows import Node
 from app.observability.tracing import Attributes, Kind, Span, Tracer, current, current_context
-from app.persistence.results import Claimed
+from app.persistence.execution_rows import Claimed
 
 
 async def in_tick(tracer: Tracer, claimed: Claimed, work: Awaitable[None], began: datetime | None = None) -> None:

@@ -14,25 +14,21 @@ from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.schedules import IfRunning
 from app.domain.ticks import NotDue, Occasion, Tick
-from app.engine.batches import all_or_each
 from app.engine.leases import WorkerLease
-from app.engine.naming import names
 from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import reach
-from app.micro_batcher import MicroBatcher
+from app.micro_batcher import MicroBatcher, all_or_each
+from app.observability.logs import Seldom, names
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
-from app.observability.outages import Seldom
 from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
-from app.persistence.claim import claim, read_back
+from app.persistence.claim import GivenUp, TooEarly, claim, read_back, start
 from app.persistence.database import Database
-from app.persistence.fast_path import Ending
-from app.persistence.memory import Memory
-from app.persistence.results import (
+from app.persistence.execution_rows import (
     Busy,
     Claimed,
     ClaimResult,
@@ -43,8 +39,9 @@ from app.persistence.results import (
     SettleResult,
     Superseded,
 )
+from app.persistence.fast_path import Ending
+from app.persistence.row_cache import Memory
 from app.persistence.settle import settle, settle_free
-from app.persistence.start import GivenUp, TooEarly, start
 from app.queue.worker import PutBack
 
 BUSY_PAUSE_SECONDS = 0.2

@@ -1,4 +1,4 @@
-"""Walking a workflow: nodes in graph order, branches side by side, the first failure ends it."""
+"""The walk through a workflow: from the event to its trigger node, then node by node in graph order."""
 
 import asyncio
 import traceback
@@ -11,14 +11,88 @@ from msgspec.structs import replace
 
 from app import clock
 from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping
-from app.actions.context_part import ActionContext, LeaseLostError
-from app.domain.executions import ExecutionStatus, NodeResult
-from app.domain.outputs import bounded
-from app.domain.workflows import Node, Order
-from app.engine.dispatch import Dispatched
-from app.engine.naming import names
+from app.actions.context import ActionContext, LeaseLostError
+from app.domain.access import Actor
+from app.domain.errors import NoTriggerError
+from app.domain.executions import Entity, ExecutionStatus, NodeResult
+from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Order, Workflow, bounded, resolve_trigger
 from app.engine.spans import in_node
+from app.observability.logs import names
 from app.observability.tracing import current
+
+EVENT_TYPE = "schedule"
+
+
+class Dispatched(msgspec.Struct, frozen=True):
+    """A workflow that is to run from one of its triggers."""
+
+    workflow: Workflow
+    trigger: Node
+    event_data: Mapping[str, Any]
+    # The actor whose rights its actions have: see ``app.domain.access.lesser``.
+    user: Actor
+
+    @property
+    def graph(self) -> dict[str, Any]:
+        """What a run that is put aside goes on with, whatever becomes of the workflow meanwhile."""
+        flow = self.workflow
+        graph: dict[str, Any] = msgspec.to_builtins(
+            {"name": flow.name, "nodes": flow.nodes, "edges": flow.edges, "trigger": self.trigger.id}
+        )
+        return graph
+
+    @property
+    def order(self) -> Order:
+        """The nodes that the trigger reaches, and which waits for which."""
+        return self.workflow.order_from(self.trigger.id)
+
+
+def dispatch_event(
+    event_type: str,
+    event_data: Mapping[str, Any],
+    user: Actor | None,
+    workflow: Workflow | None,
+    trigger_node_id: str | None,
+) -> Dispatched:
+    """Find what an event starts; what stands in the way is a ``NoTriggerError`` that says so."""
+    if event_type != EVENT_TYPE:
+        raise NoTriggerError(f"There is no trigger for events of type '{event_type}'.")
+    if user is None:
+        raise NoTriggerError("The user who owns the schedule no longer exists.")
+    if workflow is None:
+        raise NoTriggerError("The workflow no longer exists.")
+    if not workflow.active:
+        raise NoTriggerError(f"The workflow '{workflow.name}' is not active.")
+    return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data, user)
+
+
+def dispatch_again(
+    graph: Mapping[str, Any], event_data: Mapping[str, Any], user: Actor | None, workflow: Workflow | None
+) -> Dispatched:
+    """A run that was put aside, with the graph that it began with; the workflow as it is now says whose it is."""
+    if user is None or workflow is None:
+        raise NoTriggerError("The workflow, or the user who owns the schedule, no longer exists.")
+    kept = {"name": graph["name"], "nodes": graph["nodes"], "edges": graph["edges"]}
+    began_with = msgspec.convert({**msgspec.to_builtins(workflow), **kept, "active": True}, Workflow)
+    return Dispatched(began_with, began_with.node(graph["trigger"]), event_data, user)
+
+
+def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor | None) -> Dispatched:
+    """What an entity wants done, as a workflow of one node."""
+    if user is None:
+        raise NoTriggerError("The user who owns the entity no longer exists.")
+    trigger = Node("start", TRIGGER_TYPE)
+    work = Node("work", entity.work.action, entity.work.config)
+    workflow = Workflow(
+        id=0,
+        user_profile_id=user.user_id,
+        name=entity.work.name,
+        active=True,
+        nodes=(trigger, work),
+        edges=(Edge(trigger.id, work.id),),
+    )
+    return Dispatched(workflow, trigger, event_data, user)
+
 
 # Enough to see what went wrong; an exception's text may be anything.
 ERROR_CHARACTERS = 2000

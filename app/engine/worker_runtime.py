@@ -16,9 +16,9 @@ from app.engine.notifications import Postman
 from app.engine.recovery import Reconciler
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
-from app.observability.outages import Outage, Seldom
+from app.observability.logs import Outage, Seldom
 from app.persistence.database import why_away
-from app.queue.bell_health import BellHealth
+from app.queue.bell import BellHealth
 
 # Renewed three times within its life.
 RENEWALS_PER_LEASE = 3

@@ -31,8 +31,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import Attributes as OtelAttributes
 
 from app.observability import tracing
+from app.observability.logs import Seldom
 from app.observability.metrics import SPANS_LOST
-from app.observability.outages import Seldom
 from app.observability.tracing import Attributes, Kind
 
 EXPORT_SECONDS = 5.0

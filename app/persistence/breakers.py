@@ -1,19 +1,21 @@
-"""What workflows let through: guards and breakers, read and changed under the lock of their workflow."""
+"""Guards and breakers of workflows, read and changed under the lock of their workflow."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, TextClause, bindparam, text
+from sqlalchemy import Row, Select, TextClause, bindparam, or_, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Integer
 
+from app.domain.access import Actor
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
+from app.persistence.pagination import Page, Part, read_page
 from app.persistence.sql_batches import fetch, insert_many, run_many
-from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow
+from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
 _IDS = bindparam("ids", type_=ARRAY(Integer()))
 _JOB_IDS = bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True)))
@@ -149,3 +151,43 @@ def to_breaker(row: Row[Any]) -> Breaker:
         opened_at=row.opened_at,
         probe_execution_id=row.probe_execution_id,
     )
+
+
+_TABLE = CircuitBreakerRow.__table__
+_TRANSITIONS = CircuitBreakerTransitionRow.__table__
+_WORKFLOWS = WorkflowRow.__table__
+
+
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
+    """The breakers of the workflows that the actor may see and that have one, by workflow."""
+    query = _shown().where(or_(_WORKFLOWS.c.breaker_threshold.is_not(None), _TABLE.c.workflow_id.is_not(None)))
+    if actor.owner_filter is not None:
+        query = query.where(_WORKFLOWS.c.user_profile_id == actor.owner_filter)
+    return await read_page(connection, query, (_WORKFLOWS.c.id,), part, ascending=True)
+
+
+async def of_workflow(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
+    """The breaker of one workflow, whether it has had to do anything or not."""
+    row: Row[Any] | None = (await connection.execute(_shown().where(_WORKFLOWS.c.id == workflow_id))).one_or_none()
+    return row
+
+
+async def transitions(connection: AsyncConnection, workflow_id: int, limit: int) -> list[Row[Any]]:
+    """Its latest changes of state, newest first."""
+    query = select(_TRANSITIONS).where(_TRANSITIONS.c.workflow_id == workflow_id)
+    return list(await connection.execute(query.order_by(_TRANSITIONS.c.id.desc()).limit(limit)))
+
+
+def _shown() -> Select[Any]:
+    return select(
+        _WORKFLOWS.c.id,
+        _WORKFLOWS.c.id.label("workflow_id"),
+        _WORKFLOWS.c.name.label("workflow_name"),
+        _WORKFLOWS.c.user_profile_id,
+        _WORKFLOWS.c.breaker_threshold,
+        _WORKFLOWS.c.breaker_reset_seconds,
+        _TABLE.c.state,
+        _TABLE.c.failure_count,
+        _TABLE.c.opened_at,
+        _TABLE.c.probe_execution_id,
+    ).outerjoin_from(_WORKFLOWS, _TABLE, _TABLE.c.workflow_id == _WORKFLOWS.c.id)

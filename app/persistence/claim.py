@@ -1,28 +1,48 @@
-"""The claim: what due ticks do is decided and written in one transaction. A list of ticks in, a list out."""
+"""The claim of due ticks, decided and written in one transaction, and the start of pending executions."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
-from app.domain.executions import ActiveRun, ExecutionStatus, PendingRun
+from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.identities import execution_id
-from app.domain.ledger_part import LedgerEntry, LedgerOutcome
+from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.notifications import Notice, of_entries
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
+from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, Occasion, Stale, Start, Tick, decide
 from app.domain.trigger_event import rfc3339
-from app.persistence import breakers, executions, fast_path, history, ledger, notices, schedules, steps, turns
+from app.persistence import (
+    breakers,
+    entity_runs,
+    executions,
+    fast_path,
+    leases,
+    ledger,
+    notifications,
+    revisions,
+    schedules,
+)
 from app.persistence.breakers import OPEN_GATE, WorkflowOf
-from app.persistence.database import Database
-from app.persistence.execution_rows import FirstAttempt, NewExecution, as_execution, new_execution
-from app.persistence.memory import Memory
-from app.persistence.results import Busy, Claimed, ClaimResult
+from app.persistence.database import Database, database_now
+from app.persistence.execution_rows import (
+    Busy,
+    Claimed,
+    ClaimResult,
+    FirstAttempt,
+    NewExecution,
+    Waiting,
+    as_execution,
+    new_execution,
+)
+from app.persistence.row_cache import Memory
 
 
 async def claim(
@@ -165,12 +185,12 @@ class _Batch:
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
         """All of it; the queued executions whose turn has come, by schedule."""
         await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
-        await steps.begin(connection, self.new_executions, list(self.changed.values()))
+        await executions.begin_runs(connection, self.new_executions, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
         await breakers.save(connection, self.before, self.gates)
-        await history.add(connection, self.revisions)
-        await notices.post(connection, self.notices)
-        return await turns.take(connection, self.changed.values(), self.active, self.now)
+        await revisions.add_schedule_revisions(connection, self.revisions)
+        await notifications.post(connection, self.notices)
+        return await executions.release_next(connection, self.changed.values(), self.active, self.now)
 
 
 def _first_attempts(jobs: Iterable[ScheduledJob]) -> list[UUID]:
@@ -181,3 +201,106 @@ def _with_turn(result: ClaimResult, released: dict[UUID, PendingRun]) -> ClaimRe
     if not isinstance(result, Claimed) or result.job.id not in released:
         return result
     return replace(result, pending=(*result.pending, released[result.job.id]))
+
+
+class TooEarly(msgspec.Struct, frozen=True):
+    """Its time, or a place for it, is still to come; the message has to come back after so many seconds."""
+
+    seconds: float
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """It may not run any more: this is how it is to end."""
+
+    outcome: Outcome
+
+
+StartResult = Execution | TooEarly | GivenUp | None
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """Who wants to start what."""
+
+    execution_id: UUID
+    token: int
+    worker_id: UUID
+    waiting: Waiting
+
+
+async def start(
+    database: Database, execution_id: UUID, token: int, worker_id: UUID, *, enabled: bool = True
+) -> StartResult:
+    """Take a pending execution to run it; None if someone else has, or it is gone."""
+    async with database.transaction() as connection:
+        waiting = await executions.waiting(connection, execution_id, token)
+        if waiting is None:
+            return None
+        if not await leases.worker_holds(connection, worker_id):
+            raise LeaseExpiredError
+        return await _start(connection, _Asked(execution_id, token, worker_id, waiting), enabled=enabled)
+
+
+async def _start(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
+    if asked.waiting.scheduled_job_id is None:
+        return await _start_entity_run(connection, asked, enabled=enabled)
+    return await _start_run(connection, asked, asked.waiting.scheduled_job_id, enabled=enabled)
+
+
+async def _start_entity_run(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
+    """At its time, unless another run of the entity is under way."""
+    kind, entity_id = asked.waiting.entity_type or "", asked.waiting.entity_id or ""
+    beside = await entity_runs.in_the_way(connection, asked.execution_id, kind, entity_id)
+    now = await database_now(connection)
+    switched_off = not enabled or not await leases.schedules_enabled(connection)
+    decision = entity_run_may_start(_candidate(asked), now, beside, switched_off=switched_off)
+    if decision is None:
+        return await entity_runs.start(connection, asked.execution_id, asked.token, asked.worker_id)
+    if isinstance(decision, Wait):
+        return TooEarly(decision.time.total_seconds())
+    return GivenUp(_not_run(asked, decision))
+
+
+async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *, enabled: bool) -> StartResult:
+    """Lock, in the order of workflows, schedules, executions; then decide and write."""
+    is_manual = asked.waiting.trigger is Trigger.MANUAL
+    workflow_id = asked.waiting.workflow_id or 0
+    before = await breakers.lock(connection, () if is_manual else {workflow_id})
+    job = (await schedules.lock(connection, [job_id])).get(job_id)
+    if job is None:
+        return None
+    now = await database_now(connection)
+    switched_off = not enabled or not await leases.schedules_enabled(connection)
+    gate = before.get(workflow_id, OPEN_GATE)
+    decision = may_start(_candidate(asked), job, gate, now, switched_off=switched_off)
+    if isinstance(decision, GiveUp):
+        return GivenUp(_not_run(asked, decision))
+    if isinstance(decision, Wait):
+        return TooEarly(decision.time.total_seconds())
+    execution = await executions.start(connection, asked.execution_id, asked.token, asked.worker_id, now)
+    if execution is not None and not is_manual:
+        if not asked.waiting.was_parked:
+            await schedules.started_run(connection, job.id, now)
+        await breakers.save(connection, before, dict.fromkeys(before, decision.gate))
+    return execution
+
+
+def _candidate(asked: _Asked) -> Candidate:
+    return Candidate(
+        execution_id=asked.execution_id,
+        trigger=asked.waiting.trigger,
+        attempt=asked.waiting.retry_attempt,
+        due_at=asked.waiting.due_at,
+        handed_back=asked.waiting.handed_back,
+        was_parked=asked.waiting.was_parked,
+    )
+
+
+def _not_run(asked: _Asked, decision: GiveUp) -> Outcome:
+    return Outcome(
+        execution_id=asked.execution_id,
+        scheduled_job_id=asked.waiting.scheduled_job_id,
+        token=asked.token,
+        status=ExecutionStatus.CANCELLED,
+        error=f"Cancelled before it ran: {decision.reason}.",
+        unrun=decision.outcome,
+    )

@@ -21,8 +21,8 @@ from app.domain.errors import (
     UnavailableError,
 )
 from app.persistence.connection_pool import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
+from app.persistence.row_cache import ServerHistory
 from app.persistence.schema_version import require_schema
-from app.persistence.server_history import ServerHistory
 
 CONNECT_TIMEOUT_SECONDS = 5
 # Somewhat longer than Postgres itself gives a statement: a host that has vanished never says that it is too late.

@@ -1,18 +1,18 @@
-"""Executions as they are read: one with its nodes, the runs of a schedule, pages of many."""
+"""Executions as they are read: one with its nodes, the runs of a schedule, pages of many, and the unsuccessful ones."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, and_, exists, or_, select
+from sqlalchemy import ColumnElement, Row, and_, exists, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
-from app.domain.parts import Part
-from app.persistence import unsuccessful
-from app.persistence.pagination import Page, read_newest, read_page
+from app.domain.identities import first_id_at
+from app.persistence.pagination import Page, Part, read_newest, read_page
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,
@@ -21,6 +21,53 @@ from app.persistence.tables import (
     WorkflowExecutionRow,
     WorkflowRow,
 )
+
+NAME = "unsuccessful_executions"
+MOST_ROWS = 10_000
+STATUSES = frozenset(ExecutionStatus) - ACTIVE - {ExecutionStatus.SUCCESS}
+
+_POSITION = text("SELECT position FROM backfills WHERE name = :name")
+_TAKE = text("SELECT position FROM backfills WHERE name = :name FOR UPDATE SKIP LOCKED")
+_FILL = text(
+    "WITH part AS MATERIALIZED (SELECT id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, "
+    "status, finished_at FROM workflow_executions WHERE id < :position ORDER BY id DESC LIMIT :limit), "
+    "filled AS (INSERT INTO unsuccessful_executions (id, user_profile_id, scheduled_job_id, workflow_id, entity_type, "
+    "entity_id, status) SELECT id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, status "
+    "FROM part WHERE finished_at IS NOT NULL AND status <> 'success' ON CONFLICT (id) DO NOTHING) "
+    "SELECT count(*) AS number, (array_agg(id ORDER BY id))[1] AS position FROM part"
+)
+_MOVE = text("UPDATE backfills SET position = :position WHERE name = :name")
+_FINISH = text("DELETE FROM backfills WHERE name = :name")
+_DROP = text(
+    "DELETE FROM unsuccessful_executions WHERE id IN (SELECT u.id FROM unsuccessful_executions AS u "
+    "WHERE u.id < :first_kept AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.id = u.id) "
+    "ORDER BY u.id LIMIT :limit)"
+)
+
+
+async def unsuccessful_is_complete(connection: AsyncConnection) -> bool:
+    """Whether all that ended otherwise than well is there."""
+    return (await connection.execute(_POSITION, {"name": NAME})).scalar_one_or_none() is None
+
+
+async def fill_unsuccessful(connection: AsyncConnection) -> bool:
+    """Add a part of what ended before the trigger was there; whether there is more to add."""
+    position = (await connection.execute(_TAKE, {"name": NAME})).scalar_one_or_none()
+    if position is None:
+        return False
+    part = (await connection.execute(_FILL, {"position": position, "limit": MOST_ROWS})).one()
+    if part.number < MOST_ROWS:
+        await connection.execute(_FINISH, {"name": NAME})
+        return False
+    await connection.execute(_MOVE, {"name": NAME, "position": part.position})
+    return True
+
+
+async def drop_unsuccessful_orphans(connection: AsyncConnection, before: datetime) -> int:
+    """Delete a part of the rows from before a moment whose executions went with their week; how many."""
+    values = {"first_kept": first_id_at(before), "limit": MOST_ROWS}
+    return (await connection.execute(_DROP, values)).rowcount
+
 
 _TABLE = WorkflowExecutionRow.__table__
 _ACTIVE = ActiveExecutionRow.__table__
@@ -108,7 +155,7 @@ async def _source(connection: AsyncConnection, status: str | None) -> Any:
     """Where executions of a status are found without going through all others."""
     if status in ACTIVE:
         return _ACTIVE
-    return _UNSUCCESSFUL if status in unsuccessful.STATUSES and await unsuccessful.is_whole(connection) else _TABLE
+    return _UNSUCCESSFUL if status in STATUSES and await unsuccessful_is_complete(connection) else _TABLE
 
 
 async def _may_see_schedule(connection: AsyncConnection, job_id: UUID, owner: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of executions, as values."""
+"""Executions as rows, and the results of claiming, starting and settling them."""
 
 from datetime import datetime
 from typing import Any
@@ -7,9 +7,10 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Row
 
-from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, Trigger
+from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.ticks import Fire, Start
+from app.domain.ticks import Fire, NotDue, Stale, Start
+from app.persistence.row_cache import Sight
 
 # What a worker needs of an execution's row, under the same names.
 CARRIED = (
@@ -192,3 +193,60 @@ def to_execution(row: Row[Any]) -> Execution:
         trace_context=row.trace_context,
         **carried,
     )
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A schedule as its claim left it: the version of its row, and the database's time then."""
+
+    job: ScheduledJob
+    version: int
+    at: datetime
+    # Of the memory of the worker that claimed it; after a failover versions say nothing any more.
+    epoch: int = 0
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """Someone holds the row, or that of its workflow; the message has to come back."""
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The tick is handled: the schedule as it now is, what to run here, what may start elsewhere, what was stopped."""
+
+    job: ScheduledJob
+    execution: Execution | None = None
+    pending: tuple[PendingRun, ...] = ()
+    cancelled: tuple[UUID, ...] = ()
+    # The schedule with the version of its row; None where others may have changed it since.
+    known: Known | None = None
+    sight: Sight | None = None
+
+
+ClaimResult = Stale | NotDue | Busy | Claimed
+
+
+class Superseded(msgspec.Struct, frozen=True):
+    """The token had moved, or the execution was gone: someone else has had the last word."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The execution has ended; the schedule as it was before and as it is now, and what may start."""
+
+    execution_id: UUID
+    before: ScheduledJob
+    job: ScheduledJob
+    pending: tuple[PendingRun, ...] = ()
+
+
+class EntityRunSettled(msgspec.Struct, frozen=True):
+    """The execution of an entity has ended; its next attempt, if there is one."""
+
+    execution_id: UUID
+    pending: tuple[PendingRun, ...] = ()
+
+
+class Delayed(msgspec.Struct, frozen=True):
+    """Someone holds a row that this needs; it has to be written alone, so that nobody else waits for it."""
+
+
+SettleResult = Superseded | Settled | EntityRunSettled
+FreeResult = SettleResult | Delayed

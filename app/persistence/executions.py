@@ -20,8 +20,10 @@ from app.domain.executions import (
     Trigger,
 )
 from app.domain.identities import execution_id
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome
+from app.domain.overlap import in_vain, next_in_turn
 from app.domain.schedules import ScheduledJob
+from app.persistence import schedules
 from app.persistence.execution_rows import (
     CARRIED,
     HELD_COLUMNS,
@@ -33,9 +35,8 @@ from app.persistence.execution_rows import (
     to_execution,
     to_held,
 )
-from app.persistence.leases import LEASE_HOLDS
-from app.persistence.sql_batches import fetch, insert_many, run_many, update_many
-from app.persistence.switches import SCHEDULES_ENABLED
+from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
+from app.persistence.sql_batches import Both, fetch, insert_many, run_both, run_many, update_many
 from app.persistence.tables import IS_ACTIVE_EXECUTION, ActiveExecutionRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
@@ -393,3 +394,42 @@ def _active(rows: Iterable[Any]) -> dict[UUID, tuple[ActiveRun, ...]]:
             run = ActiveRun(run_id, _TRIGGERS[trigger], queued, exclusive, waiting, attempt)
             active[job_id] = (*active.get(job_id, ()), run)
     return active
+
+
+_BEGIN_RUNS = Both(INSERT, schedules.MOVE)
+_END_RUNS = Both(END, schedules.MOVE)
+
+
+async def begin_runs(connection: AsyncConnection, runs: Sequence[NewExecution], moved: Sequence[ScheduledJob]) -> None:
+    """Runs begin, and their schedules have moved on."""
+    await run_both(connection, _BEGIN_RUNS, runs, moved)
+
+
+async def end_runs(
+    connection: AsyncConnection, outcomes: Sequence[Outcome], moved: Sequence[ScheduledJob], now: datetime
+) -> None:
+    """Runs have ended, with what their nodes did; their tokens move, so that nobody ends them again."""
+    await run_both(connection, _END_RUNS, [ended(outcome, now) for outcome in outcomes], moved)
+    # What ends from outside may have been put aside: nothing is awaited any more.
+    await await_no_more(connection, [o.execution_id for o in outcomes if is_from_outside(o)])
+
+
+async def release_next(
+    connection: AsyncConnection,
+    jobs: Iterable[ScheduledJob],
+    active: Mapping[UUID, tuple[ActiveRun, ...]],
+    now: datetime,
+) -> dict[UUID, PendingRun]:
+    """Carry this out for locked schedules; the executions that may start now, by schedule."""
+    vain: dict[UUID, str] = {}
+    turns: dict[UUID, UUID] = {}
+    for job in jobs:
+        waiting_in_vain = in_vain(job, active.get(job.id, ()))
+        vain.update(dict.fromkeys(waiting_in_vain, f"The schedule is {job.status}: this run was still waiting."))
+        left = tuple(run for run in active.get(job.id, ()) if run.execution_id not in waiting_in_vain)
+        turn = next_in_turn(job, left)
+        if turn is not None:
+            turns[turn] = job.id
+    await cancel(connection, vain, now, LedgerOutcome.MISSED)
+    released = await release(connection, list(turns), now)
+    return {turns[run.execution_id]: run for run in released}

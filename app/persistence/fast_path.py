@@ -6,7 +6,7 @@ transaction that wrote it last. Whatever is not plain, or has changed, is left t
 """
 
 from collections.abc import Awaitable, Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, Trigger
+from app.domain.notifications import NoticeEvent
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
@@ -22,12 +23,106 @@ from app.domain.ticks import Decided, Fire, NotDue, Occasion, Stale, Start, Tick
 from app.persistence import ledger, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database
-from app.persistence.execution_rows import begun
-from app.persistence.memory import Memory
-from app.persistence.plain_sql import CLAIM, EPOCH, SEE, SETTLE
-from app.persistence.results import Claimed, Known, Settled
-from app.persistence.row_cache import Sight
+from app.persistence.execution_rows import Claimed, Known, Settled, begun
+from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
+from app.persistence.row_cache import Memory, Sight
 from app.persistence.sql_batches import fetch
+from app.persistence.tables import IS_LIMITED
+
+# Moments travel as microseconds since then, which costs a fifth.
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MOMENT = f"timestamptz '{EPOCH.isoformat()}' + {{}} * interval '1 microsecond'"
+_OTHERS = "SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id"
+
+# Only what nothing else has a say in: no gate, no other run.
+SEE = f"""
+SELECT clock_timestamp(), j.id, j.xmin,
+  EXISTS (SELECT FROM notifications AS n WHERE n.active AND n.events ? '{NoticeEvent.SLOTS_MISSED}')
+FROM unnest($1::uuid[]) AS wanted(id)
+CROSS JOIN LATERAL (
+  SELECT j.id, j.xmin
+  FROM scheduled_jobs AS j JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
+  WHERE j.id = wanted.id AND NOT EXISTS ({_OTHERS})
+  OFFSET 0
+) AS j
+WHERE {SCHEDULES_ENABLED}
+"""  # noqa: S608
+
+# Parameters: the worker, the trigger; then, for each tick, the schedule and its version, the new execution, the slot
+# that fires and the one that follows, when that is due if not at its time, an entry in the ledger, the moment.
+CLAIM = f"""
+WITH passed AS MATERIALIZED (
+  SELECT j.*, r.run_id, r.entry,
+    {_MOMENT.format("r.slot")} AS slot, {_MOMENT.format("r.following")} AS following, {_MOMENT.format("r.due")} AS due,
+    coalesce(r.moment, ($10::timestamptz[])[1]) AS moment
+  FROM unnest(
+    $3::uuid[], $4::xid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[], $10::timestamptz[]
+  ) AS r(id, version, run_id, slot, following, due, entry, moment)
+  CROSS JOIN LATERAL (
+    SELECT j.id, j.user_profile_id, j.workflow_id, j.if_running, j.current_repeat, j.trigger_payload,
+      j.timeout_seconds, w.xmin AS flow_version, u.xmin AS user_version,
+      -- Looked up only for a workflow of somebody else: its condition is judged before the row is read.
+      (SELECT o.xmin FROM user_profiles AS o
+        WHERE o.id = w.user_profile_id AND w.user_profile_id <> j.user_profile_id) AS flow_owner_version
+    FROM scheduled_jobs AS j
+    JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
+    JOIN user_profiles AS u ON u.id = j.user_profile_id
+    WHERE j.id = r.id AND j.xmin = r.version AND j.next_run_at <= clock_timestamp() AND NOT EXISTS ({_OTHERS})
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+  ) AS j
+  WHERE {LEASE_HOLDS.format(worker="$1")} AND {SCHEDULES_ENABLED}
+), moved AS (
+  UPDATE scheduled_jobs AS t
+  SET generation = t.generation + 1, cadence_slot = p.following, next_slot = p.following,
+    next_run_at = coalesce(p.due, p.following), next_attempt = 0, last_slot = p.slot,
+    last_run_at = p.moment, last_fired_at = p.moment, updated_at = clock_timestamp()
+  FROM passed AS p WHERE t.id = p.id
+), begun AS (
+  INSERT INTO workflow_executions (
+    id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, exclusive, repeat_number, retry_attempt,
+    scheduled_for, payload, timeout_seconds, token, worker_id, error, created_at, started_at, queued, due_at
+  )
+  SELECT p.run_id, p.user_profile_id, p.id, p.workflow_id, $2, 'running', p.if_running <> 'allow', p.current_repeat, 0,
+    p.slot, p.trigger_payload, p.timeout_seconds, {FIRST_TOKEN}, $1, '', p.moment, p.moment, false, p.moment
+  FROM passed AS p
+), entered AS (
+  INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason, execution_id)
+  SELECT p.id, l.first_slot, l.last_slot, l.slot_count, l.outcome, l.reason, l.execution_id
+  FROM passed AS p CROSS JOIN LATERAL jsonb_to_record(p.entry::jsonb) AS l(
+    first_slot timestamptz, last_slot timestamptz, slot_count bigint, outcome text, reason text, execution_id uuid
+  )
+  WHERE p.entry IS NOT NULL
+)
+SELECT id, pg_current_xact_id()::xid, flow_version, user_version, flow_owner_version FROM passed
+"""  # noqa: S608
+
+# Parameters, for each run: the schedule and its version, the execution, the results of its nodes.
+# The end is the moment in which it is written: whatever the run did lies before it.
+SETTLE = f"""
+WITH passed AS MATERIALIZED (
+  SELECT j.id, r.run_id, r.results
+  FROM unnest($1::uuid[], $2::xid[], $3::uuid[], $4::text[]) AS r(id, version, run_id, results)
+  CROSS JOIN LATERAL (
+    SELECT j.id
+    FROM scheduled_jobs AS j
+    JOIN workflows AS w ON w.id = j.workflow_id AND w.breaker_threshold IS NULL
+    WHERE j.id = r.id AND j.xmin = r.version AND NOT EXISTS ({_OTHERS} AND a.id <> r.run_id)
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+  ) AS j
+), ended AS (
+  UPDATE workflow_executions AS t
+  SET status = 'success', error = '', token = t.token + 1, worker_id = NULL, queued = false, awaiting = false,
+    results = coalesce(p.results::jsonb, t.results), finished_at = clock_timestamp()
+  FROM passed AS p WHERE t.id = p.run_id AND t.token = {FIRST_TOKEN} AND t.status = 'running'
+  RETURNING p.id, p.run_id
+)
+UPDATE scheduled_jobs AS t
+SET current_repeat = t.current_repeat + 1, current_retry = 0, run_count = t.run_count + 1,
+  last_success_execution_id = e.run_id, last_success_at = clock_timestamp(), updated_at = clock_timestamp()
+FROM ended AS e WHERE t.id = e.id
+RETURNING e.run_id, pg_current_xact_id()::xid
+"""  # noqa: S608
+
 
 _MICROSECOND = timedelta(microseconds=1)
 # Moments that travel as microseconds are exact so far from their epoch.

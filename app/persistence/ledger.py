@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
 from app.domain.identities import execution_id, first_id_at, last_id_at
-from app.domain.ledger_part import LedgerEntry
+from app.domain.ledger import LedgerEntry
 from app.observability.metrics import MISSED
 from app.persistence.pagination import cursor_of, position_of
 from app.persistence.sql_batches import insert_many, run_many

@@ -93,9 +93,9 @@ async def _make_weeks(database_url: str) -> None:
     database = Database(database_url, pool_size=1)
     try:
         async with database.transaction() as connection:
-            missing = await retention.missing(connection, await database_now(connection))
+            missing = await retention.missing_weeks(connection, await database_now(connection))
         for week in missing:
-            await retention.make(database, week)
+            await retention.make_week(database, week)
     finally:
         await database.close()
 

@@ -1,4 +1,4 @@
-"""Parts of long lists: by offset, or from a cursor on, which costs the same wherever it stands."""
+"""Pages of long lists: by offset, or from a cursor, which costs the same at every position."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.errors import FieldError, InvalidError
-from app.domain.parts import Part
 from app.persistence.sql_batches import fetch
+
+# A page ends before it is larger than this, but has one item at least.
+PAGE_BYTES = 1024 * 1024
+# An offset makes Postgres read and drop everything before it; a cursor does not.
+MOST_OFFSET = 10_000
+
+
+class Part(msgspec.Struct, frozen=True):
+    """So many, from an offset or from a cursor on; and whether the length of the whole list is wanted."""
+
+    limit: int
+    offset: int = 0
+    cursor: str | None = None
+    counts: bool = True
+
 
 # Beyond this nobody counts: the planner's guess is shown instead, and called that.
 COUNTED = 10_000

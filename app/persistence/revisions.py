@@ -1,16 +1,20 @@
-"""The history of workflows: who changed what, when."""
+"""Revisions of schedules and workflows: who changed what, when and why."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import Row, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import FieldError, InvalidError
-from app.domain.revisions import WorkflowRevision
-from app.persistence.tables import WorkflowRevisionRow
+from app.domain.revisions import Revision, WorkflowRevision
+from app.persistence.pagination import Page, Part, read_page
+from app.persistence.sql_batches import insert_many, run_many
+from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
 
 # A page ends here, if not earlier: the changes of one revision may hold all nodes twice.
 PAGE_BYTES = 1_048_576
@@ -20,7 +24,7 @@ PAGE_BYTES = 1_048_576
 KEPT_WHOLE = 50
 NOT_KEPT = "The values of this change are no longer kept."
 
-_TABLE = WorkflowRevisionRow.__table__
+_OF_WORKFLOWS = WorkflowRevisionRow.__table__
 # What a bigint can be.
 _Id = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
@@ -41,21 +45,25 @@ class HistoryPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-async def add(connection: AsyncConnection, revision: WorkflowRevision) -> None:
+async def add_workflow_revisions(connection: AsyncConnection, revision: WorkflowRevision) -> None:
     """Write a change down, and drop the values of the one that has become too old."""
     await connection.execute(insert(WorkflowRevisionRow).values(msgspec.structs.asdict(revision)))
     values = {"workflow_id": revision.workflow_id, "kept": KEPT_WHOLE, "note": NOT_KEPT}
     await connection.execute(_FORGET, values)
 
 
-async def page(connection: AsyncConnection, workflow_id: int, limit: int, cursor: str | None) -> HistoryPage:
+async def page_of_workflow(
+    connection: AsyncConnection, workflow_id: int, limit: int, cursor: str | None
+) -> HistoryPage:
     """Return the newest revisions of a workflow, or those that follow where a cursor stands."""
-    sizes = select(_TABLE.c.id, _TABLE.c.changes_bytes).where(_TABLE.c.workflow_id == workflow_id)
+    sizes = select(_OF_WORKFLOWS.c.id, _OF_WORKFLOWS.c.changes_bytes).where(_OF_WORKFLOWS.c.workflow_id == workflow_id)
     if cursor is not None:
-        sizes = sizes.where(_TABLE.c.id < _position(cursor))
-    found = list(await connection.execute(sizes.order_by(_TABLE.c.id.desc()).limit(limit + 1)))
+        sizes = sizes.where(_OF_WORKFLOWS.c.id < _position(cursor))
+    found = list(await connection.execute(sizes.order_by(_OF_WORKFLOWS.c.id.desc()).limit(limit + 1)))
     kept = _fitting(found[:limit])
-    rows = await connection.execute(select(_TABLE).where(_TABLE.c.id.in_(kept)).order_by(_TABLE.c.id.desc()))
+    rows = await connection.execute(
+        select(_OF_WORKFLOWS).where(_OF_WORKFLOWS.c.id.in_(kept)).order_by(_OF_WORKFLOWS.c.id.desc())
+    )
     return HistoryPage(list(rows), _cursor(kept[-1]) if len(kept) < len(found) else None)
 
 
@@ -81,3 +89,26 @@ def _fitting(found: Sequence[Any]) -> list[int]:
             break
         kept.append(row.id)
     return kept
+
+
+_OF_SCHEDULES = ScheduleRevisionRow.__table__
+_INSERT = insert_many(ScheduleRevisionRow, Revision.__struct_fields__)
+
+
+async def add_schedule_revisions(connection: AsyncConnection, revisions: Sequence[Revision]) -> None:
+    """Write changes down."""
+    await run_many(connection, _INSERT, revisions)
+
+
+async def of_schedule(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:
+    """The latest changes of a schedule, newest first."""
+    query = select(_OF_SCHEDULES).where(_OF_SCHEDULES.c.scheduled_job_id == job_id)
+    return await read_page(connection, query, (_OF_SCHEDULES.c.at, _OF_SCHEDULES.c.id), part)
+
+
+async def in_force(connection: AsyncConnection, job_id: UUID, moment: datetime) -> Row[Any] | None:
+    """The change that had made a schedule what it was at a moment; None if the history does not reach back so far."""
+    query = select(_OF_SCHEDULES).where(_OF_SCHEDULES.c.scheduled_job_id == job_id, _OF_SCHEDULES.c.at <= moment)
+    latest = query.order_by(_OF_SCHEDULES.c.at.desc(), _OF_SCHEDULES.c.id.desc()).limit(1)
+    row: Row[Any] | None = (await connection.execute(latest)).one_or_none()
+    return row

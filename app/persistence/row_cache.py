@@ -1,13 +1,20 @@
-"""What runs, and on whose behalf: read anew for every run, but for the bodies of workflows that have not changed."""
+"""The row cache: schedules, workflows and users as they were last read, each with the version of its row."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+from weakref import WeakSet
 
+import asyncpg
 import msgspec
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app import clock
 from app.cache import BoundedCache
 from app.domain.access import Actor, lesser
+from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Workflow
 from app.persistence.sql_batches import fetch
 from app.persistence.users import as_actor
@@ -114,3 +121,123 @@ class Subjects:
             flow, weight = msgspec.convert(body, Workflow), len(_encode(body))
         self._flows.keep(flow_id, (version, flow, weight), weight)
         return flow
+
+
+MOST_REMEMBERED = 20_000
+# Of payloads, as JSON, and of the long texts; as values they take several times as much.
+MOST_BYTES = 16 * 1024 * 1024
+# The database's clock is asked again after so long.
+HEARD_SECONDS = 1.0
+
+
+class Memory:
+    """Schedules as they were last written here, each with the version of its row, and what the database's clock shows.
+
+    The oldest are forgotten.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is remembered yet."""
+        self._jobs: BoundedCache[UUID, tuple[int, ScheduledJob, int]] = BoundedCache(MOST_REMEMBERED, MOST_BYTES)
+        self._heard: tuple[datetime, float] | None = None
+        # How often all of it was forgotten: a version from before says nothing any more.
+        self.epoch = 0
+
+    def recall(self, job_id: UUID) -> tuple[int, ScheduledJob] | None:
+        """The schedule in the version that is remembered."""
+        found = self._jobs.get(job_id)
+        return None if found is None else found[:2]
+
+    def keep(self, job: ScheduledJob, version: int) -> None:
+        """Remember a schedule in this version."""
+        payload_bytes = self._payload_bytes(job)
+        weight = payload_bytes + len(job.description) + len(job.last_error)
+        self._jobs.keep(job.id, (version, job, payload_bytes), weight)
+
+    def clear(self) -> None:
+        """Forget everything: the versions of rows mean something else now."""
+        self._jobs.clear()
+        self._heard = None
+        self.epoch += 1
+
+    def _payload_bytes(self, job: ScheduledJob) -> int:
+        """The size of the payload; a tick leaves it as it is, so that it is measured once."""
+        if not job.trigger_payload:
+            return 0
+        known = self._jobs.get(job.id)
+        if known is not None and known[1].trigger_payload is job.trigger_payload:
+            return known[2]
+        return len(_encode(job.trigger_payload))
+
+    def hear(self, moment: datetime) -> None:
+        """The database has just shown this time."""
+        self._heard = (moment, clock.monotonic())
+
+    def now(self) -> datetime | None:
+        """What the database's clock shows at least; None if that was not heard for long."""
+        if self._heard is None:
+            return None
+        moment, at = self._heard
+        passed = clock.monotonic() - at
+        return moment + timedelta(seconds=passed) if passed < HEARD_SECONDS else None
+
+
+log = structlog.get_logger(__name__)
+
+# A promotion begins a new timeline, another cluster has another identifier, and a data folder that was put back from a
+# copy has a server that was started since. Each question is there for roles, and managed servers, that may not ask
+# the one before.
+_TIMELINE = "CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
+_STARTED = "pg_postmaster_start_time()"
+_QUESTIONS = (
+    f"SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {_TIMELINE}, {_STARTED})",  # noqa: S608
+    f"SELECT concat_ws('/', {_TIMELINE}, {_STARTED})",
+    f"SELECT concat_ws('/', {_STARTED})",
+)
+_MAY_NOT_ASK = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFunctionError)
+
+
+class Clearable(Protocol):
+    """Something that is kept by the versions of rows."""
+
+    def clear(self) -> None:
+        """Forget all of it."""
+
+
+C = TypeVar("C", bound=Clearable)
+
+
+class ServerHistory:
+    """Notices that another server, or another timeline of it, answers, and has all caches dropped."""
+
+    def __init__(self) -> None:
+        """Nobody has answered yet."""
+        self._known: str | None = None
+        self._caches: WeakSet[Clearable] = WeakSet()
+        # Which of the questions this role may ask.
+        self._first_question = 0
+
+    def watch(self, cache: C) -> C:
+        """Have this cache dropped whenever the history changes."""
+        self._caches.add(cache)
+        return cache
+
+    async def check(self, driver: Any) -> None:
+        """Compare the server behind a connection with the one that answered before."""
+        found = await self._ask(driver)
+        if self._known is not None and found != self._known:
+            log.warning("server_history_changed", before=self._known, after=found)
+            for cache in self._caches:
+                cache.clear()
+        self._known = found
+
+    async def _ask(self, driver: Any) -> str:
+        while True:
+            try:
+                answer: str = await driver.fetchval(_QUESTIONS[self._first_question])
+            except _MAY_NOT_ASK:
+                if self._first_question + 1 == len(_QUESTIONS):
+                    raise
+                self._first_question += 1
+            else:
+                return answer

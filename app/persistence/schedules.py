@@ -13,10 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
-from app.domain.parts import Part
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.execution_rows import HELD_COLUMNS, Held, to_held
-from app.persistence.pagination import KnownTotals, Page, read_keys
+from app.persistence.pagination import KnownTotals, Page, Part, read_keys
 from app.persistence.sql_batches import fetch, insert_many, run_many, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 

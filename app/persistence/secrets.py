@@ -1,17 +1,21 @@
-"""Secrets: written, found for those who may use them, and listed without their values."""
+"""Secrets and signing keys of owners. Values of secrets are never listed."""
 
+import base64
+import secrets
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, cast, delete, func, literal, or_, select, tuple_, update
+import msgspec
+from sqlalchemy import Row, Select, cast, delete, func, literal, or_, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, Role
-from app.domain.parts import Part
 from app.domain.secrets import EVERYBODY, StoredSecret
-from app.persistence.pagination import Page, read_page
+from app.persistence.pagination import Page, Part, read_page
+from app.persistence.sql_batches import fetch
 from app.persistence.tables import SecretRow, UserProfile
 
 # So many of one name are looked at: everybody may share one of that name with all.
@@ -105,3 +109,66 @@ def _stored(row: Row[Any]) -> StoredSecret:
         allowed_hosts=None if row.allowed_hosts is None else tuple(row.allowed_hosts),
         shared_with=EVERYBODY if shared == EVERYBODY else tuple(shared),
     )
+
+
+KEY_BYTES = 32
+# For so long after a rotation calls are signed with both keys.
+OVERLAP_HOURS = 24
+
+_READ = (
+    "SELECT user_profile_id, key FROM signing_keys WHERE user_profile_id = ANY($1::int[]) "
+    "AND (retires_at IS NULL OR retires_at > clock_timestamp()) ORDER BY id DESC"
+)
+_KEYS_OF = text(
+    "SELECT key_id, key, retires_at FROM signing_keys WHERE user_profile_id = :owner "
+    "AND (retires_at IS NULL OR retires_at > clock_timestamp()) ORDER BY id DESC"
+)
+_ADD = text(
+    "INSERT INTO signing_keys (user_profile_id, key_id, key) VALUES (:owner, :key_id, :key) "
+    "ON CONFLICT (user_profile_id) WHERE retires_at IS NULL DO NOTHING"
+)
+# Rotations of one owner come one after another.
+_LOCK = text("SELECT id FROM user_profiles WHERE id = :owner FOR NO KEY UPDATE")
+_FORGET_PREVIOUS = text("DELETE FROM signing_keys WHERE user_profile_id = :owner AND retires_at IS NOT NULL")
+_RETIRE = text(
+    "UPDATE signing_keys SET retires_at = clock_timestamp() + make_interval(hours => :hours) "
+    "WHERE user_profile_id = :owner AND retires_at IS NULL"
+)
+
+
+class SigningKey(msgspec.Struct, frozen=True):
+    """A key, and until when it is used; the one in use has no end."""
+
+    key_id: str
+    key: str
+    retires_at: datetime | None
+
+
+async def ensure_signing_key(connection: AsyncConnection, owner_id: int) -> bool:
+    """Make a key for an owner who has none; whether one was made."""
+    key = "whsec_" + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+    values = {"owner": owner_id, "key_id": f"key_{secrets.token_hex(8)}", "key": key}
+    return (await connection.execute(_ADD, values)).rowcount == 1
+
+
+async def rotate_signing_key(connection: AsyncConnection, owner_id: int) -> None:
+    """Let a new key take the place of the one in use, which is kept for a while. Older ones are forgotten."""
+    await connection.execute(_LOCK, {"owner": owner_id})
+    await ensure_signing_key(connection, owner_id)
+    await connection.execute(_FORGET_PREVIOUS, {"owner": owner_id})
+    await connection.execute(_RETIRE, {"owner": owner_id, "hours": OVERLAP_HOURS})
+    await ensure_signing_key(connection, owner_id)
+
+
+async def signing_keys_of(connection: AsyncConnection, owner_id: int) -> list[SigningKey]:
+    """The keys of an owner that are in use, newest first."""
+    rows = await connection.execute(_KEYS_OF, {"owner": owner_id})
+    return [SigningKey(row.key_id, row.key, row.retires_at) for row in rows]
+
+
+async def read_signing_keys(connection: AsyncConnection, owner_ids: Sequence[int]) -> dict[int, list[str]]:
+    """The keys of several owners that are in use, newest first; nothing for an owner without one."""
+    found: dict[int, list[str]] = {}
+    for owner_id, key in await fetch(connection, _READ, list(set(owner_ids))):
+        found.setdefault(owner_id, []).append(key)
+    return found

@@ -11,30 +11,25 @@ from app.domain.breakers import Gate
 from app.domain.entities import retry_at
 from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
-from app.domain.ledger import accounted, dropped
-from app.domain.ledger_part import LedgerEntry
+from app.domain.ledger import LedgerEntry, accounted, dropped
 from app.domain.notifications import Notice, of_breaker, of_entries, of_run
 from app.domain.revisions import Revision, unasked
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
-from app.persistence import (
-    breakers,
-    entity_runs,
-    executions,
-    fast_path,
-    history,
-    ledger,
-    notices,
-    schedules,
-    steps,
-    turns,
-)
+from app.persistence import breakers, entity_runs, executions, fast_path, ledger, notifications, revisions, schedules
 from app.persistence.database import Database
-from app.persistence.execution_rows import Held
+from app.persistence.execution_rows import (
+    Delayed,
+    EntityRunSettled,
+    FreeResult,
+    Held,
+    Settled,
+    SettleResult,
+    Superseded,
+)
 from app.persistence.fast_path import Ending
-from app.persistence.memory import Memory
-from app.persistence.results import Delayed, EntityRunSettled, FreeResult, Settled, SettleResult, Superseded
+from app.persistence.row_cache import Memory
 
 
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
@@ -193,14 +188,14 @@ class _Batch:
 
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
         """All of it; the queued executions whose turn has come, by schedule."""
-        await steps.end(connection, self.accepted, list(self.changed.values()), self.now)
+        await executions.end_runs(connection, self.accepted, list(self.changed.values()), self.now)
         await executions.add_retries(connection, self.retries)
         await ledger.add(connection, self.new_entries)
         await breakers.save(connection, self.before, self.gates)
-        await history.add(connection, self.revisions)
+        await revisions.add_schedule_revisions(connection, self.revisions)
         opened = [one for gate in self.gates.values() if gate.breaker for one in of_breaker(gate.breaker)]
-        await notices.post(connection, [*self.notices, *opened])
-        return await turns.take(connection, self.jobs.values(), self.active, self.now)
+        await notifications.post(connection, [*self.notices, *opened])
+        return await executions.release_next(connection, self.jobs.values(), self.active, self.now)
 
 
 def _may_end(run: Held, outcome: Outcome) -> bool:

@@ -1,9 +1,9 @@
-"""Users and their tokens. Only hashes of tokens are stored."""
+"""Users, their tokens (only hashes are stored), and how many objects each user has."""
 
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
 from app.domain.errors import NotFoundError
-from app.domain.parts import Part
-from app.persistence.pagination import Page, read_page
+from app.domain.limits import Quota
+from app.persistence.pagination import Page, Part, read_page
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import ApiToken, UserProfile
 
@@ -159,3 +159,28 @@ async def tokens_of(connection: AsyncConnection, user_id: int, part: Part) -> Pa
 async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
     """Revoke a token for good."""
     return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1
+
+
+# A lock for each kind and user. Taken before any row is locked, kinds in this order and users by their ids.
+_KEYS = {Quota.WORKFLOWS: 1, Quota.SCHEDULES: 2, Quota.WEBHOOKS: 3, Quota.NOTIFICATIONS: 4}
+_TABLES = {
+    Quota.WORKFLOWS: "workflows",
+    Quota.SCHEDULES: "scheduled_jobs",
+    Quota.WEBHOOKS: "webhooks",
+    Quota.NOTIFICATIONS: "notifications",
+}
+# Two keys of 32 bits: these locks share no number with those of one key of 64 bits.
+_LOCK = "SELECT pg_advisory_xact_lock($1, owner) FROM unnest($2::int[]) AS owner"
+_COUNTS = {
+    quota: f"SELECT user_profile_id, count(*) FROM {table} WHERE user_profile_id = ANY($1) GROUP BY 1"  # noqa: S608
+    for quota, table in _TABLES.items()
+}
+
+
+async def lock_and_count(connection: AsyncConnection, quota: Quota, user_ids: Collection[int]) -> dict[int, int]:
+    """Return how many of a kind these users have. Others who ask wait until the transaction ends."""
+    wanted = sorted(set(user_ids))
+    await fetch(connection, _LOCK, _KEYS[quota], wanted)
+    # In a statement that begins after the locks are held, so that it sees what their last holders committed.
+    found = dict(await fetch(connection, _COUNTS[quota], wanted))
+    return {user_id: found.get(user_id, 0) for user_id in wanted}

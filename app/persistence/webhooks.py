@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from app.domain.access import Actor
 from app.domain.entities import ScheduledJobConfig
-from app.domain.parts import Part
-from app.persistence.pagination import Page, read_page
+from app.persistence.pagination import Page, Part, read_page
 from app.persistence.tables import WebhookRow
 
 ENTITY_TYPE = "webhook"

@@ -7,11 +7,10 @@ from sqlalchemy import Row, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.differences import same
-from app.domain.parts import Part
+from app.domain.declarations import same
 from app.domain.revisions import Author, workflow_revision
 from app.persistence import revisions
-from app.persistence.pagination import Page, read_page
+from app.persistence.pagination import Page, Part, read_page
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
@@ -83,7 +82,7 @@ async def remove(connection: AsyncConnection, workflow_id: int) -> None:
 async def _remember(connection: AsyncConnection, before: Row[Any] | None, after: Row[Any], author: Author) -> None:
     revision = workflow_revision(None if before is None else before._asdict(), after._asdict(), author)
     if revision is not None:
-        await revisions.add(connection, revision)
+        await revisions.add_workflow_revisions(connection, revision)
 
 
 async def _read(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:

@@ -1,4 +1,4 @@
-"""The bell: wake-ups into Redis with a true answer for each, and word of what was cancelled."""
+"""The bell: wake-ups into Redis with a result for each, the connections they use, and whether Redis takes writes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -6,11 +6,18 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
+import structlog
 from arq.connections import ArqRedis
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from app.observability.metrics import BELL_ERRORS
+from app import clock
+from app.observability.logs import Outage
+from app.observability.metrics import BELL_ERRORS, BELL_PROBLEM
 from app.queue.scripts import PROBE, RING
 from app.queue.wire import (
     BODY_EXTRA_MS,
@@ -21,6 +28,7 @@ from app.queue.wire import (
     QUEUE,
     WAKE_CHANNEL,
     Wake,
+    deserialize,
     serialize,
 )
 
@@ -135,3 +143,109 @@ class Bell:
         """Raise ``BellAwayError`` unless Redis takes a write, as a ring is one."""
         async with bell_errors():
             await self._probe(keys=[QUEUE, PROBE_KEY], args=[])
+
+
+# Together they bound how long a sick Redis goes unnoticed.
+PROBE_SECONDS = 0.5
+PROBE_TIMEOUT_SECONDS = 1.0
+# A sickness of this length may have cost messages that somebody else wanted to queue, an API for example.
+LONG_SECONDS = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+class BellHealth:
+    """What this process knows of Redis. Any failed call makes it sick; only a successful write makes it well again."""
+
+    def __init__(self, bell: Bell) -> None:
+        """Redis is taken for well until something fails."""
+        self._bell = bell
+        self._outage = Outage(log, away="redis_away", back="redis_back")
+        self._sick_since = 0.0
+        # Whether messages were not queued while it was sick.
+        self.rings_failed = False
+        # Set while Redis is sick, for whoever wants to act at once.
+        self.sick = asyncio.Event()
+        # What is wrong, for people.
+        self.problem = ""
+        # Whether messages may be missing from a Redis that is well again.
+        self.may_lack_messages = False
+
+    async def probe(self) -> float:
+        """Write once; the seconds until the next time."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
+                await self._bell.ping()
+        except TimeoutError:
+            self.failed(BellAwayError(f"no answer to a write within {PROBE_TIMEOUT_SECONDS:.0f} s", "timeout"))
+        except BellAwayError as error:
+            self.failed(error)
+        else:
+            self._recovered()
+        return PROBE_SECONDS
+
+    def failed(self, error: BellAwayError) -> None:
+        """A call to Redis has failed for this reason."""
+        if not self.sick.is_set():
+            self._sick_since = clock.monotonic()
+            self.sick.set()
+        self.problem = error.sentence
+        for kind in PROBLEMS:
+            BELL_PROBLEM.labels(kind).set(kind == error.kind)
+        self._outage.missed("redis", str(error))
+
+    def ring_failed(self, error: BellAwayError) -> None:
+        """The same, and messages were not queued."""
+        self.rings_failed = True
+        self.failed(error)
+
+    def _recovered(self) -> None:
+        if not self.sick.is_set():
+            return
+        long = clock.monotonic() - self._sick_since >= LONG_SECONDS
+        self.may_lack_messages = self.may_lack_messages or self.rings_failed or long
+        self.rings_failed = False
+        self.problem = ""
+        for kind in PROBLEMS:
+            BELL_PROBLEM.labels(kind).set(0)
+        self.sick.clear()
+        self._outage.found("redis")
+
+
+# What the rest of the program calls it, so that nobody else needs arq for a name.
+RedisPool = ArqRedis
+
+CONNECT_TIMEOUT_SECONDS = 2.0
+SOCKET_TIMEOUT_SECONDS = 5.0
+# One more try, for a pooled connection that a restart of Redis has cut. redis-py nests its retries, so what bounds a
+# call is the deadline in `app.queue.bell`.
+QUICK_RETRIES = 1
+QUICK_BACKOFF_CAP_SECONDS = 0.1
+# The stock worker dies of the first error that reaches it: its calls wait out an outage of minutes.
+PATIENT_RETRIES = 900
+PATIENT_BACKOFF_CAP_SECONDS = 1.0
+
+
+def open_pool(url: str) -> ArqRedis:
+    """A pool for our own code, which copes with errors itself and wants to hear of them soon."""
+    return _open(url, QUICK_RETRIES, QUICK_BACKOFF_CAP_SECONDS)
+
+
+def open_patient_pool(url: str) -> ArqRedis:
+    """A pool for the stock arq worker."""
+    return _open(url, PATIENT_RETRIES, PATIENT_BACKOFF_CAP_SECONDS)
+
+
+def _open(url: str, retries: int, backoff_cap: float) -> ArqRedis:
+    """Nothing is connected yet; percent-encoded passwords and unix sockets work, as redis-py parses the URL."""
+    pool = ConnectionPool.from_url(
+        url,
+        socket_timeout=SOCKET_TIMEOUT_SECONDS,
+        socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        retry=Retry(ExponentialBackoff(cap=backoff_cap, base=0.02), retries),
+        retry_on_error=[RedisConnectionError, RedisTimeoutError, OSError],
+    )
+    redis = ArqRedis(pool, job_serializer=serialize, job_deserializer=deserialize)
+    # The pool is this client's alone, so closing the one closes the other.
+    redis.auto_close_connection_pool = True
+    return redis

@@ -1,9 +1,4 @@
-"""The worker's loop on arq's queue: one Lua call claims what is due, and it sleeps until the next is.
-
-A claimed message is leased, not held: it moves behind its lease in the queue and comes back by itself if this process
-dies. The lease is not renewed: by the time it runs out the claim in Postgres has long been written, the second
-delivery matches nothing and ends the message. Every error of Redis is survived.
-"""
+"""The worker's loop on arq's queue (one Lua call claims what is due), and the settings for a stock arq worker."""
 
 import asyncio
 import math
@@ -15,13 +10,24 @@ from uuid import uuid4
 import msgspec
 import structlog
 from arq.connections import ArqRedis
-from arq.worker import Retry
+from arq.worker import Retry, func
 from redis.exceptions import RedisError
 
 from app.micro_batcher import MicroBatcher
-from app.queue.bell import BellAwayError, bell_errors
+from app.queue.bell import BellAwayError, bell_errors, open_patient_pool
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
-from app.queue.wire import CANCEL_CHANNEL, QUEUE, WAKE_CHANNEL, GarbageError, Message, serialize, to_message
+from app.queue.wire import (
+    CANCEL_CHANNEL,
+    EXECUTE,
+    QUEUE,
+    RUN,
+    WAKE_CHANNEL,
+    GarbageError,
+    Message,
+    deserialize,
+    serialize,
+    to_message,
+)
 
 CLAIM_BATCH = 500
 # The longest sleep: a lost publish costs no more than this.
@@ -223,3 +229,37 @@ class QueueWorker:
 def _shown(job_id: bytes) -> str:
     """An id in a log line."""
     return job_id[:SHOWN_CHARACTERS].decode(errors="backslashreplace")
+
+
+# A claim that meets an outage is put back again and again: no number of tries may drop it.
+MAX_TRIES = 1_000_000
+# Runs end by their own timeout; this only bounds what arq itself would wait for.
+JOB_TIMEOUT_SECONDS = 7 * 24 * 3600
+POLL_SECONDS = 0.1
+
+
+def stock_settings(
+    redis_url: str, execute: WakeFunction, run: WakeFunction, on_startup: Any, on_shutdown: Any, concurrency: int
+) -> dict[str, Any]:
+    """What ``arq app.worker.WorkerSettings`` reads.
+
+    No results are kept (a kept one blocks its id), running jobs never fill the window that is read, and the pool
+    waits out an outage of Redis.
+    """
+    return {
+        "functions": [func(execute, name=EXECUTE), func(run, name=RUN)],  # type: ignore[arg-type]  # arq wants kwargs
+        "queue_name": QUEUE,
+        "redis_pool": open_patient_pool(redis_url),
+        "on_startup": on_startup,
+        "on_shutdown": on_shutdown,
+        "job_serializer": serialize,
+        "job_deserializer": deserialize,
+        "max_jobs": concurrency,
+        "queue_read_limit": concurrency * 10,
+        "poll_delay": POLL_SECONDS,
+        "keep_result": 0,
+        "max_tries": MAX_TRIES,
+        "job_timeout": JOB_TIMEOUT_SECONDS,
+        "allow_abort_jobs": False,
+        "log_results": False,
+    }

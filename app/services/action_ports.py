@@ -1,4 +1,4 @@
-"""What actions may use of Carillon, with the rights of their run: use cases behind the ports."""
+"""What actions may use of Carillon, with the rights of their run: the use cases behind the ports."""
 
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -10,12 +10,46 @@ import msgspec
 from app.actions.context import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
 from app.domain.access import Actor
 from app.domain.errors import CarillonError
-from app.domain.parts import Part
+from app.persistence import notifications, parking, retention
+from app.persistence.database import Database, database_now
+from app.persistence.pagination import Part
 from app.services.executions import ManualRunService
-from app.services.history import HistoryService
 from app.services.inputs import NoteInput, RunInput, ScheduleInput
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
+
+
+class HistoryService:
+    """Use cases about what schedules left behind."""
+
+    def __init__(self, database: Database) -> None:
+        """Delete from here."""
+        self._database = database
+
+    async def purge(self, actor: Actor, older_than: timedelta, limit: int) -> int:
+        """Delete up to so many ended executions and ledger entries of the actor's that are older; how many."""
+        async with self._database.transaction() as connection:
+            before = await database_now(connection) - older_than
+            executions = await retention.purge_executions(connection, actor, before, limit)
+            entries = await retention.purge_ledger(connection, actor, before, limit - executions)
+        return executions + entries
+
+    async def purge_callbacks(self, actor: Actor, older_than: timedelta, limit: int) -> int:
+        """Delete up to so many callbacks of the actor's executions that ended long ago; how many."""
+        async with self._database.transaction() as connection:
+            before = await database_now(connection) - older_than
+            return await parking.purge_callbacks(connection, actor, before, limit)
+
+    async def retry_deliveries(self, actor: Actor, limit: int) -> int:
+        """Try again to deliver up to so many notices of the actor's that were given up; how many."""
+        async with self._database.transaction() as connection:
+            return await notifications.retry(connection, actor, limit)
+
+    async def purge_deliveries(self, actor: Actor, older_than: timedelta, limit: int) -> int:
+        """Delete up to so many old deliveries of the actor's that are over; how many."""
+        async with self._database.transaction() as connection:
+            before = await database_now(connection) - older_than
+            return await notifications.purge(connection, actor, before, limit)
 
 
 class PortMaker:

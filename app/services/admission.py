@@ -1,16 +1,24 @@
-"""Whether new objects may be stored: whose workflow a schedule runs, and how many objects its owner has already."""
+"""Whether new objects may be stored: quotas, whose workflow a schedule runs, and which secrets its nodes may use."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
+from yarl import URL
 
+from app.actions.catalog import Catalog, SecretMisusedError, node_errors
+from app.actions.secrets import SecretStore
+from app.actions.templates import MARK
 from app.domain.access import Actor, require_owner, require_workflow_owner
-from app.domain.caps import DEFAULT_CAPS, Caps
-from app.domain.errors import CarillonError, QuotaExceededError
-from app.domain.quotas import Quota, Quotas, require_room
+from app.domain.errors import CarillonError, FieldError, QuotaExceededError
+from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
 from app.domain.schedules import ScheduledJob
-from app.persistence import quotas, workflows
+from app.domain.secrets import Secret
+from app.domain.workflows import Node
+from app.engine.run_resources import find_secrets
+from app.persistence import users, workflows
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +45,7 @@ async def require_quota(
     """Refuse so many more objects of a user if they exceed the quota. To be called before any row is locked."""
     limit = limits.quotas.limit_of(quota)
     if limit:
-        used = await quotas.lock_and_count(connection, quota, [user_id])
+        used = await users.lock_and_count(connection, quota, [user_id])
         require_room(quota, limit, used[user_id], wanted)
 
 
@@ -57,8 +65,8 @@ async def refusals(
 ) -> list[CarillonError | None]:
     """Return for each new schedule why it is refused, or None. The workflows stay until the transaction ends."""
     limit = limits.quotas.schedules
-    users = {one.actor.user_id for one in wanted}
-    used = await quotas.lock_and_count(connection, Quota.SCHEDULES, users) if limit else dict.fromkeys(users, 0)
+    user_ids = {one.actor.user_id for one in wanted}
+    used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
     owners = await workflows.owners(connection, {one.job.workflow_id for one in wanted})
     found: list[CarillonError | None] = []
     for one in wanted:
@@ -82,3 +90,58 @@ def _refusal(wanted: NewSchedule, workflow_owner: int | None, limit: int, used: 
     except CarillonError as error:
         return error
     return None
+
+
+# A template whose scheme and host are literal: what is filled in comes behind them.
+_LITERAL_HOST = re.compile(r"https?://[^/?#\\]+[/?#]")
+
+
+class SecretChecks:
+    """Judges nodes when they are written. Runs are judged again, when their URLs are filled in."""
+
+    def __init__(self, catalog: Catalog, environment: SecretStore) -> None:
+        """Secrets of the environment are those of this process; a worker may have others."""
+        self._catalog = catalog
+        self._environment = environment
+
+    async def errors(
+        self, connection: AsyncConnection, owner: Actor, nodes: Sequence[Node], whose: str = "you"
+    ) -> list[FieldError]:
+        """What is wrong with the secrets in these nodes, each named by node and field."""
+        names = self._catalog.secrets_named_by(nodes)
+        found = await find_secrets(connection, self._environment, [owner], names) if names else {}
+        errors: list[FieldError] = []
+        for index, node in enumerate(nodes):
+            errors += node_errors(index, node, self._of_node(node, owner, found, whose))
+        return errors
+
+    def _of_node(self, node: Node, owner: Actor, found: Mapping[str, Secret], whose: str) -> list[FieldError]:
+        errors = []
+        target = literal_target(node.config.get("url"))
+        try:
+            uses = self._catalog.secret_uses(node)
+        except SecretMisusedError as error:
+            return [FieldError(error.place, str(error))]
+        for place, names in uses.items():
+            for name in sorted(names):
+                secret = found.get(name)
+                if secret is None and not owner.sees_all:
+                    errors.append(FieldError(place, f"There is no secret '{name}' for {whose}."))
+                # The environment of a worker may have an admin's secret that this process does not have.
+                elif secret is not None and target is not None and not secret.may_go_to(*target):
+                    errors.append(FieldError(place, secret.refusal(target[0])))
+        return errors
+
+
+def literal_target(url: Any) -> tuple[str, int | None] | None:
+    """Host and port of a URL, where no template has a say in them, else None."""
+    if not isinstance(url, str):
+        return None
+    head = url.partition(MARK)[0]
+    if MARK in url and not _LITERAL_HOST.match(head):
+        return None
+    try:
+        host, port = URL(head).raw_host, URL(head).port
+    except ValueError:
+        return None
+    return (host, port) if host else None

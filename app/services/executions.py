@@ -1,26 +1,37 @@
-"""Runs that somebody asks for."""
+"""Executions: requested by hand, read, cancelled, and completed by callbacks."""
 
+import hmac
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
+from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
-from app.domain.errors import ConflictError, NotFoundError
-from app.domain.executions import ExecutionStatus, Outcome, PendingRun, Trigger
+from app import clock
+from app.actions.secrets import Hider, SecretStore
+from app.domain.access import Actor, require_owner
+from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
+from app.domain.executions import ACTIVE, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.identities import manual_execution_id
-from app.domain.manual_runs import ManualStart, manual_start
+from app.domain.overlap import ManualStart, manual_start
 from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.workflows import bounded
 from app.engine.ringing import Ringer
+from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
-from app.persistence import execution_queries, executions, schedules
+from app.persistence import execution_queries, executions, parking, schedules, secrets
 from app.persistence.database import Database
-from app.persistence.execution_rows import NewExecution
-from app.persistence.results import Settled
-from app.persistence.settle import settle_within
-from app.services.inputs import RunInput
+from app.persistence.execution_rows import NewExecution, Settled, Superseded
+from app.persistence.pagination import Part
+from app.persistence.parking import Callback, Completion, ShownSecret
+from app.persistence.settle import settle, settle_within
+from app.services.inputs import CompletionInput, RunInput
+from app.services.listing import read_shown
 from app.services.schedules import owned_schedule
-from app.services.views import ExecutionView, execution_fields
+from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
 class ManualRunService:
@@ -100,3 +111,129 @@ def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Manu
         due_at=now,
         trace_context=current_context(),
     )
+
+
+# In the place of what a callback said, where nobody can tell whether it holds a secret.
+UNREADABLE = "Left out: a secret of this execution is not known to the API, or was changed since."
+
+
+class CallbackService:
+    """Takes callbacks; the token is all that it asks for."""
+
+    def __init__(self, database: Database, ringer: Ringer, environment: SecretStore) -> None:
+        """Ring for what goes on by a callback; hide in it what its execution was shown."""
+        self._environment = environment
+        self._database = database
+        self._ringer = ringer
+
+    async def complete(self, execution_id: UUID, token: str, said: CompletionInput) -> AcceptedView:
+        """The work is done, or has failed; the nodes after it run now."""
+        async with self._database.transaction() as connection:
+            callback = await _open_callback(connection, execution_id, token)
+            completion = await self._without_secrets(connection, callback, token, said)
+            pending = await parking.complete_callback(connection, execution_id, callback, completion)
+        if pending is not None:
+            await self._ringer.executions([pending])
+        return AcceptedView(ok=True)
+
+    async def _without_secrets(
+        self, connection: AsyncConnection, callback: Callback, token: str, said: CompletionInput
+    ) -> Completion:
+        succeeded = said.status == "success"
+        if not callback.shown:
+            return Completion(succeeded, bounded(said.output), said.error)
+        values = await self._shown_values(connection, callback.shown, token)
+        if values is None:
+            return Completion(succeeded, None if said.output is None else UNREADABLE, UNREADABLE if said.error else "")
+        hider = Hider(values)
+        return Completion(succeeded, bounded(hider.hidden(said.output)), hider.hidden(said.error))
+
+    async def _shown_values(
+        self, connection: AsyncConnection, shown: tuple[ShownSecret, ...], token: str
+    ) -> list[str] | None:
+        """The values that the execution was shown; None if one of them is not known any more."""
+        wanted = [(one.owner_id, one.name) for one in shown if one.owner_id is not None]
+        stored = {(one.owner_id, one.name): one.value for one in await secrets.of_owners(connection, wanted)}
+        values = []
+        for one in shown:
+            value = stored.get((one.owner_id, one.name)) if one.owner_id is not None else None
+            lent = self._environment.find(one.name) if value is None else None
+            value = lent.value if lent is not None else value
+            if value is None or not hmac.compare_digest(one.proof, secret_proof(token, value)):
+                return None
+            values.append(value)
+        return values
+
+    async def heartbeat(self, execution_id: UUID, token: str) -> AcceptedView:
+        """The work goes on. That shows life, and does not extend the deadline."""
+        async with self._database.transaction() as connection:
+            callback = await _open_callback(connection, execution_id, token)
+            await parking.record_heartbeat(connection, callback)
+        return AcceptedView(ok=True)
+
+
+async def _open_callback(connection: AsyncConnection, execution_id: UUID, token: str) -> Callback:
+    if await execution_queries.get(connection, execution_id) is None:
+        raise NotFoundError("There is no such execution.")
+    callback = await parking.find_callback(connection, execution_id, token_hash(token))
+    if callback is None:
+        raise UnauthenticatedError("This is not a callback token of this execution.")
+    if not callback.is_open:
+        raise ConflictError("The execution has ended, or the token is stale.")
+    return callback
+
+
+class ExecutionService:
+    """Use cases about executions."""
+
+    def __init__(self, database: Database, ringer: Ringer) -> None:
+        """Ring for what a cancelled run makes room for."""
+        self._database = database
+        self._ringer = ringer
+
+    async def list(self, actor: Actor, wanted: Mapping[str, Any], part: Part) -> ExecutionPage:
+        """What the actor may see and what has the wanted values, newest first."""
+        async with self._database.reading() as connection:
+            found = await read_shown(partial(execution_queries.page, connection, actor, wanted), _view, part)
+        return ExecutionPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
+
+    async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
+        """One execution, with what each of its nodes did."""
+        async with self._database.transaction() as connection:
+            row = await _owned(connection, actor, execution_id)
+        now = clock.now()
+        nodes = [node_view(result, now, row.graph) for result in execution_queries.results_of(row)]
+        return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes)
+
+    async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
+        """End it here and now; whoever runs it drops the work."""
+        async with self._database.transaction() as connection:
+            row = await _owned(connection, actor, execution_id)
+        if row.status not in ACTIVE:
+            raise WrongStateError(f"Cannot cancel execution with status '{row.status}'.")
+        outcome = Outcome(
+            execution_id=execution_id,
+            scheduled_job_id=row.scheduled_job_id,
+            token=row.token,
+            status=ExecutionStatus.CANCELLED,
+            error=f"Cancelled by {actor.username}.",
+        )
+        (result,) = await settle(self._database, [outcome])
+        if isinstance(result, Superseded):
+            raise WrongStateError("The execution ended, or changed hands, before it could be cancelled.")
+        await self._ringer.call_off([execution_id])
+        await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])
+        await self._ringer.executions(result.pending)
+        return await self.get(actor, execution_id)
+
+
+def _view(row: Row[Any]) -> ExecutionView:
+    return ExecutionView(**execution_fields(row))
+
+
+async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:
+    row = await execution_queries.get(connection, execution_id)
+    require_owner(actor, row.user_profile_id if row else None, "execution")
+    if row is None:
+        raise AssertionError("an execution that nobody owns was let through")
+    return row

@@ -10,9 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from yarl import URL
 
 from app.domain.access import Role
-from app.domain.caps import DEFAULT_CAPS
 from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
+from app.domain.limits import DEFAULT_CAPS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedules import CatchUp, IfRunning
 from app.domain.secrets import NAME_PATTERN
@@ -40,7 +40,7 @@ TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europ
 Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
 Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
 Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
-# These bounds are the defaults: settings can raise them, so it is the use case that refuses (``app.domain.caps``).
+# These bounds are the defaults: settings can raise them, so it is the use case that refuses (``app.domain.limits``).
 MaxRetries = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": DEFAULT_CAPS.max_retries})]
 TimeoutSeconds = Annotated[int, Meta(ge=1, extra_json_schema={"maximum": DEFAULT_CAPS.timeout_seconds})]
 Payload = Annotated[dict[str, Any], Meta(description=f"At most {DEFAULT_CAPS.payload_bytes} bytes of JSON.")]

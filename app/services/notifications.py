@@ -8,10 +8,10 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_owner
-from app.domain.parts import Part
-from app.domain.quotas import Quota
-from app.persistence import notices, workflows
+from app.domain.limits import Quota
+from app.persistence import notifications, workflows
 from app.persistence.database import Database
+from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
 from app.services.listing import read_shown
@@ -35,13 +35,13 @@ class NotificationService:
         async with self._database.transaction() as connection:
             await require_quota(connection, self._limits, Quota.NOTIFICATIONS, actor.user_id)
             await _require_seen(connection, actor, values)
-            row = await notices.add(connection, {**values, "user_profile_id": actor.user_id})
+            row = await notifications.add(connection, {**values, "user_profile_id": actor.user_id})
         return _view(row)
 
     async def list(self, actor: Actor, part: Part) -> NotificationList:
         """What the actor may see, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(notices.page, connection, actor), _view, part)
+            found = await read_shown(partial(notifications.page, connection, actor), _view, part)
         return NotificationList(found.items, found.next_cursor)
 
     async def get(self, actor: Actor, notification_id: int) -> NotificationView:
@@ -56,24 +56,25 @@ class NotificationService:
             require_host(values["url"])
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
-            return _view(await notices.save(connection, notification_id, values) if values else row)
+            return _view(await notifications.save(connection, notification_id, values) if values else row)
 
     async def delete(self, actor: Actor, notification_id: int) -> None:
         """Be told no more."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, notification_id)
-            await notices.remove(connection, notification_id)
+            await notifications.remove(connection, notification_id)
 
     async def deliveries(self, actor: Actor, notification_id: int, part: Part) -> DeliveryList:
         """The log of what was delivered, and of what was not."""
         async with self._database.reading() as connection:
             await _owned(connection, actor, notification_id)
-            found = await read_shown(partial(notices.deliveries_of, connection, notification_id), _delivery_view, part)
+            read = partial(notifications.deliveries_of, connection, notification_id)
+            found = await read_shown(read, _delivery_view, part)
         return DeliveryList(found.items, found.next_cursor)
 
 
 async def _owned(connection: AsyncConnection, actor: Actor, notification_id: int) -> Row[Any]:
-    row = await notices.get(connection, notification_id) if notification_id in IDS else None
+    row = await notifications.get(connection, notification_id) if notification_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "notification")
     if row is None:
         raise AssertionError("a notification that nobody owns was let through")

@@ -20,16 +20,15 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.executions import ExecutionStatus
 from app.domain.explain import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
-from app.domain.parts import Part
 from app.domain.planning import anchored_at_start, without_tick
-from app.domain.previews import next_runs
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
-from app.domain.spec_preview import traps
-from app.persistence import breakers, execution_queries, executions, history, ledger
+from app.domain.spec_preview import next_runs, traps
+from app.persistence import breakers, execution_queries, executions, ledger, revisions
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database, database_now
 from app.persistence.ledger import Stretch
+from app.persistence.pagination import Part
 from app.services.inputs import Moment, PreviewInput, Span
 from app.services.listing import read_shown, show_all
 from app.services.schedules import draft, owned_schedule, require_years, spec_values
@@ -88,7 +87,7 @@ class InsightService:
         """Every change and pause, newest first."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_shown(partial(history.of_job, connection, job_id), history_item, part)
+            found = await read_shown(partial(revisions.of_schedule, connection, job_id), history_item, part)
         return HistoryList(found.items, found.next_cursor)
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
@@ -159,7 +158,7 @@ async def _as_it_was(
     connection: AsyncConnection, job: ScheduledJob, moment: datetime
 ) -> tuple[ScheduledJob, Since | None]:
     """The schedule at a moment, and the change that had made it so; as it is now, where the history does not reach."""
-    row = await history.in_force(connection, job.id, moment)
+    row = await revisions.in_force(connection, job.id, moment)
     if row is None:
         return job, None
     remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}

@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
-from app.domain.caps import Caps
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -22,12 +21,11 @@ from app.domain.errors import (
     NotFoundError,
     QuotaExceededError,
     UnavailableError,
+    field_error,
 )
-from app.domain.fields import field_error
 from app.domain.lifecycle import problems
-from app.domain.parts import Part
+from app.domain.limits import Caps, Quota
 from app.domain.planning import anchored_at_start
-from app.domain.quotas import Quota
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
@@ -38,12 +36,10 @@ from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Database
-from app.persistence.pagination import KnownTotals, Page
+from app.persistence.pagination import KnownTotals, Page, Part
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
-from app.services.listing import FIRST_ROWS, read_shown
-from app.services.selections import PAYLOAD, selected
-from app.services.shown import ShownSchedules
+from app.services.listing import FIRST_ROWS, PAYLOAD, ShownSchedules, read_shown, selected
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 
 # Far enough for every plan, near enough that no interval leaves the calendar.

@@ -1,4 +1,4 @@
-"""Secrets: made, shared, replaced and deleted. Their values come in and never go out."""
+"""Secrets and signing keys: created, shared, replaced and deleted. Values of secrets come in and never go out."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
-from app.domain.parts import Part
 from app.domain.secrets import EVERYBODY, host_problem
 from app.persistence import secrets, users
 from app.persistence.database import Database
+from app.persistence.pagination import Part
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
-from app.services.views import SecretPage, SecretView
+from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
 MOST_SECRETS = 1000
 
@@ -129,3 +129,36 @@ def _view(actor: Actor, row: Row[Any]) -> SecretView:
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+class SigningKeyService:
+    """Use cases about signing keys. Everybody has their own, and sees no other."""
+
+    def __init__(self, database: Database) -> None:
+        """Workers sign; this is where keys are made and shown."""
+        self._database = database
+
+    async def get(self, actor: Actor) -> SigningKeyView:
+        """The actor's key; one is made for an actor who has none."""
+        async with self._database.transaction() as connection:
+            is_new = await secrets.ensure_signing_key(connection, actor.user_id)
+            view = await _key_view(connection, actor)
+        if is_new:
+            log.info("signing_key_created", key=view.key_id, by=actor.user_id)
+        return view
+
+    async def rotate(self, actor: Actor) -> SigningKeyView:
+        """A new key for the actor; the one in use so far signs beside it for a while."""
+        async with self._database.transaction() as connection:
+            await secrets.rotate_signing_key(connection, actor.user_id)
+            view = await _key_view(connection, actor)
+        log.info("signing_key_rotated", key=view.key_id, by=actor.user_id)
+        return view
+
+
+async def _key_view(connection: AsyncConnection, actor: Actor) -> SigningKeyView:
+    current, *retiring = await secrets.signing_keys_of(connection, actor.user_id)
+    previous = [
+        PreviousKeyView(key_id=old.key_id, key=old.key, retires_at=old.retires_at) for old in retiring if old.retires_at
+    ]
+    return SigningKeyView(key_id=current.key_id, key=current.key, previous=next(iter(previous), None))

@@ -1,16 +1,29 @@
-"""Whether what Carillon leans on is there."""
+"""The system as operators see it: health, gauges, the catalog of actions, switches and the cron ping."""
 
 import asyncio
-from typing import Literal
+import hmac
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 import structlog
 
-from app.domain.errors import UnavailableError
-from app.observability.outages import Outage
+from app import clock
+from app.actions.catalog import Action, Catalog
+from app.actions.plugins import PluginProblem
+from app.domain.access import Actor, require_admin
+from app.domain.breakers import BreakerState
+from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.domain.schedules import Status
+from app.engine.cron_ping import Pinged, Pinger
+from app.observability.logs import Outage
+from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
+from app.persistence import gauges, leases
 from app.persistence.database import Database, why_away
 from app.queue.bell import Bell, BellAwayError
-from app.services.shared_results import SharedResult
+from app.services.inputs import SettingsChanges, given
+from app.services.listing import SharedResult
+from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
 
 Presence = Literal["ok", "away"]
 
@@ -86,3 +99,108 @@ class HealthService:
             return error.sentence
         self._redis_outage.found("readiness")
         return ""
+
+
+class ActionService:
+    """Tells what workflows may use."""
+
+    def __init__(self, catalog: Catalog, problems: Sequence[PluginProblem] = ()) -> None:
+        """All actions that there are in this process, and the plugins that could not be used."""
+        self._catalog = catalog
+        self._problems = problems
+
+    def list(self, actor: Actor) -> ActionList:
+        """Every action by name, with the JSON Schema of its configuration; for admins, what could not be loaded too.
+
+        Why a plugin cannot be loaded may quote paths and settings of the server.
+        """
+        actions = sorted(self._catalog.actions, key=lambda one: one.name)
+        problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._problems if actor.sees_all]
+        return ActionList([_view(action) for action in actions], problems)
+
+
+def _view(action: Action[Any]) -> ActionView:
+    return ActionView(
+        name=action.name,
+        aliases=list(action.aliases),
+        version=action.version,
+        origin=action.origin,
+        scope=action.scope,
+        retry_safe=action.retry_safe,
+        secret_fields=list(action.secret_fields),
+        description=action.description,
+        config_schema=msgspec.json.schema(action.config),
+    )
+
+
+class CronService:
+    """Lets a ping in, and carries it out."""
+
+    def __init__(self, pinger: Pinger, token: str) -> None:
+        """Without a token nobody is let in."""
+        self._pinger = pinger
+        self._token = token
+
+    async def run(self, token: str | None) -> Pinged:
+        """Fire whatever is due now."""
+        if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
+            raise UnauthenticatedError
+        return await self._pinger.ping()
+
+
+# However many ask.
+GAUGES_FRESH_SECONDS = 5.0
+
+
+class FigureService:
+    """Sets the gauges when they are asked for."""
+
+    def __init__(self, database: Database) -> None:
+        """Read from here."""
+        self._database = database
+        self._read_at = -GAUGES_FRESH_SECONDS
+
+    async def refresh(self) -> None:
+        """Read, unless that was a moment ago; without Postgres the last figures stand."""
+        for state, number in self._database.lanes.counts.items():
+            CONNECTIONS.labels(state).set(number)
+        if clock.monotonic() - self._read_at < GAUGES_FRESH_SECONDS:
+            return
+        try:
+            async with self._database.reading() as connection:
+                found = await gauges.read(connection)
+        except UnavailableError:
+            return
+        self._read_at = clock.monotonic()
+        DUE.set(found.due)
+        OLDEST.set(found.oldest_seconds)
+        WORKERS.set(found.workers)
+        for status in Status:
+            SCHEDULES.labels(status).set(found.schedules.get(status, 0))
+        for state in BreakerState:
+            BREAKERS.labels(state).set(found.breakers.get(state, 0))
+
+
+class SwitchService:
+    """Use cases about what is on and off as a whole."""
+
+    def __init__(self, database: Database, *, enabled_by_environment: bool) -> None:
+        """What the environment switches off stays off."""
+        self._database = database
+        self._enabled_by_environment = enabled_by_environment
+
+    async def get(self, actor: Actor) -> SettingsView:
+        """As it is now."""
+        require_admin(actor)
+        async with self._database.transaction() as connection:
+            is_on = await leases.schedules_enabled(connection)
+        return SettingsView(schedules_enabled=is_on and self._enabled_by_environment)
+
+    async def change(self, actor: Actor, changes: SettingsChanges) -> SettingsView:
+        """Turn what is given; workers heed it from their next tick on."""
+        require_admin(actor)
+        wanted = given(changes)
+        if "schedules_enabled" in wanted:
+            async with self._database.transaction() as connection:
+                await leases.turn_schedules(connection, on=wanted["schedules_enabled"])
+        return await self.get(actor)

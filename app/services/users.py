@@ -10,10 +10,10 @@ from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, UnavailableError
-from app.domain.parts import Part
 from app.micro_batcher import MicroBatcher
 from app.persistence import users
 from app.persistence.database import Database
+from app.persistence.pagination import Part
 from app.services.inputs import IDS, TokenInput, UserInput
 from app.services.listing import read_shown
 from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view

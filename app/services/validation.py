@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from app.domain.errors import CarillonError, FieldError, InvalidError
-from app.domain.fields import field_error
+from app.domain.errors import CarillonError, FieldError, InvalidError, field_error
 
 T = TypeVar("T")
 

@@ -11,19 +11,17 @@ from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.entities import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
-from app.domain.parts import Part
-from app.domain.quotas import Quota
+from app.domain.limits import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.persistence import entity_runs, users, webhooks
 from app.persistence.database import Database, database_now
-from app.persistence.pagination import Page
+from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE
-from app.services.admission import NO_QUOTAS, Limits, require_quota
+from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
 from app.services.listing import read_shown
-from app.services.secret_checks import SecretChecks
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")

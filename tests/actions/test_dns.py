@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.actions import dns
-from app.actions.dns import TargetResolver
-from app.actions.http_client import Answer, CallFailedError, HttpCaller
-from app.actions.signing import Sender
-from app.actions.ssrf_guard import AddressGuard
+from app.actions import ssrf_guard
+from app.actions.http_client import Answer, CallFailedError, HttpCaller, Sender
+from app.actions.ssrf_guard import AddressGuard, TargetResolver
 from tests.carillon import PATIENCE_SECONDS, until
 from tests.hostile_dns import HostileDns, Zone, hostile_dns
 from tests.sink import Sink
@@ -59,7 +57,7 @@ def names_in_the_hosts_file() -> set[str]:
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lookups that hang do so for the whole test, so that a machine that stalls does not end them."""
     for name in ("LOOKUP_SECONDS", "FIRST_TRY_SECONDS", "PLACE_SECONDS"):
-        monkeypatch.setattr(dns, name, 300.0)
+        monkeypatch.setattr(ssrf_guard, name, 300.0)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -71,12 +69,12 @@ async def test_names_that_never_resolve_hold_up_nobody_else(sink: Sink) -> None:
         pile = [asyncio.create_task(call(caller, f"http://{name}/", MIA)) for name in hanging]
 
         async def asked() -> bool:
-            return len(server.asked) >= dns.LOOKUPS_PER_OWNER
+            return len(server.asked) >= ssrf_guard.LOOKUPS_PER_OWNER
 
         await until(asked)
         answer = await call(caller, f"http://good.test:{port(sink)}/", MAX)
         assert (200, 0) == (answer.status, sum(task.done() for task in pile))
-        assert dns.LOOKUPS_PER_OWNER + 1 == len(server.asked)
+        assert ssrf_guard.LOOKUPS_PER_OWNER + 1 == len(server.asked)
         for task in pile:
             task.cancel()
         await asyncio.wait(pile)
@@ -85,7 +83,7 @@ async def test_names_that_never_resolve_hold_up_nobody_else(sink: Sink) -> None:
 @pytest.mark.usefixtures("_patient")
 async def test_nobody_waits_for_the_same_name_behind_another_owners_lookups(sink: Sink) -> None:
     """A name that one owner has in a queue is looked up for the other at once."""
-    hanging = [f"name{number}.hang.test" for number in range(dns.LOOKUPS_PER_OWNER)]
+    hanging = [f"name{number}.hang.test" for number in range(ssrf_guard.LOOKUPS_PER_OWNER)]
     zone: Zone = {**dict.fromkeys(hanging), "good.test": ["127.0.0.1"]}
     url = f"http://good.test:{port(sink)}/"
     async with calling(zone, LOOPBACK) as (caller, server):
@@ -159,7 +157,7 @@ async def test_the_hosts_file_is_read() -> None:
 
 async def test_a_name_that_is_bound_anew_is_judged_anew(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """It led to an allowed address at first."""
-    monkeypatch.setattr(dns, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(ssrf_guard, "CACHE_SECONDS", 0.0)
     zone: Zone = {"rebind.test": ["127.0.0.1"]}
     url = f"http://rebind.test:{port(sink)}/"
     async with calling(zone, "127.0.0.1") as (caller, server):
@@ -174,7 +172,7 @@ async def test_of_a_huge_answer_some_addresses_are_tried() -> None:
     addresses = [f"127.0.1.{number}" for number in range(60)]
     async with hostile_dns({"huge.test": addresses}) as server:
         resolver = TargetResolver(nameservers=[server.server])
-        assert dns.ADDRESSES_PER_NAME == len(await resolver.resolve("huge.test", 80))
+        assert ssrf_guard.ADDRESSES_PER_NAME == len(await resolver.resolve("huge.test", 80))
         await resolver.close()
 
 

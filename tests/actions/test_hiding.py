@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.secrets import HIDDEN, Hider
-from app.actions.secrets_part import RunSecrets, SecretStore
+from app.actions.secrets import HIDDEN, Hider, RunSecrets, SecretStore
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
 from tests.examples import examples

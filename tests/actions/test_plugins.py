@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from app.actions.builtin import BUILTIN
-from app.actions.catalog import Action
-from app.actions.conformance import shortcomings
-from app.actions.context_part import ActionContext
+from app.actions.catalog import Action, shortcomings
+from app.actions.context import ActionContext
 from app.actions.plugins import GROUP, load_actions
 
 GOOD = '''

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.api.client_addresses import TrustedProxies
-from app.api.connections import ConnectionRegister, HttpLimits
+from app.api.http_protocol import ConnectionRegister, HttpLimits
+from app.api.requests import TrustedProxies
 from app.config import Settings
 from app.observability import metrics
 from tests.carillon import ADMIN_TOKEN, Carillon, until

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.config import Settings
-from app.domain.parts import MOST_OFFSET, PAGE_BYTES
 from app.persistence.database import Database
+from app.persistence.pagination import MOST_OFFSET, PAGE_BYTES
 from tests.carillon import Carillon, Json
 from tests.serving import serving
 

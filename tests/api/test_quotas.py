@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.config import Settings, SettingsError, load_settings
-from app.domain.caps import DEFAULT_CAPS
+from app.domain.limits import DEFAULT_CAPS
 from app.persistence.database import Database
 from app.wiring import limits_of
 from tests.carillon import Carillon, Json, engine_of, make_due
@@ -113,7 +113,7 @@ async def test_without_a_quota_nothing_is_counted(carillon: Carillon, monkeypatc
     async def counted(*_: Any) -> Any:
         raise AssertionError("counted without a quota")
 
-    monkeypatch.setattr("app.persistence.quotas.lock_and_count", counted)
+    monkeypatch.setattr("app.persistence.users.lock_and_count", counted)
     await carillon.schedule()
 
 

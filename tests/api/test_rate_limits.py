@@ -7,9 +7,9 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from app.api.client_addresses import TrustedProxies, counted_as
+from app.api.requests import TrustedProxies, counted_as
 from app.config import Settings, SettingsError, load_settings
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from tests.carillon import Carillon
 from tests.serving import serving
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app import wiring
 from app.config import Settings
-from app.persistence import shares
+from app.persistence import connection_pool
 from app.persistence.database import Database
 from app.services import schedule_queries
 from tests.carillon import Carillon, until
@@ -67,7 +67,7 @@ async def test_slow_reads_of_one_leave_connections_for_others(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of them at most are one user's; what is over that waits for a while, and is told to come again."""
-    monkeypatch.setattr(shares, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(connection_pool, "WAIT_SECONDS", 0.3)
     async with serving(replace(settings, database_pool_size=2)) as carillon:
         mia, bob = await carillon.member("mia"), await carillon.member("bob")
         async with nobody_reads_executions(database):
@@ -88,7 +88,7 @@ async def test_slow_reads_of_one_leave_connections_for_others(
 
 async def test_who_waits_for_the_own_share_gets_it(settings: Settings, database: Database) -> None:
     """In the order in which they came, and a place is never lost."""
-    kept = shares.Shares(1)
+    kept = connection_pool.Shares(1)
     order: list[int] = []
 
     async def work(number: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import text
 
-from app.cli.diffs import diff_lines
+from app.cli.apply import diff_lines
 from app.cli.operators import OPERATOR
 from app.config import Settings
 from app.persistence.database import Database

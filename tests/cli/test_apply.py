@@ -12,8 +12,7 @@ from app.domain.errors import NotFoundError, UnavailableError
 from app.engine.ringing import Ringer
 from app.persistence import declarations
 from app.persistence.database import Database
-from app.queue.bell import Bell
-from app.queue.pool import RedisPool
+from app.queue.bell import Bell, RedisPool
 from app.queue.wire import CANCEL_CHANNEL, QUEUE
 from app.services.executions import ManualRunService
 from app.services.inputs import RunInput, UserInput

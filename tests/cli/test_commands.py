@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.apply import read_sources
-from app.cli.main import app
-from app.cli.refusals import bad_input
+from app.cli.main import app, bad_input
 from app.config import Settings
 from app.domain.errors import UnavailableError
 from app.services.declarations.files import Source

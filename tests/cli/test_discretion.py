@@ -19,7 +19,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from tests.carillon import Carillon, http_node, make_due, until
 from tests.cli.watched import Json, Watched, free_port
 from tests.sink import Sink

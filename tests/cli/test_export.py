@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.cli.operators import OPERATOR
-from app.domain.differences import differences
+from app.domain.declarations import differences
 from app.domain.errors import CarillonError, InvalidError, NotFoundError
 from app.domain.revisions import EDITABLE
 from app.domain.schedules import Reason, Status
 from app.persistence.database import Database
-from app.services.declarations.entries import schedule_entry
-from app.services.declarations.exporting import ExportService, Selection
+from app.services.declarations.exporting import ExportService, Selection, schedule_entry
 from app.services.declarations.files import Source, read_file
 from app.services.declarations.yaml_text import write_documents
 from tests.carillon import Carillon

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from app.observability.outages import SAY_SECONDS
+from app.observability.logs import SAY_SECONDS
 from app.persistence.migrations import migrate
 from app.worker import run_worker
 from tests.carillon import Carillon, until

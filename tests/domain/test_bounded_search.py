@@ -10,13 +10,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
-from app.domain import local_time, recurrence, windows
+from app.domain import local_time, recurrence
 from app.domain.errors import InvalidError
-from app.domain.local_time import Zone, zone
-from app.domain.previews import HORIZON, next_runs
+from app.domain.local_time import Hours, Zone, window, zone
 from app.domain.recurrence import CronTimes, Evenly, Monthly, Recurrence
+from app.domain.spec_preview import HORIZON, next_runs
 from app.domain.specs import Spec, canonical
-from app.domain.windows import Hours, window
 from tests.domain.builders import schedule
 
 ANCHOR = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
@@ -170,7 +169,8 @@ def test_a_preview_ends_when_it_is_enough() -> None:
 
 def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
     """Whoever asks for all zones and all years pushes out what others asked for; what is kept does not grow."""
-    kept = (local_time._transitions, local_time._uneven_days, local_time._pieces, windows._spans, recurrence._slots_on)
+    zones = (local_time._transitions, local_time._uneven_days, local_time._pieces, local_time._spans)
+    kept = (*zones, recurrence._slots_on)
     for number, name in enumerate(sorted(local_time._names().values())):
         place = zone(name)
         for year in range(2000 + number % 9, 2060):

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.breakers import Breaker, BreakerState, Gate
 from app.domain.executions import ActiveRun, Trigger
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Decided, Start
 from tests.domain.builders import after, decision, schedule

@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.domain.declarations import Act, Declared, Key, Kind, Managed, Step, plan, undeclared
-from app.domain.differences import Difference
+from app.domain.declarations import Act, Declared, Difference, Key, Kind, Managed, Step, plan, undeclared
 from app.domain.schedules import Status
 
 NIGHTLY = Key("shop", Kind.SCHEDULE, "nightly")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.differences import ABSENT, Difference, differences, same
+from app.domain.declarations import ABSENT, Difference, differences, same
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain import outputs
-from app.domain.outputs import OUTPUT_BYTES, bounded
+from app.domain import workflows
+from app.domain.workflows import OUTPUT_BYTES, bounded
 
 LONG = "x" * 200_000
 plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=200)
@@ -62,7 +62,7 @@ def test_all_else_becomes_text(value: Any) -> None:
 def test_nothing_is_larger_than_the_bound(value: Any, most: int) -> None:
     """Whatever it is; and what was cut says so."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outputs, "OUTPUT_BYTES", most)
+        patch.setattr(workflows, "OUTPUT_BYTES", most)
         found = bounded(value)
     assert size(found) <= most
     assert found == value or found["truncated"] is True

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from app.domain.breakers import Breaker, BreakerState, Gate
 from app.domain.errors import ConflictError
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
-from app.domain.ledger_part import LedgerOutcome
-from app.domain.manual_runs import ManualStart, manual_start
-from app.domain.overlap import dropped_retries, in_vain, next_in_turn
+from app.domain.ledger import LedgerOutcome
+from app.domain.overlap import ManualStart, dropped_retries, in_vain, manual_start, next_in_turn
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import settle
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start

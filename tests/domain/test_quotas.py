@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import QuotaExceededError
-from app.domain.quotas import Quota, Quotas, has_room, require_room
+from app.domain.limits import Quota, Quotas, has_room, require_room
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.cadence import Cadence
-from app.domain.local_time import zone
+from app.domain.local_time import Hours, window, zone
 from app.domain.recurrence import CronTimes
 from app.domain.schedules import ScheduledJob
-from app.domain.windows import Hours, window
+from app.domain.specs import Cadence
 from tests.domain.builders import schedule
 from tests.domain.golden import Row, compiled, moment, shown, utc
 from tests.domain.golden_calendar import CALENDAR

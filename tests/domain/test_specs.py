@@ -8,11 +8,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from app.domain.cron_expression import LONGEST_EXPRESSION, canonical_cron
-from app.domain.durations import LONGEST, duration, spelled
 from app.domain.errors import InvalidError
-from app.domain.local_time import canonical_zone
-from app.domain.specs import KINDS, Spec, canonical, require_kind
-from app.domain.windows import WEEKDAYS, weekdays, window
+from app.domain.local_time import WEEKDAYS, canonical_zone, weekdays, window
+from app.domain.specs import KINDS, LONGEST, Spec, canonical, duration, require_kind, spelled
 from tests.domain import oracle
 from tests.domain.strategies import aliases, day_rules, expressions, moments, sparse_expressions, zones
 from tests.examples import examples

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
-from app.domain.ledger_part import LedgerEntry
+from app.domain.ledger import LedgerEntry
 from app.domain.lifecycle import paused
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided, NotDue, Stale, Tick, decide

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.cadence import Cadence
 from app.domain.recurrence import CronTimes
 from app.domain.spec_preview import traps
-from app.domain.specs import Spec, canonical
+from app.domain.specs import Cadence, Spec, canonical
 
 BERLIN = "Europe/Berlin"
 # A Friday.

@@ -14,8 +14,7 @@ import asyncpg
 import redis
 
 from app.embedded import EmbeddedPostgres, EmbeddedValkey, postgres, valkey
-from app.embedded.account import UNPRIVILEGED
-from app.embedded.accounts import reachable_install
+from app.embedded.accounts import UNPRIVILEGED, reachable_install
 from tests.embedded.capabilities import become_ordinary
 
 

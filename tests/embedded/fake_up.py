@@ -9,7 +9,7 @@ from app.embedded import stack
 
 FAKE = Path(__file__).with_name("fake_carillon.py")
 # By its path: as a module it would bring along all other commands, which takes longer than a test.
-COMMAND = Path(__file__).parents[2] / "app/cli/up.py"
+COMMAND = Path(__file__).parents[2] / "app/cli/processes.py"
 
 if __name__ == "__main__":
     # Below `nohup` a hang-up is ignored, here too, as it shall be; the test sends one that counts.

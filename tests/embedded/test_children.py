@@ -8,10 +8,8 @@ from rich.console import Console
 
 from app.config import load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from app.embedded.child import DRAIN_STEPS, RestartPolicy, exit_words
-from app.embedded.command import StopStep
-from app.embedded.output import Output
-from app.embedded.surroundings import LOOPBACK, Surroundings, child_environment
+from app.embedded.child_process import DRAIN_STEPS, Output, RestartPolicy, StopStep, exit_words
+from app.embedded.stack import LOOPBACK, Surroundings, child_environment
 
 
 def _environment(environ: dict[str, str], **chosen: object) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.embedded import DataFolderInUse, DataFolderLock, DataFolderUnusable
-from app.embedded.admin_token import kept_admin_token
+from app.embedded.data_folder import kept_admin_token
 from tests.embedded.processes import CHECKOUT
 
 HOLDER = """

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.embedded import CannotListen, listening
-from app.embedded.listening import base_url, listenable_port, missing_for_ready
+from app.embedded import CannotListen, stack
+from app.embedded.stack import base_url, listenable_port, missing_for_ready
 
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A port on which someone listens, for good."""
-    monkeypatch.setattr(listening, "PREDECESSOR_SECONDS", 0.0)
+    monkeypatch.setattr(stack, "PREDECESSOR_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
@@ -34,8 +34,8 @@ def test_a_port_that_becomes_free_is_waited_for(monkeypatch: pytest.MonkeyPatch,
             raise OSError(errno.EADDRINUSE, "in use")
         return port
 
-    monkeypatch.setattr(listening, "PREDECESSOR_SECONDS", 30.0)
-    monkeypatch.setattr(listening, "_try_to_bind", bind)
+    monkeypatch.setattr(stack, "PREDECESSOR_SECONDS", 30.0)
+    monkeypatch.setattr(stack, "_try_to_bind", bind)
     assert taken == listenable_port("127.0.0.1", taken)
     assert [taken, taken] == attempts
 

@@ -15,14 +15,19 @@ from app.embedded import (
     EmbeddedPostgres,
     EmbeddedValkey,
     NoTemporaryFolder,
-    install,
+    accounts,
     postgres,
     valkey,
 )
-from app.embedded.account import UNPRIVILEGED, Account
-from app.embedded.accounts import reachable_install
-from app.embedded.install import Install
-from app.embedded.scratch import SocketFolder, open_to_all, program_root
+from app.embedded.accounts import (
+    UNPRIVILEGED,
+    Account,
+    Install,
+    SocketFolder,
+    open_to_all,
+    program_root,
+    reachable_install,
+)
 
 PROGRAMS = Path("package/bin")
 
@@ -109,7 +114,7 @@ def test_servers_run_from_below_a_private_home(
 
 def _move(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, place: Path) -> None:
     """Have the module find its server's files in another place."""
-    found: Install = getattr(install, name)()
+    found: Install = getattr(accounts, name)()
     for part in found.parts:
         shutil.copytree(found.root / part, place / part)
     monkeypatch.setattr(module, name, lambda: msgspec.structs.replace(found, root=place))
@@ -135,9 +140,9 @@ def test_sockets_avoid_a_long_temporary_folder(root: Path, monkeypatch: pytest.M
     assert long not in sockets.path.parents
 
 
-@pytest.mark.parametrize("find", [install.postgres_install, install.valkey_install])
+@pytest.mark.parametrize("find", [accounts.postgres_install, accounts.valkey_install])
 def test_missing_wheels_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, find: Callable[[], Install]) -> None:
     """Without the extra the error says how to get the servers, or how to do without."""
-    monkeypatch.setattr(install, "find_spec", lambda _: None)
+    monkeypatch.setattr(accounts, "find_spec", lambda _: None)
     with pytest.raises(EmbeddedNotInstalled, match=r"pip install 'carillon\[embedded\]'.*CARILLON_DATABASE_URL"):
         find()

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from app.embedded import DataFolderUnusable, EmbeddedPostgres, EmbeddedValkey, ServerDidNotStart, ServerNotStarted
-from app.embedded.account import UNPRIVILEGED, server_account
+from app.embedded.accounts import UNPRIVILEGED, server_account
 from tests.embedded.processes import is_gone, user_of, wait_for
 
 

@@ -11,9 +11,7 @@ import pytest
 from rich.console import Console
 
 from app.embedded import ChildFailed
-from app.embedded.child import Child, RestartPolicy
-from app.embedded.command import Command, StopStep
-from app.embedded.output import Output
+from app.embedded.child_process import Child, Command, Output, RestartPolicy, StopStep
 from app.embedded.supervisor import Supervisor
 
 QUICK = RestartPolicy(first_seconds=0.01, longest_seconds=0.02)

@@ -13,13 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.config import Settings
 from app.domain.entities import ScheduledJobConfig
 from app.domain.errors import UnavailableError
-from app.engine.entities import Poller
-from app.engine.entities_part import LoadedScheduler, load_entity_schedulers, scheduler_shortcomings
+from app.engine.entities import LoadedScheduler, Poller, load_entity_schedulers, scheduler_shortcomings
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler
-from app.queue.bell import Bell
-from app.queue.pool import RedisPool, open_pool
+from app.queue.bell import Bell, RedisPool, open_pool
 from tests.carillon import Carillon, until, working
 
 NOW = timedelta(0)

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from tests.carillon import Carillon, http_node, until, working
 from tests.refusing import healed, wrong_type
 from tests.sink import Sink

@@ -6,8 +6,7 @@ from typing import Any
 from app import clock
 from app.config import Settings
 from app.persistence.database import Database
-from app.queue.bell import Bell
-from app.queue.pool import RedisPool
+from app.queue.bell import Bell, RedisPool
 from app.queue.wire import CANCEL_CHANNEL, EXECUTE, QUEUE, RUN, Wake
 from tests.carillon import Carillon, Json, http_node, until, working
 from tests.sink import Sink

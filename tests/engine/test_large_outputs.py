@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from app.config import Settings
-from app.domain.outputs import OUTPUT_BYTES
+from app.domain.workflows import OUTPUT_BYTES
 from app.persistence.database import Database
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.engine.test_callbacks import Target, call, carillon, ended, target, told

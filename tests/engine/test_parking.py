@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.engine.test_callbacks import Target, call, ended, execution, told
 from tests.sink import Sink

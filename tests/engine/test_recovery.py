@@ -17,7 +17,7 @@ from app.domain.ticks import Tick
 from app.embedded import EmbeddedValkey
 from app.persistence.claim import claim
 from app.persistence.database import Database
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.wiring import wire_worker
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working

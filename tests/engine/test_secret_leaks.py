@@ -20,7 +20,7 @@ from sqlalchemy import text
 from app.cli.operators import OPERATOR
 from app.config import Settings
 from app.persistence.database import Database
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from app.services.declarations.exporting import ExportService, Selection
 from tests.actions.test_hiding import spellings
 from tests.carillon import Carillon, Json, until, working

@@ -14,28 +14,24 @@ from sqlalchemy import text
 
 from app.actions.builtin import BUILTIN
 from app.actions.catalog import Action, ActionFailedError, Catalog, Result
-from app.actions.context import NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
-from app.actions.context_part import ActionContext
-from app.actions.http_client import HttpCaller
-from app.actions.secrets_part import RunSecrets, SecretStore
-from app.actions.signing import Sender
+from app.actions.context import ActionContext, NoPorts, PluginScheduleChanges, PluginScheduleInput, RefusedError
+from app.actions.http_client import HttpCaller, Sender
+from app.actions.secrets import RunSecrets, SecretStore
 from app.actions.ssrf_guard import AddressGuard
 from app.clock import now
 from app.config import Settings
 from app.domain.access import Actor, Role
 from app.domain.secrets import Secret
 from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Workflow
-from app.engine.dispatch import Dispatched
 from app.engine.ringing import Ringer
-from app.engine.secrets import SecretFinder
-from app.engine.walk import ERROR_CHARACTERS, Walk
+from app.engine.run_resources import SecretFinder
+from app.engine.walk import ERROR_CHARACTERS, Dispatched, Walk
 from app.persistence.database import Database
-from app.queue.bell import Bell
-from app.queue.pool import RedisPool
-from app.services.callbacks import UNREADABLE
+from app.queue.bell import Bell, RedisPool
+from app.services.admission import SecretChecks
+from app.services.executions import UNREADABLE
 from app.services.plugins import PluginSchedules
 from app.services.schedules import ScheduleService
-from app.services.secret_checks import SecretChecks
 from app.services.workflows import WorkflowService
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.engine.test_callbacks import Target, ended, is_parked, told

@@ -16,9 +16,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from app.config import Settings
 from app.domain.errors import UnavailableError
-from app.engine import signing
-from app.engine.signing import KeyCache
-from app.persistence import signing_keys
+from app.engine import run_resources
+from app.engine.run_resources import KeyCache
+from app.persistence import secrets
 from app.persistence.database import Database
 from tests.carillon import Carillon, Json, http_node, until, working
 from tests.sink import Call, Sink
@@ -175,9 +175,9 @@ async def test_keys_are_remembered_for_a_while_and_through_an_outage(
         asked += 1
         raise UnavailableError
 
-    monkeypatch.setattr(signing_keys, "read_many", away)
+    monkeypatch.setattr(secrets, "read_many", away)
     assert (before, 0) == (await cache.keys_of(owner), asked)
-    monkeypatch.setattr(signing, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(run_resources, "CACHE_SECONDS", 0.0)
     cache._keep(owner, tuple(before))
     assert (before, 1) == (await cache.keys_of(owner), asked)
 

@@ -13,8 +13,8 @@ from app.domain.ticks import Tick
 from app.persistence import schedules
 from app.persistence.claim import claim
 from app.persistence.database import Database
-from app.persistence.results import Busy
-from app.queue.pool import RedisPool
+from app.persistence.execution_rows import Busy
+from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.queue.worker import PutBack
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due

@@ -13,14 +13,12 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.domain.executions import ExecutionStatus, Outcome
-from app.engine.entities import Poller
-from app.engine.entities_part import LoadedScheduler
+from app.engine.entities import LoadedScheduler, Poller
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.settle import settle_within
 from app.persistence.webhooks import WebhookScheduler
-from app.queue.bell import Bell
-from app.queue.pool import RedisPool
+from app.queue.bell import Bell, RedisPool
 from tests.carillon import Carillon, Json, engine_of, until, working
 from tests.serving import serving
 from tests.sink import Sink

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.observability.discretion import LIBRARY_EVENT
+from app.observability.logs import LIBRARY_EVENT
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception"}

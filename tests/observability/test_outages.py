@@ -5,7 +5,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from app import clock
-from app.observability.outages import SAY_SECONDS, Outage, Seldom
+from app.observability.logs import SAY_SECONDS, Outage, Seldom
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.engine.housekeeping import Housekeeper
-from app.persistence import deletions
+from app.persistence import retention
 from app.persistence.database import Database
 from tests.carillon import Carillon, Json, engine_of, make_due, until, working
 from tests.persistence.past import give_past
@@ -80,7 +80,7 @@ async def test_it_is_deleted_a_part_at_a_time(
     carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch, delete: Any
 ) -> None:
     """Each part is a transaction of its own: whoever dies between two leaves the rest to the next."""
-    monkeypatch.setattr(deletions, "MOST_ROWS", 7)
+    monkeypatch.setattr(retention, "MOST_ROWS", 7)
     member = await carillon.member()
     schedule, _ = await with_past(member, database)
     kept, _ = await with_past(carillon, database)

@@ -36,7 +36,7 @@ def test_a_week_begins_on_monday(day: int) -> None:
 async def test_the_weeks_are_there_after_a_migration(database: Database) -> None:
     """So that nothing goes to the rest."""
     async with database.transaction() as connection:
-        assert [] == await retention.missing(connection, await database_now(connection))
+        assert [] == await retention.missing_weeks(connection, await database_now(connection))
 
 
 async def test_what_fires_goes_to_its_week(carillon: Carillon, settings: Settings, database: Database) -> None:
@@ -52,7 +52,7 @@ async def test_what_fires_goes_to_its_week(carillon: Carillon, settings: Setting
 
 async def test_old_weeks_are_dropped_and_young_ones_kept(database: Database) -> None:
     """A week at a time; the weeks to come are made."""
-    await retention.make(database, OLD)
+    await retention.make_week(database, OLD)
     await Housekeeper(database, 100).step()
     names = await ask(database, "SELECT relname FROM pg_class WHERE relname LIKE 'workflow_executions_2%w%'")
     assert OLD.name not in names
@@ -61,7 +61,7 @@ async def test_old_weeks_are_dropped_and_young_ones_kept(database: Database) -> 
 
 async def test_for_ever_is_for_ever(database: Database) -> None:
     """Nothing is dropped unless somebody says when."""
-    await retention.make(database, OLD)
+    await retention.make_week(database, OLD)
     await Housekeeper(database, 0).step()
     assert [OLD.name] == await ask(database, f"SELECT relname FROM pg_class WHERE relname = '{OLD.name}'")
 
@@ -84,11 +84,11 @@ async def test_a_week_with_something_under_way_is_kept(
     schedule = await carillon.schedule()
     await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
     this_week = retention.weeks(datetime.now(UTC))[0]
-    assert not await retention.drop(database, this_week)
+    assert not await retention.drop_week(database, this_week)
     assert ["pending"] == [run["status"] for run in await carillon.runs(schedule)]
 
 
 async def test_two_at_once_make_one(database: Database) -> None:
     """Whoever comes second finds it there."""
-    assert await retention.make(database, OLD)
-    assert not await retention.make(database, OLD)
+    assert await retention.make_week(database, OLD)
+    assert not await retention.make_week(database, OLD)

@@ -15,12 +15,12 @@ from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.ticks import BY_A_WORKER, Decided, Fire, Tick, decide
 from app.persistence import fast_path, schedules
-from app.persistence import memory as memories
+from app.persistence import row_cache as memories
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.claim import claim
 from app.persistence.database import Database
-from app.persistence.memory import Memory
-from app.persistence.results import Claimed
+from app.persistence.execution_rows import Claimed
+from app.persistence.row_cache import Memory
 from tests.carillon import Carillon, Json, engine_of, make_due
 from tests.domain.builders import after, schedule
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
 
 from app.domain.executions import ExecutionStatus, Trigger
-from app.domain.ledger_part import LedgerEntry, LedgerOutcome
+from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.persistence import entity_runs, executions, ledger, schedules
 from app.persistence.database import Database, database_now

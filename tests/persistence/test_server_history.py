@@ -14,9 +14,8 @@ from app.embedded import EmbeddedPostgres
 from app.persistence import connection_pool, schedules
 from app.persistence.connection_pool import driver_of
 from app.persistence.database import Database
-from app.persistence.memory import Memory
 from app.persistence.migrations import migrate
-from app.persistence.server_history import ServerHistory
+from app.persistence.row_cache import Memory, ServerHistory
 from tests.conftest import settings_on
 from tests.serving import serving
 

@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.config import Settings
 from app.domain.access import Actor, OwnerKind, Role
 from app.domain.executions import ExecutionStatus
-from app.domain.parts import Part
 from app.engine.housekeeping import Housekeeper
-from app.persistence import execution_queries, retention, unsuccessful
+from app.persistence import execution_queries, retention
 from app.persistence.database import Database
+from app.persistence.pagination import Part
 from tests.carillon import Carillon, engine_of, make_due
 from tests.persistence.past import give_past
 
@@ -127,7 +127,7 @@ async def test_what_ended_before_is_added_in_parts(
         await connection.execute(text("ALTER TABLE workflow_executions ENABLE TRIGGER keep_unsuccessful"))
         statement = "INSERT INTO backfills VALUES ('unsuccessful_executions', 'ffffffff-ffff-ffff-ffff-ffffffffffff')"
         await connection.execute(text(statement))
-    monkeypatch.setattr(unsuccessful, "MOST_ROWS", 10)
+    monkeypatch.setattr(execution_queries, "MOST_ROWS", 10)
     keeper, seen = Housekeeper(database, 0), []
     for _ in range(4):
         answer = await carillon.call("GET", "/executions/", params={"status": "failed"})
@@ -137,7 +137,7 @@ async def test_what_ended_before_is_added_in_parts(
         await keeper.step()
     assert [(25, 0), (25, 10), (25, 20), (25, 25)] == seen
     async with database.reading() as connection:
-        assert await unsuccessful.is_whole(connection)
+        assert await execution_queries.unsuccessful_is_complete(connection)
 
 
 async def test_it_goes_with_the_executions(carillon: Carillon, database: Database) -> None:
@@ -149,9 +149,9 @@ async def test_it_goes_with_the_executions(carillon: Carillon, database: Databas
     await Housekeeper(database, 0).step()
     assert 5 == await counted(database)
     for week in await weeks_there_are(database):
-        await retention.drop(database, week)
+        await retention.drop_week(database, week)
     async with database.transaction() as connection:
-        assert 5 == await unsuccessful.drop_orphans(connection, datetime.now(UTC))
+        assert 5 == await execution_queries.drop_unsuccessful_orphans(connection, datetime.now(UTC))
     assert 0 == await counted(database)
 
 

@@ -7,7 +7,7 @@ from arq import constants
 from arq.worker import Retry
 
 from app.queue import scripts, wire
-from app.queue.pool import RedisPool
+from app.queue.bell import RedisPool
 from app.queue.worker import PutBack
 from tests.domain.builders import T0, schedule
 

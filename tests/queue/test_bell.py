@@ -9,10 +9,8 @@ from prometheus_client import REGISTRY
 from app import clock
 from app.domain.executions import PendingRun
 from app.engine.ringing import Ringer
-from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellAwayError
-from app.queue.bell_health import BellHealth
+from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellAwayError, BellHealth, RedisPool, open_pool
 from app.queue.counters import RateLimits
-from app.queue.pool import RedisPool, open_pool
 from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE, Wake
 from tests.refusing import REFUSALS, healed
 

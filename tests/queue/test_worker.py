@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from app import clock
-from app.queue.bell import Bell
-from app.queue.pool import RedisPool
+from app.queue.bell import Bell, RedisPool
 from app.queue.wire import QUEUE, Wake
 from app.queue.worker import PutBack, QueueWorker
 from tests.carillon import until

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.actions.context_part import ActionContext
+from app.actions.context import ActionContext
 from tests.simulation.processes import Process
 from tests.simulation.world import Work, World
 

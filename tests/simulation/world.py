@@ -12,8 +12,8 @@ import msgspec
 
 import app.worker
 from app.actions.catalog import Action, ActionFailedError, Blocked, Catalog, Skipped
-from app.actions.context_part import ActionContext
-from app.actions.secrets_part import SecretStore
+from app.actions.context import ActionContext
+from app.actions.secrets import SecretStore
 from app.config import Settings, load_settings
 from app.domain.access import Actor, Role
 from app.domain.errors import CarillonError
@@ -22,14 +22,12 @@ from app.engine.leases import WorkerLease
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
-from app.engine.run_resources import CallbackBook
+from app.engine.run_resources import CallbackBook, SecretFinder
 from app.engine.runner import Actions, Runner
-from app.engine.secrets import SecretFinder
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerLife
 from app.persistence.database import Database
-from app.queue.bell import Bell
-from app.queue.bell_health import BellHealth
+from app.queue.bell import Bell, BellHealth
 from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
 from app.services.schedules import ScheduleService

@@ -4,8 +4,16 @@ from typing import Any
 
 from app.actions.builtin.flow import DELAY, FAIL, LOG, NOOP
 from app.actions.builtin.http_request import HTTP_REQUEST
-from app.actions.builtin.schedules import PAUSE, RESUME, RUN, TOOLS
-from app.actions.builtin.upkeep import PURGE_CALLBACKS, PURGE_HISTORY, PURGE_WEBHOOKS, RETRY_WEBHOOKS
+from app.actions.builtin.schedules import (
+    PAUSE,
+    PURGE_CALLBACKS,
+    PURGE_HISTORY,
+    PURGE_WEBHOOKS,
+    RESUME,
+    RETRY_WEBHOOKS,
+    RUN,
+    TOOLS,
+)
 from app.actions.catalog import Action
 
 BUILTIN: tuple[Action[Any], ...] = (

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from app.actions.catalog import Action, ActionFailedError, Sleeping
-from app.actions.context_part import ActionContext
+from app.actions.context import ActionContext
 
 # Putting a run aside and starting it again costs two transactions: not worth it for less.
 SHORT_SECONDS = 1.0

@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.actions.catalog import Action, ActionFailedError, Awaiting
-from app.actions.context_part import ActionContext
+from app.actions.context import ActionContext
 from app.actions.http_client import Answer, CallFailedError
 from app.domain.trigger_event import rfc3339
 

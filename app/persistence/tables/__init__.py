@@ -1,9 +1,7 @@
 """The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
 
-from app.persistence.tables.accounts import ApiToken, UserProfile
+from app.persistence.tables.accounts import ApiToken, SecretRow, SigningKeyRow, UserProfile
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
-from app.persistence.tables.declarations import ManagedScheduleRow, ManagedWorkflowRow
-from app.persistence.tables.entities import WebhookRow
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
     BackfillRow,
@@ -13,13 +11,17 @@ from app.persistence.tables.executions import (
     WorkerRow,
     WorkflowExecutionRow,
 )
-from app.persistence.tables.notices import DeliveryRow, NotificationRow
 from app.persistence.tables.operations import (
     CircuitBreakerRow,
     CircuitBreakerTransitionRow,
+    DeliveryRow,
     LockRow,
+    ManagedScheduleRow,
+    ManagedWorkflowRow,
     MishapRow,
+    NotificationRow,
     SwitchRow,
+    WebhookRow,
 )
 from app.persistence.tables.schedules import (
     DueTickRow,
@@ -29,8 +31,6 @@ from app.persistence.tables.schedules import (
     WorkflowRevisionRow,
     WorkflowRow,
 )
-from app.persistence.tables.secrets import SecretRow
-from app.persistence.tables.signing import SigningKeyRow
 
 __all__ = [
     "IS_ACTIVE_EXECUTION",

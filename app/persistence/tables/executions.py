@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.executions import ExecutionStatus, Trigger
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, Base, one_of
 
 

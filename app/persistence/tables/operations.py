@@ -1,6 +1,7 @@
-"""What holds things back: breakers, switches, locks."""
+"""Tables of breakers, switches, locks, notifications, webhooks and declared objects."""
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
@@ -8,7 +9,10 @@ from sqlalchemy import (
     CheckConstraint,
     ForeignKey,
     Identity,
+    Index,
+    String,
     func,
+    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -85,3 +89,105 @@ class MishapRow(Base):
     count: Mapped[int]
     error: Mapped[str]
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+LONGEST_NAMESPACE = 63
+
+
+class ManagedWorkflowRow(Base):
+    """The workflow that a name of a namespace stands for."""
+
+    __tablename__ = "managed_workflows"
+
+    namespace: Mapped[str] = mapped_column(String(LONGEST_NAMESPACE), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"), unique=True)
+
+
+class ManagedScheduleRow(Base):
+    """The schedule that a name of a namespace stands for."""
+
+    __tablename__ = "managed_schedules"
+
+    namespace: Mapped[str] = mapped_column(String(LONGEST_NAMESPACE), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), unique=True)
+
+
+class WebhookRow(Base):
+    """An address that is called at its times."""
+
+    __tablename__ = "webhooks"
+    __table_args__ = (
+        # Exactly one of these says when.
+        CheckConstraint("num_nonnulls(cron, interval_minutes) = 1", name="one_kind_of_times"),
+        CheckConstraint("interval_minutes >= 1", name="interval_positive"),
+        CheckConstraint("timeout_seconds >= 1 AND max_retries >= 0", name="limits_sane"),
+        # What is due, and nothing else.
+        Index("ix_webhooks_due", "next_execution_at", "id", postgresql_where=text("active")),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(String(255))
+    url: Mapped[str]
+    method: Mapped[str]
+    headers: Mapped[dict[str, Any]]
+    payload: Mapped[dict[str, Any]]
+    cron: Mapped[str | None]
+    interval_minutes: Mapped[int | None]
+    timezone: Mapped[str]
+    active: Mapped[bool]
+    timeout_seconds: Mapped[int]
+    max_retries: Mapped[int]
+    last_execution_at: Mapped[datetime | None]
+    next_execution_at: Mapped[datetime | None]
+    # What is wrong with its times, where nothing can be planned.
+    last_error: Mapped[str] = mapped_column(server_default="")
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class NotificationRow(Base):
+    """Who wants to be told of which events, of a schedule, of a workflow, or of all."""
+
+    __tablename__ = "notifications"
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    url: Mapped[str]
+    events: Mapped[list[Any]]
+    scheduled_job_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), index=True
+    )
+    workflow_id: Mapped[int | None] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"), index=True)
+    active: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class DeliveryRow(Base):
+    """A notice for somebody: written with what happened, delivered beside it."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (
+        CheckConstraint("status IN ('delivered', 'failed', 'pending')", name="status_known"),
+        Index("ix_deliveries_due", "next_attempt_at", postgresql_where=text("status = 'pending'")),
+        Index(
+            "ix_deliveries_waiting",
+            "notification_id",
+            "next_attempt_at",
+            postgresql_where=text("status = 'pending'"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    notification_id: Mapped[int] = mapped_column(ForeignKey("notifications.id", ondelete="CASCADE"), index=True)
+    event: Mapped[str]
+    data: Mapped[dict[str, Any]]
+    status: Mapped[str] = mapped_column(server_default="pending")
+    attempts: Mapped[int] = mapped_column(server_default="0")
+    next_attempt_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    last_status: Mapped[int | None]
+    last_error: Mapped[str] = mapped_column(server_default="")
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    delivered_at: Mapped[datetime | None]

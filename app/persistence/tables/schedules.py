@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.access import OwnerKind
-from app.domain.ledger_part import LedgerOutcome
+from app.domain.ledger import LedgerOutcome
 from app.domain.revisions import WORKFLOW_ACTIONS, Action
 from app.domain.schedules import CatchUp, IfRunning, Status
 from app.persistence.tables.base import Base, one_of

@@ -12,13 +12,14 @@ from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
 from app.domain.errors import InvalidError
-from app.domain.quotas import Quota
+from app.domain.limits import Quota
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.persistence import declarations, users
 from app.persistence.database import Database, Unit
-from app.services.admission import NO_QUOTAS, Limits, quota_refusal
+from app.services.admission import NO_QUOTAS, Limits, SecretChecks, quota_refusal
+from app.services.declarations.exporting import Inventory, take_inventory
 from app.services.declarations.files import (
     BadFileError,
     DeclaredFile,
@@ -29,10 +30,7 @@ from app.services.declarations.files import (
     read_files,
     workflow_of,
 )
-from app.services.declarations.inventory import Inventory, take_inventory
-from app.services.declarations.pruning import prune
-from app.services.declarations.writing import Work, drafts, work, write_schedules, write_workflows
-from app.services.secret_checks import SecretChecks
+from app.services.declarations.writing import Work, drafts, prune, work, write_schedules, write_workflows
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,22 +1,67 @@
-"""``carillon export``: what there is, as files that declare it."""
+"""``carillon export``: existing workflows and schedules in the form in which files declare them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_admin
-from app.domain.declarations import Key
+from app.domain.declarations import ABSENT, Key, Managed, same
 from app.domain.errors import FieldError, InvalidError, NotFoundError
-from app.domain.schedules import ScheduledJob, Status
+from app.domain.revisions import EDITABLE
+from app.domain.schedules import Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
 from app.persistence.database import Database, read_one_moment
-from app.services.declarations.entries import schedule_entry, workflow_entry
 from app.services.declarations.yaml_text import write_documents
-from app.services.inputs import DeclarationInput
+from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowInput
 from app.services.validation import checked
+
+_FIRST = ("name", "workflow")
+_NOT_OF_ROW = {"workflow", "paused", "interval_seconds", "every"}
+
+
+def workflow_entry(name: str, row: Row[Any]) -> dict[str, Any]:
+    """A workflow under a name."""
+    values = {field: getattr(row, field) for field in WorkflowInput.__struct_fields__}
+    nodes = [{part: value for part, value in node.items() if part != "config" or value} for node in row.nodes]
+    edges = [{"from": edge["from"], "to": edge["to"]} for edge in row.edges]
+    return _said({**values, "name": name, "nodes": nodes, "edges": edges}, WorkflowInput)
+
+
+def schedule_entry(name: str, workflow: str, job: ScheduledJob) -> dict[str, Any]:
+    """A schedule under a name; its workflow goes by one too."""
+    fields = [field for field in DeclaredScheduleInput.__struct_fields__ if field not in _NOT_OF_ROW]
+    values = {
+        **{field: getattr(job, field) for field in fields},
+        "name": name,
+        "workflow": workflow,
+        # An interval may have fractions, which only this spelling can say.
+        "every": job.spec.spelled_every,
+        "paused": job.status is Status.PAUSED and job.status_reason is Reason.MANUAL,
+    }
+    return _said(values, DeclaredScheduleInput)
+
+
+def _said(values: dict[str, Any], form: type[Input]) -> dict[str, Any]:
+    """What differs from the defaults, as JSON values, names first."""
+    plain: dict[str, Any] = msgspec.to_builtins(values)
+    defaults = msgspec.to_builtins(_defaults(form))
+    order = sorted(plain, key=lambda field: (field not in _FIRST, form.__struct_fields__.index(field)))
+    return {field: plain[field] for field in order if not same(plain[field], defaults.get(field, ABSENT))}
+
+
+def _defaults(form: type[Input]) -> dict[str, Any]:
+    found = {}
+    for field in msgspec.structs.fields(form):
+        if field.default is not msgspec.NODEFAULT:
+            found[field.name] = field.default
+        elif field.default_factory is not msgspec.NODEFAULT:
+            found[field.name] = field.default_factory()
+    return found
+
 
 HEADING = "# Workflows and schedules of Carillon. To apply them: carillon apply -f FILE\n"
 
@@ -110,3 +155,44 @@ def _named(things: Iterable[Any], taken: set[str] | None = None) -> dict[str, An
             name = f"{thing.name[:240]} ({number})"
         named[name] = thing
     return named
+
+
+_OF_WORKFLOW = WorkflowInput.__struct_fields__
+_OF_SCHEDULE = tuple(name for name in EDITABLE if name != "workflow_id")
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """What names stand for."""
+
+    managed: dict[Key, Managed]
+    workflow_ids: dict[Key, int]
+    schedule_ids: dict[Key, UUID]
+
+
+async def take_inventory(connection: AsyncConnection, namespaces: Collection[str]) -> Inventory:
+    """Everything that these namespaces manage."""
+    flows = await declarations.managed_workflows(connection, namespaces)
+    jobs = await declarations.managed_schedules(connection, namespaces)
+    names = {row.id: key for key, row in flows.items()}
+    managed = {key: _workflow(key, row) for key, row in flows.items()}
+    managed |= {key: _schedule(key, job, names) for key, job in jobs.items()}
+    workflow_ids = {key: row.id for key, row in flows.items()}
+    return Inventory(managed, workflow_ids, {key: job.id for key, job in jobs.items()})
+
+
+def _workflow(key: Key, row: Row[Any]) -> Managed:
+    values = {name: getattr(row, name) for name in _OF_WORKFLOW}
+    return Managed(key=key, user_profile_id=row.user_profile_id, values=values)
+
+
+def _schedule(key: Key, job: ScheduledJob, names: Mapping[int, Key]) -> Managed:
+    values = {name: getattr(job, name) for name in _OF_SCHEDULE}
+    values["workflow"] = _name(names.get(job.workflow_id), key, job.workflow_id)
+    return Managed(key=key, user_profile_id=job.user_profile_id, values=values, status=job.status)
+
+
+def _name(workflow: Key | None, schedule: Key, workflow_id: int) -> str:
+    """What files of the namespace call a workflow. Somebody may have given a schedule one that they do not know."""
+    if workflow is None or workflow.namespace != schedule.namespace:
+        return f"id {workflow_id}"
+    return workflow.name

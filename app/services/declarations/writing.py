@@ -1,4 +1,4 @@
-"""Making things as a file declares them, within a transaction. Locks are taken as everywhere: workflows, schedules."""
+"""Creating, changing and deleting what files declare, within a transaction. Lock order: workflows, schedules."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
-from app.domain.caps import Caps
 from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, InvalidError, UnavailableError
+from app.domain.limits import Caps
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
 from app.engine import schedule_changes
 from app.engine.schedule_changes import Changed
-from app.persistence import declarations, schedules, workflows
-from app.services.declarations.files import BadFileError, Item, Problem, workflow_of
-from app.services.declarations.inventory import Inventory
+from app.persistence import declarations, executions, schedules, workflows
+from app.services.declarations.exporting import Inventory
+from app.services.declarations.files import BadFileError, Item, Place, Problem, workflow_of
 from app.services.schedules import draft, sound
 
 PAUSED_NOTE = "declared as paused"
@@ -154,3 +154,46 @@ def _values(item: Item, workflow_id: int) -> dict[str, object]:
 def _author(namespace: str) -> Author:
     """No user's name can hold a colon, so that nobody is taken for a file."""
     return Author(None, f"apply:{namespace}")
+
+
+MOST_NAMES = 10
+
+
+async def prune(
+    connection: AsyncConnection, actor: Actor, steps: Iterable[Step], there: Inventory, places: Mapping[str, Place]
+) -> list[UUID]:
+    """Delete these, with their history; the executions to call off. ``places`` says where a namespace is named."""
+    doomed = [step.key for step in steps]
+    flows = {there.workflow_ids[key]: key for key in doomed if key.kind is Kind.WORKFLOW}
+    job_ids = [there.schedule_ids[key] for key in doomed if key.kind is Kind.SCHEDULE]
+    for workflow_id in sorted(flows):
+        await workflows.lock_to_delete(connection, workflow_id)
+    await _require_unused(connection, flows, set(job_ids), places)
+    deleted = await schedules.lock_visible(connection, actor, job_ids)
+    running = await executions.active_ids(connection, deleted)
+    await schedules.remove(connection, deleted)
+    for workflow_id in sorted(flows):
+        await workflows.remove(connection, workflow_id)
+    return running
+
+
+async def _require_unused(
+    connection: AsyncConnection, flows: Mapping[int, Key], doomed: set[UUID], places: Mapping[str, Place]
+) -> None:
+    """No schedule that stays runs one of these: it would go with its workflow."""
+    users: dict[int, list[str]] = defaultdict(list)
+    for job in await schedules.of_workflows(connection, flows):
+        if job.id not in doomed:
+            users[job.workflow_id].append(f"'{job.name}'")
+    problems = [
+        places[flows[workflow_id].namespace].problem("namespace", _still_used(flows[workflow_id].name, names))
+        for workflow_id, names in users.items()
+    ]
+    if problems:
+        raise BadFileError(*problems)
+
+
+def _still_used(workflow: str, names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    listed = ", ".join(names[:MOST_NAMES])
+    return f"The workflow '{workflow}' is no longer declared, but schedules that stay run it: {listed}{more}."

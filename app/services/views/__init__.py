@@ -1,7 +1,17 @@
 """What callers get to see."""
 
-from app.services.views.accounts import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
-from app.services.views.entities import WebhookPage, WebhookView
+from app.services.views.accounts import (
+    FreshTokenView,
+    PreviousKeyView,
+    SecretPage,
+    SecretView,
+    SigningKeyView,
+    TokenList,
+    TokenView,
+    UserList,
+    UserView,
+    user_view,
+)
 from app.services.views.executions import (
     AcceptedView,
     ExecutionDetail,
@@ -13,7 +23,20 @@ from app.services.views.executions import (
     execution_fields,
     node_view,
 )
-from app.services.views.insight import (
+from app.services.views.operations import (
+    ActionList,
+    ActionView,
+    DeliveryList,
+    DeliveryView,
+    NotificationList,
+    NotificationView,
+    PingView,
+    PluginProblemView,
+    SettingsView,
+    WebhookPage,
+    WebhookView,
+)
+from app.services.views.schedules import (
     BreakerDetail,
     BreakerList,
     BreakerView,
@@ -23,27 +46,21 @@ from app.services.views.insight import (
     HistoryList,
     LedgerItem,
     LedgerList,
+    ListedSchedule,
     PreviewRun,
     PreviewView,
-    TransitionView,
-    history_item,
-    ledger_item,
-)
-from app.services.views.notices import DeliveryList, DeliveryView, NotificationList, NotificationView
-from app.services.views.operations import ActionList, ActionView, PingView, PluginProblemView, SettingsView
-from app.services.views.schedules import (
-    ListedSchedule,
     ScheduleList,
     SchedulePage,
     ScheduleView,
+    TransitionView,
     WorkflowPage,
     WorkflowView,
+    history_item,
+    ledger_item,
     listed_view,
     schedule_view,
     workflow_view,
 )
-from app.services.views.secrets import SecretPage, SecretView
-from app.services.views.signing import PreviousKeyView, SigningKeyView
 
 __all__ = [
     "AcceptedView",

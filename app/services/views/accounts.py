@@ -1,6 +1,7 @@
-"""Users and tokens."""
+"""Views of users, tokens, secrets and signing keys."""
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 import msgspec
 from sqlalchemy import Row
@@ -53,3 +54,39 @@ def user_view(row: Row[Any]) -> UserView:
     return UserView(
         id=row.id, username=row.username, role=Role(row.role), kind=OwnerKind(row.kind), created_at=row.created_at
     )
+
+
+class SecretView(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret. ``shared_to_you`` marks those of others that you may use."""
+
+    name: str
+    owner: int
+    shared_to_you: bool
+    # None, for one that lends a secret of the environment: the hosts that the environment names.
+    allowed_hosts: list[str] | None
+    shared_with: Literal["all"] | list[int]
+    created_at: datetime
+    updated_at: datetime
+
+
+class SecretPage(msgspec.Struct, frozen=True):
+    """A part of the list."""
+
+    items: list[SecretView]
+    next_cursor: str | None
+
+
+class PreviousKeyView(msgspec.Struct, kw_only=True):
+    """The key before the one in use; calls are signed with it too until it retires."""
+
+    key_id: str
+    key: str
+    retires_at: Instant
+
+
+class SigningKeyView(msgspec.Struct, kw_only=True):
+    """The key that signs your calls, in the form of Standard Webhooks."""
+
+    key_id: str
+    key: str
+    previous: PreviousKeyView | None

@@ -1,9 +1,13 @@
-"""What operators see: actions, settings, pings."""
+"""Views of actions, settings, cron pings, webhooks and notifications."""
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from app.domain.executions import ExecutionStatus
+from app.services.inputs import Instant
 
 
 class ActionView(msgspec.Struct, kw_only=True):
@@ -52,3 +56,80 @@ class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):
     blocked: int | UnsetType = UNSET
     errors: int | UnsetType = UNSET
     dead_lettered: int | UnsetType = UNSET
+
+
+class WebhookView(msgspec.Struct, kw_only=True):
+    """An address that is called at its times."""
+
+    id: int
+    user_profile_id: int
+    name: str
+    url: str
+    method: str
+    headers: dict[str, Any]
+    payload: dict[str, Any]
+    cron: str | None
+    interval_minutes: int | None
+    timezone: str
+    active: bool
+    timeout_seconds: int
+    max_retries: int
+    last_execution_at: Instant | None
+    last_status: ExecutionStatus | None
+    next_execution_at: Instant | None
+    last_error: str
+    created_at: Instant
+    updated_at: Instant
+
+
+class WebhookPage(msgspec.Struct):
+    """A part of the list of webhooks."""
+
+    items: list[WebhookView]
+    total: int
+    # Beyond 10,000 it may be a guess.
+    total_is_estimate: bool
+    # Where the next part begins, for ``cursor``; null at the end.
+    next_cursor: str | None
+
+
+class NotificationView(msgspec.Struct, kw_only=True):
+    """Whom to tell of what."""
+
+    id: int
+    user_profile_id: int
+    url: str
+    events: list[str]
+    schedule_id: UUID | None
+    workflow_id: int | None
+    active: bool
+    created_at: Instant
+
+
+class NotificationList(msgspec.Struct):
+    """All that is asked for."""
+
+    items: list[NotificationView]
+    next_cursor: str | None
+
+
+class DeliveryView(msgspec.Struct, kw_only=True):
+    """A notice and how its delivery went."""
+
+    id: int
+    event: str
+    data: dict[str, Any]
+    status: str
+    attempts: int
+    next_attempt_at: Instant
+    last_status: int | None
+    last_error: str
+    created_at: Instant
+    delivered_at: Instant | None
+
+
+class DeliveryList(msgspec.Struct):
+    """The latest deliveries."""
+
+    items: list[DeliveryView]
+    next_cursor: str | None
