@@ -28,7 +28,7 @@ def arm(text: str) -> None:
     _chances.update(chances)
 
 
-def reach(point: str) -> None:
+def failpoint(point: str) -> None:
     """Die here, if the environment and chance say so."""
     if _chances and random.random() < _chances.get(point, 0.0):  # noqa: S311 - no secret
         os.kill(os.getpid(), signal.SIGKILL)

@@ -124,7 +124,7 @@ def _fail(future: asyncio.Future[R] | None, error: BaseException) -> None:
         future.set_exception(error)
 
 
-async def all_or_each(
+async def batch_or_each(
     act: Callable[[Sequence[T]], Awaitable[list[R]]],
     items: Sequence[T],
     event: str,

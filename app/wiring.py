@@ -21,34 +21,34 @@ from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
 from app.domain.limits import Caps, Quota, Quotas
-from app.engine.cron_ping import Pinger
+from app.engine.cron_ping import CronPing
 from app.engine.entities import LoadedSchedulers, Poller, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
-from app.engine.notifications import Postman
+from app.engine.notifications import NotificationSender
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
-from app.engine.run_resources import CallbackBook, KeyCache, SecretFinder
+from app.engine.run_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
-from app.engine.worker_runtime import WorkerLife
+from app.engine.worker_runtime import WorkerRuntime
 from app.observability.metrics import CONNECTIONS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
 from app.queue.bell import Bell, BellHealth, RedisPool, open_pool
 from app.queue.counters import RateLimits
-from app.services.action_ports import HistoryService, PortMaker
+from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Limits, SecretChecks
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
-from app.services.schedule_queries import InsightService
+from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import ActionService, CronService, FigureService, HealthService, SwitchService
+from app.services.system import ActionService, CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -69,7 +69,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     bell_health: BellHealth
     engine: TickEngine
     reconciler: Reconciler
-    life: WorkerLife
+    life: WorkerRuntime
     plugins: PluginService
 
 
@@ -94,10 +94,10 @@ def wire_services(
         workflows=WorkflowService(database, catalog, ringer, secret_checks, limits),
         schedules=ScheduleService(database, ringer, limits),
         manual_runs=ManualRunService(database, ringer),
-        insight=InsightService(database),
+        insight=ScheduleQueryService(database),
         breakers=BreakerService(database),
         cron=CronService(
-            Pinger(
+            CronPing(
                 database,
                 ringer,
                 _actions(settings, database, ringer, http, catalog, plugins),
@@ -116,7 +116,7 @@ def wire_services(
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer, environment),
         health=HealthService(database, bell),
-        figures=FigureService(database),
+        figures=GaugeService(database),
         rate_limits=RateLimits(redis, settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
     )
@@ -173,9 +173,9 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             tracer=tracer,
         )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
-        postman = Postman(database, http)
+        postman = NotificationSender(database, http)
         stack.push_async_callback(postman.close)
-        life = WorkerLife(
+        life = WorkerRuntime(
             lease,
             reconciler,
             runner,
@@ -200,7 +200,7 @@ def _count_connections(*databases: Database) -> None:
 
 
 def _connections(databases: tuple[Database, ...], state: str) -> int:
-    return sum(database.lanes.counts[state] for database in databases)
+    return sum(database.pool.counts[state] for database in databases)
 
 
 @asynccontextmanager
@@ -292,12 +292,12 @@ def _actions(
     plugins: PluginService,
 ) -> Actions:
     schedules = ScheduleService(database, ringer, limits_of(settings))
-    ports = PortMaker(schedules, ManualRunService(database, ringer), HistoryService(database))
+    ports = ActionPorts(schedules, ManualRunService(database, ringer), HistoryService(database))
     return Actions(
         catalog=catalog,
         http=http,
         secrets=SecretFinder(database, _environment(settings)),
-        callbacks=CallbackBook(database, settings.callback_url),
+        callbacks=CallbackIssuer(database, settings.callback_url),
         ports_for=ports.ports_for,
         plugin_for=plugins.schedules_of,
     )
@@ -308,7 +308,7 @@ def _http(settings: Settings, database: Database) -> HttpCaller:
         operators_key = key_from(settings.signing_secret) if settings.signing_secret else None
     except ValueError as error:
         raise SettingsError(f"CARILLON_SIGNING_SECRET cannot be used. {error}") from error
-    return HttpCaller(AddressGuard(settings.allowed_hosts), Signer(KeyCache(database).keys_of, operators_key))
+    return HttpCaller(AddressGuard(settings.allowed_hosts), Signer(SigningKeyCache(database).keys_of, operators_key))
 
 
 def _tracer(settings: Settings, service: str) -> Tracer | None:

@@ -13,12 +13,12 @@ import structlog
 from app.config import Settings, load_settings, require_stores
 from app.domain.identities import uuid_of
 from app.engine.ticks import TickEngine
-from app.engine.worker_runtime import WorkerLife
+from app.engine.worker_runtime import WorkerRuntime
 from app.observability.logs import set_up_logging
 from app.observability.serving import Address, Health, OwnAnswers, serving
 from app.queue.bell import BellHealth
 from app.queue.wire import EXECUTE, RUN, are_arguments
-from app.queue.worker import QueueWorker, stock_settings
+from app.queue.worker import QueueWorker, stock_arq_settings
 from app.services.system import readiness_of
 from app.wiring import wire_worker
 
@@ -79,13 +79,13 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
             await _work(worker, parts.life, settings.drain_seconds, stopping)
 
 
-def _health(life: WorkerLife, bell_health: BellHealth) -> Health:
+def _health(life: WorkerRuntime, bell_health: BellHealth) -> Health:
     """What this worker has found out by itself: to be asked costs nothing, however often."""
     found = readiness_of(life.lacks(), bell_health.problem)
     return Health(found.postgres == "ok", msgspec.json.encode(found))
 
 
-async def _work(worker: QueueWorker, life: WorkerLife, drain_seconds: float, stopping: asyncio.Event) -> None:
+async def _work(worker: QueueWorker, life: WorkerRuntime, drain_seconds: float, stopping: asyncio.Event) -> None:
     delivering = asyncio.create_task(worker.run())
     told = asyncio.create_task(stopping.wait())
     # A delivery that dies ends the worker too: whoever supervises it starts a whole one.
@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
     if name != "WorkerSettings":
         raise AttributeError(name)
     settings = require_stores(load_settings())
-    hooks = stock_settings(
+    hooks = stock_arq_settings(
         settings.redis_url, execute_scheduled_job, run_execution, _begin, _end, settings.worker_concurrency
     )
     return type("WorkerSettings", (), hooks)

@@ -14,7 +14,7 @@ from app.cache import BoundedCache
 from app.domain.workflows import Node
 from app.persistence import row_cache
 from app.persistence.database import Database
-from app.persistence.row_cache import Memory, Subjects
+from app.persistence.row_cache import ScheduleCache, SubjectCache
 from app.services import listing
 from tests.carillon import Carillon
 from tests.domain.builders import schedule
@@ -35,7 +35,7 @@ def test_it_is_never_heavier_or_longer_than_it_may_be(steps: list[tuple[int, int
 def test_a_worker_remembers_payloads_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A payload is measured once, however often its schedule ticks."""
     monkeypatch.setattr(row_cache, "MOST_BYTES", 1000)
-    kept = Memory()
+    kept = ScheduleCache()
     payload = {"x": "y" * 300}
     jobs = [msgspec.structs.replace(schedule(), id=UUID(int=number), trigger_payload=payload) for number in range(5)]
     for version, job in enumerate(jobs):
@@ -54,7 +54,7 @@ async def test_workflows_are_remembered_up_to_a_bound(
     monkeypatch.setattr(row_cache, "MOST_GRAPH_BYTES", 1500)
     node = {"id": "work", "type": "core.http_request", "config": {"url": "http://x.test/", "body": "x" * 1000}}
     made = [(await carillon.workflow(node, name=f"w{number}"))["id"] for number in range(3)]
-    known = Subjects()
+    known = SubjectCache()
     for _ in range(2):
         async with database.reading() as connection:
             found = await known.read(connection, [(1, flow_id) for flow_id in made])

@@ -13,7 +13,7 @@ from yarl import URL
 
 from app.actions.ssrf_guard import AddressGuard, NameNotResolvedError, Target, TargetResolver, current_owner
 from app.clock import now
-from app.failpoints import reach
+from app.failpoints import failpoint
 from app.observability.tracing import Attributes, Kind, current
 
 
@@ -181,12 +181,12 @@ class HttpCaller:
             raise AssertionError("the session is not open")
         try:
             target = self._guard.begin_call(URL(url).host)
-            reach("before_send")
+            failpoint("before_send")
             async with self._session.request(
                 method, url, headers=sent, data=body or None, allow_redirects=False
             ) as response:
                 answer = await _read(response)
-            reach("after_send")
+            failpoint("after_send")
         except aiohttp.ClientConnectorError as error:
             raise CallFailedError(_connect_problem(error, url, target)) from error
         except aiohttp.ConnectionTimeoutError as error:

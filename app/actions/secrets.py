@@ -36,7 +36,7 @@ _BASE64_AFTER = re.compile(r"[a-z0-9+/_-]{0,2}={0,2}")
 _CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-class Hider:
+class Redactor:
     """Takes some secrets out of JSON values."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -254,7 +254,7 @@ class RunSecrets:
         self._find = find
         self._username = username
         self._possible = possible
-        self._hider: Hider | None = None
+        self._hider: Redactor | None = None
         self._shown: dict[str, Secret] = {}
 
     async def show(self, names: frozenset[str]) -> list[Secret]:
@@ -280,7 +280,7 @@ class RunSecrets:
     def _remember(self, secrets: Iterable[Secret]) -> None:
         self._shown |= {secret.name: secret for secret in secrets}
         if self._shown:
-            self._hider = Hider(secret.value for secret in self._shown.values())
+            self._hider = Redactor(secret.value for secret in self._shown.values())
 
 
 class BoundCaller:
@@ -317,7 +317,7 @@ class BoundCaller:
         body = answer.body
         if answer.truncated:
             # What was cut off may have been the rest of a secret.
-            body = body[: max(0, len(body) - Hider.longest_spelling(secret.value for secret in self._secrets))]
+            body = body[: max(0, len(body) - Redactor.longest_spelling(secret.value for secret in self._secrets))]
         text = self._hidden(body.decode(errors="surrogateescape"))
         headers = {name: self._hidden(value) for name, value in answer.headers.items()}
         return Answer(answer.status, headers, text.encode(errors="surrogateescape"), answer.truncated)

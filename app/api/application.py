@@ -24,10 +24,10 @@ from app.queue.counters import RateLimits
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
-from app.services.schedule_queries import InsightService
+from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import ActionService, CronService, FigureService, HealthService, SwitchService
+from app.services.system import ActionService, CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -43,7 +43,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     workflows: WorkflowService
     schedules: ScheduleService
     manual_runs: ManualRunService
-    insight: InsightService
+    insight: ScheduleQueryService
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
@@ -55,7 +55,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     executions: ExecutionService
     callbacks: CallbackService
     health: HealthService
-    figures: FigureService
+    figures: GaugeService
     rate_limits: RateLimits
     proxies: TrustedProxies
 

@@ -24,15 +24,15 @@ from app.domain.errors import (
     UnavailableError,
     WrongStateError,
 )
-from app.observability.logs import Seldom
-from app.persistence.database import why_away
+from app.observability.logs import LogThrottle
+from app.persistence.database import unreachable_reason
 from app.services.validation import MalformedError
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
 
 log = structlog.get_logger(__name__)
-_seldom = Seldom()
+_throttle = LogThrottle()
 
 _STATUS: dict[type[CarillonError], HTTPStatus] = {
     MalformedError: HTTPStatus.BAD_REQUEST,
@@ -119,8 +119,8 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        if _seldom.is_turn("request_unavailable"):
-            log.warning("request_unavailable", error=why_away(error))
+        if _throttle.should_log("request_unavailable"):
+            log.warning("request_unavailable", error=unreachable_reason(error))
     members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
     return problem_response(status, error.code, error.detail, errors, headers, **members)
 

@@ -24,7 +24,7 @@ from app.services.inputs import (
     Span,
 )
 from app.services.listing import NAMES, given_fields
-from app.services.schedule_queries import InsightService
+from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
 from app.services.views import (
@@ -136,7 +136,7 @@ class ScheduleController(Controller):
         return await manual_run_service.run(actor, schedule_id, await body(request, RunInput))
 
 
-Insight = NamedDependency[InsightService]
+Insight = NamedDependency[ScheduleQueryService]
 
 
 class InsightController(Controller):

@@ -16,7 +16,7 @@ from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
 from app.observability.serving import Health
 from app.services.inputs import SettingsChanges
-from app.services.system import ActionService, CronService, FigureService, HealthService, Readiness, SwitchService
+from app.services.system import ActionService, CronService, GaugeService, HealthService, Readiness, SwitchService
 from app.services.views import ActionList, PingView, SettingsView
 
 
@@ -26,7 +26,7 @@ class MetricsController(Controller):
     tags = ("health",)
 
     @get("/metrics", media_type=CONTENT_TYPE, opt={"open": True, "errors": (401, 429)})
-    async def metrics(self, request: AnyRequest, figure_service: NamedDependency[FigureService]) -> str:
+    async def metrics(self, request: AnyRequest, figure_service: NamedDependency[GaugeService]) -> str:
         """What there is to measure, in Prometheus's text format."""
         async with counting_failures(request):
             _require_token(request)
@@ -44,7 +44,7 @@ def _require_token(request: AnyRequest) -> None:
 class ApiAnswers:
     """What the API answers on a port of its own for metrics."""
 
-    def __init__(self, health: HealthService, figures: FigureService) -> None:
+    def __init__(self, health: HealthService, figures: GaugeService) -> None:
         """Ask these."""
         self._health = health
         self._figures = figures

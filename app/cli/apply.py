@@ -19,7 +19,7 @@ from app.domain.errors import NotFoundError
 from app.domain.schedules import Status
 from app.observability.logs import set_up_logging
 from app.persistence.users import BUILT_IN_ADMIN
-from app.services.declarations.applying import Report, Wish
+from app.services.declarations.applying import ApplyRequest, Report
 from app.services.declarations.exporting import ExportService, Selection
 from app.services.declarations.files import Source
 from app.wiring import wire_declarations
@@ -103,13 +103,13 @@ def apply(
     teller = _Teller(heading=_is_many(file), verbose=verbose)
     # What cannot be rung for now, the workers find by themselves: no word about it.
     set_up_logging("auto", "error")
-    wish = Wish(owner=owner, prune=prune, dry_run=dry_run)
+    wish = ApplyRequest(owner=owner, prune=prune, dry_run=dry_run)
     with bad_input():
         asyncio.run(_apply(read_sources(file), wish, teller))
     teller.conclude(dry_run=dry_run)
 
 
-async def _apply(sources: list[Source], wish: Wish, teller: "_Teller") -> None:
+async def _apply(sources: list[Source], wish: ApplyRequest, teller: "_Teller") -> None:
     async with wire_declarations(settings_with_database()) as service:
         await service.apply(OPERATOR, sources, wish, teller.tell)
 

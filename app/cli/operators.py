@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from app.config import Settings, SettingsError, load_settings
 from app.domain.access import Actor, Role
-from app.embedded.data_folder import posted_database_url
+from app.embedded.data_folder import read_url_file
 from app.observability.logs import set_up_logging
 from app.persistence.database import Database
 from app.persistence.users import BUILT_IN_ADMIN
@@ -20,7 +20,7 @@ def settings_with_database() -> Settings:
     settings = load_settings()
     if settings.database_url:
         return settings
-    posted = posted_database_url(Path(settings.data_dir).expanduser())
+    posted = read_url_file(Path(settings.data_dir).expanduser())
     if not posted:
         raise SettingsError(f"CARILLON_DATABASE_URL is not set, and no `carillon up` is running on {settings.data_dir}")
     return replace(settings, database_url=posted)

@@ -24,7 +24,7 @@ from app.embedded.child_process import standard_output
 from app.embedded.stack import run_stack
 from app.observability.logs import set_up_logging
 from app.observability.serving import serving
-from app.observability.worker_group import FleetAnswers
+from app.observability.worker_group import WorkerGroupAnswers
 
 STARTUP_FAILURE = 3
 COLLECT_AFTER = 50_000
@@ -64,7 +64,7 @@ def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(sh
     settings = require_stores(load_settings())
     set_up_logging(settings.log_format, settings.log_level)
     if processes > 1:
-        uvloop.run(run_fleet(processes, settings.host, settings.metrics_port, settings.metrics_token))
+        uvloop.run(run_worker_group(processes, settings.host, settings.metrics_port, settings.metrics_token))
         return
     # Imported here: the other commands, and the parent of several workers, do without it.
     from app.worker import run_until_signalled
@@ -98,7 +98,7 @@ AGAIN_SECONDS = 1.0
 log = structlog.get_logger(__name__)
 
 
-async def run_fleet(processes: int, host: str, port: int, metrics_token: str = "") -> None:
+async def run_worker_group(processes: int, host: str, port: int, metrics_token: str = "") -> None:
     """Keep so many workers running until SIGINT or SIGTERM; they are told, and waited for. A port answers for all."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -106,7 +106,7 @@ async def run_fleet(processes: int, host: str, port: int, metrics_token: str = "
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="carillon-")))
         sockets = [folder / f"{place}.sock" for place in range(processes)]
-        answers = FleetAnswers(sockets)
+        answers = WorkerGroupAnswers(sockets)
         if port:
             await stack.enter_async_context(serving((host, port), answers, metrics_token))
         async with asyncio.TaskGroup() as group:
@@ -114,7 +114,7 @@ async def run_fleet(processes: int, host: str, port: int, metrics_token: str = "
                 group.create_task(_keep(socket, answers, stopping))
 
 
-async def _keep(socket: Path, answers: FleetAnswers, stopping: asyncio.Event) -> None:
+async def _keep(socket: Path, answers: WorkerGroupAnswers, stopping: asyncio.Event) -> None:
     told = asyncio.create_task(stopping.wait())
     while not stopping.is_set():
         command = (sys.executable, "-m", "app.cli", "worker", "--answer-at", str(socket))

@@ -57,7 +57,7 @@ class Actor(msgspec.Struct, frozen=True):
 NOBODY = Actor(0, "nobody", Role.MEMBER)
 
 
-def lesser(schedule_owner: Actor, workflow_owner: Actor) -> Actor:
+def lesser_rights(schedule_owner: Actor, workflow_owner: Actor) -> Actor:
     """Return the actor whose rights a run has: only what both owners may do.
 
     The workflow's owner edits the nodes, the schedule's owner chooses when they run and with which payload. With the

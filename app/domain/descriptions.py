@@ -12,7 +12,7 @@ from cronsim import CronSim
 
 from app.domain.cron_expression import canonical_cron, cron
 from app.domain.local_time import WEEKDAYS
-from app.domain.specs import MONTHLY, Spec, duration
+from app.domain.specs import MONTHLY, Spec, parse_duration
 from app.domain.trigger_event import rfc3339
 
 _HOUR_MINUTES = 60
@@ -114,7 +114,7 @@ def _counted(number: str, unit: str) -> str:
 
 def _delay_words(text: str) -> str:
     try:
-        return _length(duration(text).total_seconds())
+        return _length(parse_duration(text).total_seconds())
     except ValueError:
         return _quoted(text)
 

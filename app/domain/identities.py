@@ -44,7 +44,7 @@ def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
     return hashlib.sha256(f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]
 
 
-def share(job_id: UUID, slot: datetime) -> float:
+def jitter_share(job_id: UUID, slot: datetime) -> float:
     """A number in [0, 1) that a slot of a schedule always has: its part of the jitter."""
     digest = hashlib.sha256(f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/jitter".encode()).digest()
     return int.from_bytes(digest[:6]) / 2**48

@@ -19,7 +19,7 @@ from app.domain.planning import (
     with_tick,
     without_tick,
 )
-from app.domain.schedules import Reason, ScheduledJob, Status, moved
+from app.domain.schedules import Reason, ScheduledJob, Status, with_status
 from app.domain.specs import KINDS, require_kind
 
 # A change to one of these begins a new count of the slots.
@@ -38,7 +38,7 @@ def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
 def paused(job: ScheduledJob) -> ScheduledJob:
     """Nothing is pending any more, a retry neither; the counters stay."""
     _require(job, Status.ACTIVE, "pause")
-    return moved(without_tick(job), Status.PAUSED, Reason.MANUAL)
+    return with_status(without_tick(job), Status.PAUSED, Reason.MANUAL)
 
 
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
@@ -46,7 +46,7 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     _require(job, Status.PAUSED, "resume")
     if job.spec.problem:
         raise WrongStateError(f"Cannot resume a job whose spec is not valid: {job.spec.problem}")
-    active = moved(job, Status.ACTIVE, Reason.NONE)
+    active = with_status(job, Status.ACTIVE, Reason.NONE)
     if job.status_reason is Reason.INVALID_SPEC:
         active = replace(active, last_error="")
     fresh = active if job.is_one_shot and is_spent(job) else anchored(active, now)
@@ -56,7 +56,7 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """A dead schedule starts again with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
-    alive = anchored(replace(moved(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
+    alive = anchored(replace(with_status(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
     if alive.is_one_shot and not alive.spec.problem:
         alive = replace(alive, anchor_at=alive.spec.hours.opening(max(alive.anchor_at, now)) or now)
     return begun_cadence(alive, active_runs, now)
@@ -160,7 +160,7 @@ def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, n
     if not LIMITS & changes.keys() or job.limit_reached or job.spec.problem:
         return job
     fresh = job if job.is_one_shot else anchored(job, now)
-    armed = begun_cadence(moved(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
+    armed = begun_cadence(with_status(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
     return armed if armed.status is Status.ACTIVE else job
 
 

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.identities import share
+from app.domain.identities import jitter_share
 from app.domain.ledger import LedgerEntry, LedgerOutcome, entry
-from app.domain.schedules import CatchUp, Reason, ScheduledJob, Status, moved
-from app.domain.specs import Cadence, duration
+from app.domain.schedules import CatchUp, Reason, ScheduledJob, Status, with_status
+from app.domain.specs import Cadence, parse_duration
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -21,7 +21,7 @@ def due_time(job: ScheduledJob, slot: datetime) -> datetime:
     following = job.cadence.first_after(slot)
     if following is not None:
         room = min(room, following - slot)
-    return slot + int(share(job.id, slot) * (room // _MILLISECOND)) * _MILLISECOND
+    return slot + int(jitter_share(job.id, slot) * (room // _MILLISECOND)) * _MILLISECOND
 
 
 def with_tick(job: ScheduledJob, slot: datetime) -> ScheduledJob:
@@ -50,7 +50,7 @@ def without_tick(job: ScheduledJob) -> ScheduledJob:
 
 def finished(job: ScheduledJob, reason: Reason) -> ScheduledJob:
     """The schedule has nothing left to do."""
-    return moved(without_tick(job), Status.DONE, reason)
+    return with_status(without_tick(job), Status.DONE, reason)
 
 
 def ended(job: ScheduledJob) -> ScheduledJob:
@@ -60,7 +60,7 @@ def ended(job: ScheduledJob) -> ScheduledJob:
 
 def invalid(job: ScheduledJob) -> ScheduledJob:
     """Its spec can no longer be read: it waits until it can."""
-    paused = moved(without_tick(job), Status.PAUSED, Reason.INVALID_SPEC)
+    paused = with_status(without_tick(job), Status.PAUSED, Reason.INVALID_SPEC)
     return replace(paused, last_error=f"The spec is no longer valid: {job.spec.problem}")
 
 
@@ -117,7 +117,7 @@ def _only_slot(job: ScheduledJob, now: datetime) -> datetime:
     if job.at is not None:
         return job.at
     start = now if job.start_at is None else max(now, job.start_at)
-    return start + duration(job.after or "")
+    return start + parse_duration(job.after or "")
 
 
 # A tick is never handled in the very moment of its slot; up to this it is on time, whatever the grace.
@@ -155,7 +155,7 @@ def due_slots(job: ScheduledJob, first: datetime, now: datetime, *, however_late
     return DueSlots(missed=(first, latest), late=None, following=following)
 
 
-def caught_up(job: ScheduledJob, due: DueSlots, room: int | None, now: datetime) -> CatchUpPlan:
+def catch_up_plan(job: ScheduledJob, due: DueSlots, room: int | None, now: datetime) -> CatchUpPlan:
     """What ``catch_up`` makes of the missed slots, when at most ``room`` more runs are wanted."""
     if due.missed is None:
         return CatchUpPlan()

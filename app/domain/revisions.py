@@ -122,7 +122,7 @@ def revision(
     )
 
 
-def unasked(before: ScheduledJob, after: ScheduledJob, now: datetime) -> Revision | None:
+def automatic_revision(before: ScheduledJob, after: ScheduledJob, now: datetime) -> Revision | None:
     """The change of state that a tick or the end of a run brought about, if it did."""
     if before.status is after.status:
         return None

@@ -200,7 +200,7 @@ class PlannedTick(msgspec.Struct, frozen=True):
     current_retry: int
 
 
-def moved(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
+def with_status(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
     """The schedule in another state, by the transition table."""
     if status not in TRANSITIONS[job.status]:
         raise AssertionError(f"no transition from {job.status} to {status}")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from app.domain.backoff import backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
-from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, moved
+from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, with_status
 
 # A worker may die once or twice of something else.
 MOST_LOST = 3
@@ -79,7 +79,7 @@ def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) 
     if job.status in {Status.DONE, Status.DEAD}:
         return Settlement(counted)
     if retry > job.max_retries:
-        return Settlement(replace(moved(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
+        return Settlement(replace(with_status(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
     if is_poison(run.times_lost) and job.status is Status.ACTIVE:
         return Settlement(_quarantined(counted))
     waiting = replace(counted, current_retry=retry)
@@ -97,7 +97,7 @@ def is_poison(times_lost: int) -> bool:
 def _quarantined(job: ScheduledJob) -> ScheduledJob:
     """Paused until somebody has looked at it, however many retries are left."""
     error = f"Quarantined: {MOST_LOST} runs of one slot lost their worker. {job.last_error}"
-    return replace(moved(without_tick(job), Status.PAUSED, Reason.POISONED), last_error=error)
+    return replace(with_status(without_tick(job), Status.PAUSED, Reason.POISONED), last_error=error)
 
 
 def _retried(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:

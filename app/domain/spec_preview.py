@@ -78,7 +78,7 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
         return [change for change in found if self.since < change.at <= until]
 
 
-def traps(
+def spec_warnings(
     spec: Spec,
     *,
     anchor: datetime,

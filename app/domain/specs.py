@@ -29,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 @lru_cache(maxsize=4096)
-def duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """What the text says; ``ValueError`` if it says no duration."""
     spelled = text.strip().lower()
     if not _WHOLE.fullmatch(spelled):
@@ -40,7 +40,7 @@ def duration(text: str) -> timedelta:
     return timedelta(microseconds=int(micros))
 
 
-def spelled(length: timedelta) -> str:
+def format_duration(length: timedelta) -> str:
     """The one way in which a duration is stored: in the largest unit that it is a whole number of."""
     for letter, unit in UNITS.items():
         if length >= unit and not length % unit:
@@ -103,7 +103,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if self.every is not None:
             return _monthly(self.every, anchor, allowed)
         if self.after is not None:
-            duration(self.after)
+            parse_duration(self.after)
         return Once(anchor, allowed)
 
     @property
@@ -118,7 +118,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spelled_every(self) -> str | None:
         """The interval as people write it."""
-        return self.every if self.interval is None else spelled(self.interval)
+        return self.every if self.interval is None else format_duration(self.interval)
 
 
 @lru_cache(maxsize=4096)
@@ -166,14 +166,14 @@ def _every(text: str) -> dict[str, Any]:
     word = text.strip().lower()
     if word == MONTHLY:
         return {"every": MONTHLY}
-    length = duration(WORDS.get(word, word))
+    length = parse_duration(WORDS.get(word, word))
     if length < timedelta(seconds=1):
         raise ValueError(SHORTEST_INTERVAL)
     return {"every": None, "interval_seconds": length.total_seconds()}
 
 
 def _after(text: str) -> dict[str, Any]:
-    return {"after": spelled(duration(text))}
+    return {"after": format_duration(parse_duration(text))}
 
 
 def _not_on(days: Iterable[int | str]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def may_start(
     return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
 
 
-class Beside(StrEnum):
+class EntityConflict(StrEnum):
     """What else of an entity is under way."""
 
     RUN = "run"
@@ -73,13 +73,13 @@ class Beside(StrEnum):
 
 
 _NOT_BESIDE = {
-    Beside.RUN: GiveUp("another run of the entity was under way", LedgerOutcome.SKIPPED_OVERLAP),
-    Beside.RETRY: GiveUp("an earlier run of the entity waited to be tried again", LedgerOutcome.SKIPPED_RETRY),
+    EntityConflict.RUN: GiveUp("another run of the entity was under way", LedgerOutcome.SKIPPED_OVERLAP),
+    EntityConflict.RETRY: GiveUp("an earlier run of the entity waited to be tried again", LedgerOutcome.SKIPPED_RETRY),
 }
 
 
 def entity_run_may_start(
-    run: Candidate, now: datetime, beside: Beside | None, *, switched_off: bool
+    run: Candidate, now: datetime, beside: EntityConflict | None, *, switched_off: bool
 ) -> Wait | GiveUp | None:
     """At its time, one at a time for each entity; None if nothing is in the way. What was handed back goes on."""
     if run.due_at > now:

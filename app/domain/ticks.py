@@ -12,7 +12,7 @@ from app.domain.executions import ActiveRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, entry, missed_by_invalid_spec, passed_over
 from app.domain.overlap import in_the_way
-from app.domain.planning import CatchUpPlan, DueSlots, caught_up, due_slots, finished, invalid, planned, with_retry
+from app.domain.planning import CatchUpPlan, DueSlots, catch_up_plan, due_slots, finished, invalid, planned, with_retry
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status
 
 # How long a retry makes way for a run that somebody started by hand.
@@ -28,7 +28,7 @@ class Tick(msgspec.Struct, frozen=True):
     generation: int
 
 
-class Occasion(msgspec.Struct, frozen=True, kw_only=True):
+class TickSource(msgspec.Struct, frozen=True, kw_only=True):
     """On what occasion a tick is handled: by a worker, or by a ping that fires the latest slot however late."""
 
     trigger: Trigger = Trigger.SCHEDULE
@@ -37,8 +37,8 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     switched_off: bool = False
 
 
-BY_A_WORKER = Occasion()
-BY_A_PING = Occasion(trigger=Trigger.CRON, however_late=True)
+FROM_WORKER = TickSource()
+FROM_PING = TickSource(trigger=Trigger.CRON, however_late=True)
 
 
 class Stale(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def decide(
     active: tuple[ActiveRun, ...],
     gate: Gate,
     now: datetime,
-    occasion: Occasion = BY_A_WORKER,
+    occasion: TickSource = FROM_WORKER,
 ) -> Decision:
     """What this tick does, given the runs that are under way, what the workflow lets through, and the time."""
     if job.status is not Status.ACTIVE or job.generation != tick.generation or job.next_run_at is None:
@@ -141,12 +141,12 @@ def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
 
 
 def _decide_slots(
-    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, occasion: Occasion
+    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, occasion: TickSource
 ) -> Decided:
     """The latest due slot is late, the earlier ones are missed; breaker and guard come before the overlap."""
     due = due_slots(job, _pending_slot(job), now, however_late=occasion.however_late)
     room = _room(job, active)
-    plan = caught_up(job, due, None if room is None else room - (due.late is not None), now)
+    plan = catch_up_plan(job, due, None if room is None else room - (due.late is not None), now)
     refusal = _refusal(gate, now)
     if refusal is not None:
         refused = _refused(job, (*plan.slots, *_late(due)), refusal)

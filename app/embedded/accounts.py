@@ -137,7 +137,7 @@ def program_root() -> Path:
     raise NoTemporaryFolder(f"No temporary folder allows every user to run programs (tried {_tried()}): set TMPDIR")
 
 
-class SocketFolder:
+class SocketDir:
     """A short, private folder for a server's socket."""
 
     def __init__(self, account: Account | None) -> None:

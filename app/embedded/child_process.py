@@ -243,7 +243,7 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 NOT_STARTED = 126
 
 
-class Keeper:
+class Restarter:
     """One child's place among the running processes, over all its lives."""
 
     def __init__(self, child: Child, policy: RestartPolicy, output: Output) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, ClassVar, Self
 
 from app.clock import monotonic
-from app.embedded.accounts import Account, SocketFolder, server_account
+from app.embedded.accounts import Account, SocketDir, server_account
 from app.embedded.child_process import Command, StopStep
 from app.embedded.errors import ServerDidNotStart, ServerNotStarted
 
@@ -31,7 +31,7 @@ class EmbeddedServer(ABC):
     def __init__(self, data_dir: Path) -> None:
         """Name the data folder; nothing is touched before ``start`` or ``prepare``."""
         self.data_dir = data_dir.resolve()
-        self._sockets: SocketFolder | None = None
+        self._sockets: SocketDir | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -56,7 +56,7 @@ class EmbeddedServer(ABC):
         """Make folders and data ready. A second call keeps the socket's path, so that clients find it again."""
         self._prepare_data()
         if self._sockets is None:
-            self._sockets = SocketFolder(self.account)
+            self._sockets = SocketDir(self.account)
 
     @property
     def account(self) -> Account | None:

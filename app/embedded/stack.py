@@ -19,13 +19,7 @@ import msgspec
 from app.clock import monotonic
 from app.config import Settings
 from app.embedded.child_process import Child, Command, Output
-from app.embedded.data_folder import (
-    TOKEN_NAME,
-    DataFolderLock,
-    kept_admin_token,
-    post_database_url,
-    remove_database_url,
-)
+from app.embedded.data_folder import TOKEN_NAME, DataFolderLock, kept_admin_token, remove_url_file, write_url_file
 from app.embedded.errors import CannotListen
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import EmbeddedServer
@@ -98,7 +92,7 @@ def _remedy(error: OSError) -> str:
 LOOPBACK = "127.0.0.0/8,::1,localhost"
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ChildEnv(msgspec.Struct, frozen=True, kw_only=True):
     """What ``carillon up`` found or chose for its children. An empty URL leaves the environment's own in place."""
 
     port: int
@@ -108,7 +102,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     is_terminal: bool = False
 
 
-def child_environment(settings: Settings, environ: Mapping[str, str], chosen: Surroundings) -> dict[str, str]:
+def child_environment(settings: Settings, environ: Mapping[str, str], chosen: ChildEnv) -> dict[str, str]:
     """The environment with what a Carillon on one's own machine needs; what the operator set stays."""
     fixed = {
         "CARILLON_HOST": settings.host,
@@ -191,14 +185,14 @@ class Stack:
         for server in servers:
             await supervisor.until(server.name, partial(_missing_answer, server))
         if self._postgres is not None:
-            self._held.callback(remove_database_url, self._data_dir)
-            post_database_url(self._data_dir, self._postgres.url)
+            self._held.callback(remove_url_file, self._data_dir)
+            write_url_file(self._data_dir, self._postgres.url)
 
     def _carillon(self, name: str, env: dict[str, str]) -> Child:
         return Child(name=name, command=Command(argv=(*self._program, name), env=env))
 
-    def _surroundings(self, port: int) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, port: int) -> ChildEnv:
+        return ChildEnv(
             port=port,
             admin_token=self._settings.admin_token or kept_admin_token(self._data_dir),
             database_url=self._postgres.url if self._postgres else "",

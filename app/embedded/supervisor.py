@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from app.clock import monotonic
-from app.embedded.child_process import Child, Keeper, Output, RestartPolicy, RunningChild, exit_words
+from app.embedded.child_process import Child, Output, Restarter, RestartPolicy, RunningChild, exit_words
 from app.embedded.errors import ChildFailed
 
 POLL_SECONDS = 0.05
@@ -25,7 +25,7 @@ class Supervisor:
         """Report on this output."""
         self._output = output
         self._policy = policy or RestartPolicy()
-        self._tiers: list[list[Keeper]] = []
+        self._tiers: list[list[Restarter]] = []
         self._stopping = False
         self._hasten = asyncio.Event()
 
@@ -43,7 +43,7 @@ class Supervisor:
 
     def keep_running(self, *children: Child) -> None:
         """Start children side by side. They are stopped together, before those that were started earlier."""
-        self._tiers.append([Keeper(child, self._policy, self._output) for child in children])
+        self._tiers.append([Restarter(child, self._policy, self._output) for child in children])
 
     async def complete(self, child: Child) -> None:
         """Run a child to its end; a bad end is an error."""

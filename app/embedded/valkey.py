@@ -34,7 +34,7 @@ class EmbeddedValkey(EmbeddedServer):
     name = "valkey"
     stop_steps = (StopStep(SIGTERM, 3.0), StopStep(SIGKILL, 5.0))
     # Advice for machines that hold a large data set.
-    muted = ("Memory overcommit must be enabled", "Received SIGTERM", "ready to exit, bye bye")
+    muted = ("ScheduleCache overcommit must be enabled", "Received SIGTERM", "ready to exit, bye bye")
 
     @property
     def url(self) -> str:

@@ -11,10 +11,10 @@ import structlog
 from app.domain.errors import UnavailableError
 from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
-from app.domain.ticks import BY_A_PING, Tick
+from app.domain.ticks import FROM_PING, Tick
 from app.engine.entities import Poller
 from app.engine.leases import WorkerLease, held_lock
-from app.engine.notifications import PING_SECONDS, Postman
+from app.engine.notifications import PING_SECONDS, NotificationSender
 from app.engine.places import Places
 from app.engine.recovery import survived
 from app.engine.ringing import Ringer
@@ -36,7 +36,7 @@ RENEWALS_PER_LEASE = 3
 log = structlog.get_logger(__name__)
 
 
-class Pinged(msgspec.Struct):
+class CronPingResult(msgspec.Struct):
     """What one ping did."""
 
     ran: int = 0
@@ -59,7 +59,7 @@ class Pinged(msgspec.Struct):
             self.errors += 1
 
 
-class Pinger:
+class CronPing:
     """Carries pings out, in the process that is asked."""
 
     def __init__(  # noqa: PLR0913 - what else a worker has
@@ -80,7 +80,7 @@ class Pinger:
         self._ringer = ringer
         self._actions = actions
         self._poller = poller
-        self._postman = Postman(database, actions.http)
+        self._postman = NotificationSender(database, actions.http)
         self._lease_seconds = lease_seconds
         # So many run at once.
         self._page = min(PAGE, concurrency)
@@ -88,9 +88,9 @@ class Pinger:
         self._enabled = enabled
         self._tracer = tracer
 
-    async def ping(self) -> Pinged:
+    async def ping(self) -> CronPingResult:
         """Fire what is due, wait for it, and count; ``LockBusyError`` while another ping is at it."""
-        done = Pinged()
+        done = CronPingResult()
         lock = held_lock(self._database, LOCK, lease_seconds=LOCK_SECONDS, renew_seconds=RENEW_SECONDS)
         async with lock, self._engine(done) as engine:
             await self._settle_lost(engine)
@@ -117,9 +117,9 @@ class Pinger:
             if not page:
                 return
             after = page[-1]
-            occasion = msgspec.structs.replace(BY_A_PING, switched_off=not self._enabled)
+            occasion = msgspec.structs.replace(FROM_PING, switched_off=not self._enabled)
             claimed = await engine.claim_directly([Tick(job.id, job.generation) for job in page], occasion)
-            await _all(engine.carry_on(result) for result in claimed)
+            await _all(engine.run_claimed(result) for result in claimed)
 
     async def _poll_entities(self) -> None:
         """Whatever is wrong with entities, schedules go on."""
@@ -141,7 +141,7 @@ class Pinger:
             await _all(engine.run_execution(run.execution_id, run.token) for run in fresh)
 
     @asynccontextmanager
-    async def _engine(self, done: Pinged) -> AsyncIterator[TickEngine]:
+    async def _engine(self, done: CronPingResult) -> AsyncIterator[TickEngine]:
         """An engine with a lease that is renewed while this lasts."""
         lease = WorkerLease(self._database, self._lease_seconds)
         await lease.begin()

@@ -20,7 +20,7 @@ from app.domain.executions import PendingRun
 from app.engine.ringing import Ringer
 from app.observability.metrics import POLLED
 from app.persistence import entity_runs, leases, users
-from app.persistence.database import Database, database_now, is_away, session_within
+from app.persistence.database import Database, database_now, is_unreachable, session_within
 from app.persistence.entity_runs import Due
 
 GROUP = "carillon.entity_schedulers"
@@ -267,7 +267,7 @@ class _Batch:
         try:
             await self._write_down(jobs)
         except Exception as error:
-            if is_away(error):
+            if is_unreachable(error):
                 raise
             if len(jobs) == 1:
                 self.errors += 1

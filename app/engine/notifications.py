@@ -27,7 +27,7 @@ CLOSE_SECONDS = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Postman:
+class NotificationSender:
     """Takes what is due and brings it where it belongs."""
 
     def __init__(self, database: Database, http: HttpCaller) -> None:

@@ -8,7 +8,7 @@ import structlog
 from app.domain.errors import UnavailableError
 from app.domain.schedules import Reason
 from app.domain.ticks import Tick
-from app.observability.logs import names
+from app.observability.logs import log_fields
 from app.observability.metrics import QUARANTINED
 from app.persistence import quarantine
 from app.persistence.database import Database
@@ -34,7 +34,7 @@ class Quarantine:
                     return
         except UnavailableError:
             return
-        self._tell(names(tick.job_id), error)
+        self._tell(log_fields(tick.job_id), error)
 
     async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
         """An execution could not be started or ended."""
@@ -46,7 +46,7 @@ class Quarantine:
                 await quarantine.end_execution(connection, execution_id, _words(error))
         except UnavailableError:
             return
-        self._tell(names(execution=execution_id), error)
+        self._tell(log_fields(execution=execution_id), error)
 
     def note(self, settled: Iterable[Settled]) -> None:
         """Say which schedules the end of a run has put aside."""
@@ -54,7 +54,7 @@ class Quarantine:
             after = result.job
             if after.status_reason is Reason.POISONED and result.before.status_reason is not Reason.POISONED:
                 QUARANTINED.inc()
-                log.error("quarantined", **names(after.id, result.execution_id), error=after.last_error)
+                log.error("quarantined", **log_fields(after.id, result.execution_id), error=after.last_error)
 
     def _tell(self, named: dict[str, str], error: Exception) -> None:
         QUARANTINED.inc()

@@ -23,9 +23,9 @@ from app.engine.ticks import TickEngine
 from app.observability.metrics import MODE, RECONCILED
 from app.persistence import executions, leases, schedules
 from app.persistence.database import Database, database_now
-from app.queue.bell import Bell, BellAwayError, BellHealth
+from app.queue.bell import Bell, BellHealth, BellUnreachableError
 from app.queue.wire import execution_wake, tick_wake
-from app.queue.worker import PutBack
+from app.queue.worker import Redeliver
 
 # A tick this late has lost its message; one that is merely waiting its turn rings twice at no cost.
 OVERDUE = timedelta(seconds=1)
@@ -117,7 +117,7 @@ class Reconciler:
             return await self._sweep(found)
         try:
             rung = await self._ring_what_is_missing()
-        except BellAwayError as error:
+        except BellUnreachableError as error:
             self._health.ring_failed(error)
             return await self._sweep(found)
         claimed = await self._claim_overdue(self._patience)
@@ -181,7 +181,7 @@ class Reconciler:
         try:
             claimed = await self._engine.claim_directly(ticks) if ticks else []
             for result in claimed:
-                self._go(self._engine.carry_on(result, places.pop(result.job.id)))
+                self._go(self._engine.run_claimed(result, places.pop(result.job.id)))
         finally:
             for place in places.values():
                 place.leave()
@@ -253,7 +253,7 @@ class Reconciler:
     async def _take_up_again(self, job_id: UUID) -> None:
         with suppress(NotFoundError):
             async with self._database.transaction() as connection:
-                changed = await schedule_changes.take_up_again(connection, job_id)
+                changed = await schedule_changes.resume_valid_spec(connection, job_id)
             log.info("spec_valid_again", schedule=str(job_id), state=changed.job.status)
             await self._ringer.ticks([changed.job])
             await self._ringer.executions(changed.pending)
@@ -272,7 +272,7 @@ async def survived(work: Coroutine[Any, Any, None]) -> None:
     """Work that nobody waits for: whatever becomes of it, others go on."""
     try:
         await work
-    except PutBack:
+    except Redeliver:
         # There is no message to put back; the next pass finds it again.
         return
     except Exception:

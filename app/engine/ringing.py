@@ -12,8 +12,8 @@ from app import clock
 from app.domain.executions import PendingRun
 from app.domain.schedules import PlannedTick, ScheduledJob
 from app.micro_batcher import MicroBatcher
-from app.observability.logs import Seldom
-from app.queue.bell import Bell, BellAwayError, BellHealth
+from app.observability.logs import LogThrottle
+from app.queue.bell import Bell, BellHealth, BellUnreachableError
 from app.queue.wire import Wake, execution_wake, tick_wake
 
 log = structlog.get_logger(__name__)
@@ -26,7 +26,7 @@ class Ringer:
         """Ring this bell; its health is told when messages could not be queued, and asked before it is tried."""
         self._bell = bell
         self._health = health
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         self._rings = MicroBatcher("ring", self._ring_all)
 
     async def ticks(self, jobs: Iterable[ScheduledJob | PlannedTick]) -> int:
@@ -57,8 +57,8 @@ class Ringer:
             return
         try:
             await self._bell.call_off(execution_ids)
-        except BellAwayError as error:
-            if self._seldom.is_turn("call_off_unheard"):
+        except BellUnreachableError as error:
+            if self._throttle.should_log("call_off_unheard"):
                 log.warning("call_off_unheard", executions=len(execution_ids), error=str(error))
 
     async def _ring(self, wakes: Sequence[Wake]) -> int:
@@ -75,9 +75,9 @@ class Ringer:
             return [False] * len(wakes)
         try:
             return await self._bell.ring(wakes, clock.now())
-        except BellAwayError as error:
+        except BellUnreachableError as error:
             if self._health is not None:
                 self._health.ring_failed(error)
-            if self._seldom.is_turn("ring_unheard"):
+            if self._throttle.should_log("ring_unheard"):
                 log.warning("ring_unheard", messages=len(wakes), error=str(error))
             return [False] * len(wakes)

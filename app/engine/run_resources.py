@@ -26,7 +26,7 @@ from app.persistence.database import Database
 PREFIX = "cb_"
 
 
-class CallbackBook:
+class CallbackIssuer:
     """Makes the callbacks of executions."""
 
     def __init__(self, database: Database, public_url: str) -> None:
@@ -153,7 +153,7 @@ class _Known(msgspec.Struct, frozen=True):
     until: float
 
 
-class KeyCache:
+class SigningKeyCache:
     """Answers with the keys of an owner; most calls cost no query."""
 
     def __init__(self, database: Database) -> None:

@@ -22,13 +22,13 @@ from app.domain.secrets import Secret
 from app.domain.trigger_event import Event, template_variables
 from app.engine.leases import WorkerLease
 from app.engine.places import ParkedRuns
-from app.engine.run_resources import CallbackBook, SecretFinder
+from app.engine.run_resources import CallbackIssuer, SecretFinder
 from app.engine.walk import EVENT_TYPE, Dispatched, Earlier, Walk, dispatch_again, dispatch_entity, dispatch_event
 from app.micro_batcher import MicroBatcher
 from app.persistence import execution_queries, parking
 from app.persistence.database import Database
 from app.persistence.parking import Answered, Parked
-from app.persistence.row_cache import Ids, Sight, Subject, Subjects
+from app.persistence.row_cache import Ids, RowVersions, Subject, SubjectCache
 
 OUTAGE_PAUSE_SECONDS = 1.0
 # As many runs begin to wait at the same time: they shall leave connections for the batches of all other ticks.
@@ -56,7 +56,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     http: HttpCaller
     secrets: SecretFinder
-    callbacks: CallbackBook
+    callbacks: CallbackIssuer
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
 
@@ -72,7 +72,7 @@ class Runner:
         self._actions = actions
         self._lease = lease
         self._running: dict[UUID, _Running] = {}
-        self._known_subjects = database.history.watch(Subjects())
+        self._known_subjects = database.history.watch(SubjectCache())
         self._plugin_port = cache(actions.plugin_for)
         self._subjects = MicroBatcher("dispatch", self._read_subjects, shared=(UnavailableError,))
 
@@ -88,7 +88,7 @@ class Runner:
             run.task.cancel()
             log.info("run_called_off", execution=str(execution_id))
 
-    async def run(self, execution: Execution, sight: Sight | None = None) -> Outcome | PendingRun | None:
+    async def run(self, execution: Execution, sight: RowVersions | None = None) -> Outcome | PendingRun | None:
         """Run to the end, or until it has to sleep: then it is to be started again at its time.
 
         None if it was called off meanwhile, or waits for a callback.
@@ -174,7 +174,7 @@ class Runner:
         async with self._parks, self._database.transaction() as connection:
             return await parking.park(connection, parked)
 
-    async def _dispatch(self, execution: Execution, sight: Sight | None) -> Dispatched:
+    async def _dispatch(self, execution: Execution, sight: RowVersions | None) -> Dispatched:
         ids = (execution.user_profile_id, execution.workflow_id)
         subject = self._known_subjects.recall(ids, sight) if sight else None
         if subject is None:

@@ -78,7 +78,7 @@ async def edit_scheduled_job(
     return await _change(connection, job_id, edit, Action.CHANGED, author)
 
 
-async def take_up_again(connection: AsyncConnection, job_id: UUID) -> Changed:
+async def resume_valid_spec(connection: AsyncConnection, job_id: UUID) -> Changed:
     """Resume a schedule that nobody paused: its spec had become invalid, and is valid again."""
 
     def resume(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:

@@ -13,16 +13,16 @@ from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.schedules import IfRunning
-from app.domain.ticks import NotDue, Occasion, Tick
+from app.domain.ticks import NotDue, Tick, TickSource
 from app.engine.leases import WorkerLease
 from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.spans import in_run, in_tick, note_outcome
-from app.failpoints import reach
-from app.micro_batcher import MicroBatcher, all_or_each
-from app.observability.logs import Seldom, names
+from app.failpoints import failpoint
+from app.micro_batcher import MicroBatcher, batch_or_each
+from app.observability.logs import LogThrottle, log_fields
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
@@ -32,17 +32,17 @@ from app.persistence.execution_rows import (
     Busy,
     Claimed,
     ClaimResult,
-    Delayed,
     EntityRunSettled,
     FreeResult,
+    RowLocked,
     Settled,
     SettleResult,
     Superseded,
 )
-from app.persistence.fast_path import Ending
-from app.persistence.row_cache import Memory
+from app.persistence.fast_path import RunResult
+from app.persistence.row_cache import ScheduleCache
 from app.persistence.settle import settle, settle_free
-from app.queue.worker import PutBack
+from app.queue.worker import Redeliver
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
@@ -76,13 +76,13 @@ class TickEngine:
         """Work under this lease, within these places; where schedules are not enabled, their slots are missed."""
         self.places = places
         self._tracer = tracer
-        self._occasion = Occasion(switched_off=not enabled)
+        self._occasion = TickSource(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
         self._runner = runner
         self._lease = lease
         self._quarantine = Quarantine(database)
-        self._memory = database.history.watch(Memory())
+        self._memory = database.history.watch(ScheduleCache())
         self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
         self._cancellations = MicroBatcher("cancel", self._look_at_cancelled)
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
@@ -92,7 +92,7 @@ class TickEngine:
         self.owned: dict[UUID, int] = {}
         IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
@@ -102,7 +102,7 @@ class TickEngine:
             claimed = await self._claim(Tick(job_id, generation))
             if claimed is not None:
                 place.belongs_to(claimed.job.user_profile_id)
-                work = self._carry_on(claimed)
+                work = self._run_claimed(claimed)
                 await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
 
     async def run_execution(self, execution_id: UUID, token: int, place: Place | None = None) -> None:
@@ -113,13 +113,13 @@ class TickEngine:
                 taken.belongs_to(execution.user_profile_id)
                 await self._while_held(execution)
 
-    async def carry_on(self, claimed: Claimed, place: Place | None = None) -> None:
+    async def run_claimed(self, claimed: Claimed, place: Place | None = None) -> None:
         """The rest of a tick that was claimed without its message."""
         with place or self.places.take(claimed.job.user_profile_id):
-            work = self._carry_on(claimed)
+            work = self._run_claimed(claimed)
             await (work if self._tracer is None else in_tick(self._tracer, claimed, work))
 
-    async def claim_directly(self, ticks: Sequence[Tick], occasion: Occasion | None = None) -> list[Claimed]:
+    async def claim_directly(self, ticks: Sequence[Tick], occasion: TickSource | None = None) -> list[Claimed]:
         """Claim ticks without their messages, straight from Postgres."""
         if self._closing or not self._lease.holds():
             return []
@@ -127,12 +127,12 @@ class TickEngine:
         async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
             return await claim(self._database, batch, self._lease.worker_id, occasion or self._occasion)
 
-        reach("before_claim")
+        failpoint("before_claim")
         try:
-            results = await all_or_each(claim_all, ticks, "claim_failed", self._quarantine.tick_failed, _tick_named)
+            results = await batch_or_each(claim_all, ticks, "claim_failed", self._quarantine.tick_failed, _tick_named)
         except LeaseExpiredError:
             return []
-        reach("after_claim")
+        failpoint("after_claim")
         return [result for result in results if isinstance(result, Claimed)]
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
@@ -146,7 +146,7 @@ class TickEngine:
         async def failed(outcome: Outcome, error: Exception) -> None:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
 
-        results = await all_or_each(settle_batch, outcomes, "settle_failed", failed, _named)
+        results = await batch_or_each(settle_batch, outcomes, "settle_failed", failed, _named)
         settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
         self._quarantine.note(result for result in settled if isinstance(result, Settled))
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
@@ -193,9 +193,9 @@ class TickEngine:
         """Wait until nothing is under way any more."""
         await self.places.empty.wait()
 
-    async def _carry_on(self, claimed: Claimed) -> None:
+    async def _run_claimed(self, claimed: Claimed) -> None:
         """Ring for the next tick, and meanwhile run what this one fires."""
-        reach("before_plan")
+        failpoint("before_plan")
         ringing = self._ring_for_next(claimed)
         if claimed.execution is None:
             await self._ring_elsewhere(claimed)
@@ -218,7 +218,7 @@ class TickEngine:
             await self._ringer.call_off(claimed.cancelled)
         if claimed.pending:
             await self._ringer.executions(claimed.pending)
-        reach("after_plan")
+        failpoint("after_plan")
 
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """However the run ends, its outcome is written: one that cannot be is written as a failure."""
@@ -229,7 +229,7 @@ class TickEngine:
         try:
             outcome = await self._runner.run(execution, None if claimed is None else claimed.sight)
         except Exception as error:
-            log.exception("run_crashed", **names(execution.scheduled_job_id, execution.id))
+            log.exception("run_crashed", **log_fields(execution.scheduled_job_id, execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
         if isinstance(outcome, PendingRun):
             await self._ringer.executions([outcome])
@@ -242,60 +242,60 @@ class TickEngine:
         try:
             await self._settle(_ending(outcome, execution, claimed))
         except Exception as error:
-            log.exception("settle_failed", **names(execution.scheduled_job_id, execution.id))
+            log.exception("settle_failed", **log_fields(execution.scheduled_job_id, execution.id))
             words = f"The outcome could not be stored: {type(error).__name__}."
             await self._settle_or_quarantine(outcome_of(execution, ExecutionStatus.FAILED, words))
 
     async def _settle_or_quarantine(self, outcome: Outcome) -> None:
         try:
-            await self._settle(Ending(outcome))
+            await self._settle(RunResult(outcome))
         except Exception as error:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
             raise
 
-    async def _settle(self, ending: Ending) -> None:
+    async def _settle(self, ending: RunResult) -> None:
         """Write the outcome, however long Postgres is away: only the token decides whether it still counts."""
         outcome = ending.outcome
-        reach("before_settle")
+        failpoint("before_settle")
         in_doubt = False
         while True:
             try:
                 result = await self._settles.ask(ending)
-                if isinstance(result, Delayed):
+                if isinstance(result, RowLocked):
                     (result,) = await settle(self._database, [outcome])
                 break
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
                 in_doubt = True
-                if self._seldom.is_turn("settle_waits"):
+                if self._throttle.should_log("settle_waits"):
                     log.warning("settle_waits", in_flight=len(self.owned), **_named(outcome))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
-        reach("after_settle")
+        failpoint("after_settle")
         await self._after_settle(outcome, result, in_doubt=in_doubt)
 
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
-        reach("before_claim")
+        failpoint("before_claim")
         try:
             result = await self._claims.ask(tick)
         except InDoubtError:
             return await self._claimed_after_all(tick)
         except (UnavailableError, LeaseExpiredError):
-            raise PutBack(OUTAGE_PAUSE_SECONDS) from None
+            raise Redeliver(OUTAGE_PAUSE_SECONDS) from None
         except Exception as error:
             await self._quarantine.tick_failed(tick, error)
             raise
-        reach("after_claim")
+        failpoint("after_claim")
         if isinstance(result, NotDue):
-            raise PutBack(result.wait.total_seconds())
+            raise Redeliver(result.wait.total_seconds())
         if isinstance(result, Busy):
-            raise PutBack(BUSY_PAUSE_SECONDS)
+            raise Redeliver(BUSY_PAUSE_SECONDS)
         return result if isinstance(result, Claimed) else None
 
     async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
         return await claim(self._database, ticks, self._lease.worker_id, self._occasion, self._memory)
 
-    async def _settle_batch(self, endings: Sequence[Ending]) -> list[FreeResult]:
+    async def _settle_batch(self, endings: Sequence[RunResult]) -> list[FreeResult]:
         return await settle_free(self._database, endings, self._memory)
 
     async def _claimed_after_all(self, tick: Tick) -> Claimed:
@@ -306,7 +306,7 @@ class TickEngine:
         except UnavailableError:
             found = None
         if found is None:
-            raise PutBack(OUTAGE_PAUSE_SECONDS)
+            raise Redeliver(OUTAGE_PAUSE_SECONDS)
         log.warning("claim_read_back", schedule=str(tick.job_id), fired=found.execution is not None)
         known = found.execution is not None and found.execution.id in self.owned
         return msgspec.structs.replace(found, execution=None) if known else found
@@ -318,21 +318,21 @@ class TickEngine:
             async with self._starts:
                 result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
         except (UnavailableError, LeaseExpiredError):
-            raise PutBack(OUTAGE_PAUSE_SECONDS) from None
+            raise Redeliver(OUTAGE_PAUSE_SECONDS) from None
         except Exception as error:
             await self._quarantine.execution_failed(execution_id, token, error)
             raise
         if isinstance(result, TooEarly):
-            raise PutBack(result.seconds)
+            raise Redeliver(result.seconds)
         if isinstance(result, GivenUp):
-            await self._settle(Ending(result.outcome))
+            await self._settle(RunResult(result.outcome))
             return None
         return result
 
     def _require_readiness(self) -> None:
         """A worker without a lease, or at its end, leaves messages to others."""
         if self._closing or not self._lease.holds():
-            raise PutBack(OUTAGE_PAUSE_SECONDS)
+            raise Redeliver(OUTAGE_PAUSE_SECONDS)
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult, *, in_doubt: bool) -> None:
         if isinstance(result, Superseded):
@@ -379,13 +379,13 @@ class TickEngine:
 
 
 def _named(outcome: Outcome) -> dict[str, str]:
-    return names(outcome.scheduled_job_id, outcome.execution_id)
+    return log_fields(outcome.scheduled_job_id, outcome.execution_id)
 
 
 def _tick_named(tick: Tick) -> dict[str, str]:
-    return names(tick.job_id)
+    return log_fields(tick.job_id)
 
 
-def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None) -> Ending:
+def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None) -> RunResult:
     """With what is known since the claim."""
-    return Ending(outcome) if claimed is None else Ending(outcome, execution, claimed.known)
+    return RunResult(outcome) if claimed is None else RunResult(outcome, execution, claimed.known)

@@ -17,7 +17,7 @@ from app.domain.errors import NoTriggerError
 from app.domain.executions import Entity, ExecutionStatus, NodeResult
 from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Order, Workflow, bounded, resolve_trigger
 from app.engine.spans import in_node
-from app.observability.logs import names
+from app.observability.logs import log_fields
 from app.observability.tracing import current
 
 EVENT_TYPE = "schedule"
@@ -234,7 +234,7 @@ class Walk:
                 node=node.id,
                 type=node.type,
                 exception=context.hidden(traceback.format_exc()),
-                **names(context.scheduled_job_id, context.execution_id),
+                **log_fields(context.scheduled_job_id, context.execution_id),
             )
             status, error = ExecutionStatus.FAILED, f"{type(failure).__name__}: {failure}"
         finally:

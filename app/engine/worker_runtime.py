@@ -12,12 +12,12 @@ from app.domain.errors import CarillonError, UnavailableError
 from app.engine.entities import Poller
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
-from app.engine.notifications import Postman
+from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
-from app.observability.logs import Outage, Seldom
-from app.persistence.database import why_away
+from app.observability.logs import LogThrottle, Outage
+from app.persistence.database import unreachable_reason
 from app.queue.bell import BellHealth
 
 # Renewed three times within its life.
@@ -33,7 +33,7 @@ LOOP_SECONDS = 2.0
 log = structlog.get_logger(__name__)
 
 
-class WorkerLife:
+class WorkerRuntime:
     """Begins, is kept up by its loops, and ends by handing back what is unfinished."""
 
     def __init__(  # noqa: PLR0913 - what a worker is made of
@@ -42,7 +42,7 @@ class WorkerLife:
         reconciler: Reconciler,
         runner: Runner,
         engine: TickEngine,
-        postman: Postman,
+        postman: NotificationSender,
         poller: Poller,
         housekeeper: Housekeeper,
         bell_health: BellHealth,
@@ -66,7 +66,7 @@ class WorkerLife:
         self._ending = asyncio.Event()
         self._loops: set[asyncio.Task[None]] = set()
         self._outage = Outage(log, away="database_away", back="database_back")
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         # Why the lease could not be kept, in words.
         self._lacking = ""
 
@@ -172,13 +172,13 @@ class WorkerLife:
         try:
             pause = await step()
         except UnavailableError as error:
-            self._outage.missed(name, why_away(error))
+            self._outage.report(name, unreachable_reason(error))
             return OUTAGE_PAUSE_SECONDS
         except Exception:
-            if self._seldom.is_turn(name):
+            if self._throttle.should_log(name):
                 log.exception("loop_failed", loop=name)
             return OUTAGE_PAUSE_SECONDS
-        self._outage.found(name)
+        self._outage.clear(name)
         return pause
 
     async def _loops_ended(self) -> None:

@@ -98,7 +98,7 @@ def _adopt_libraries(shared: list[Processor], last: list[Processor]) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def names(schedule: UUID | None = None, execution: UUID | None = None) -> dict[str, str]:
+def log_fields(schedule: UUID | None = None, execution: UUID | None = None) -> dict[str, str]:
     """The fields of a line, as far as they apply: what an entity runs has no schedule."""
     found = {"schedule": schedule, "execution": execution}
     return {name: str(value) for name, value in found.items() if value is not None}
@@ -107,7 +107,7 @@ def names(schedule: UUID | None = None, execution: UUID | None = None) -> dict[s
 SAY_SECONDS = 5.0
 
 
-class Seldom:
+class LogThrottle:
     """Whether something that comes again and again is to be said now; each kind of it has turns of its own."""
 
     def __init__(self, seconds: float = SAY_SECONDS) -> None:
@@ -115,7 +115,7 @@ class Seldom:
         self._seconds = seconds
         self._said_at: dict[str, float] = {}
 
-    def is_turn(self, kind: str) -> bool:
+    def should_log(self, kind: str) -> bool:
         """Whether it has not been said for some seconds; now it has."""
         now = clock.monotonic()
         if kind in self._said_at and now - self._said_at[kind] < self._seconds:
@@ -134,20 +134,20 @@ class Outage:
         self._back = back
         self._missed_by: set[str] = set()
         self._began = 0.0
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         self._is_said = False
 
-    def missed(self, by: str, error: str) -> None:
+    def report(self, by: str, error: str) -> None:
         """Someone cannot work without it, for this reason."""
         now = clock.monotonic()
         if not self._missed_by:
             self._began = now
         self._missed_by.add(by)
-        if self._seldom.is_turn(self._away):
+        if self._throttle.should_log(self._away):
             self._log.warning(self._away, seconds=round(now - self._began, 1), error=error)
             self._is_said = True
 
-    def found(self, by: str) -> None:
+    def clear(self, by: str) -> None:
         """It was there for someone; it is over when that is so for all who missed it."""
         if by not in self._missed_by:
             return

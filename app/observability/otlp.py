@@ -31,7 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import Attributes as OtelAttributes
 
 from app.observability import tracing
-from app.observability.logs import Seldom
+from app.observability.logs import LogThrottle
 from app.observability.metrics import SPANS_LOST
 from app.observability.tracing import Attributes, Kind
 
@@ -207,7 +207,7 @@ class _SeldomComplaining(SpanExporter):
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost = 0
-        self._seldom = Seldom(SAY_AGAIN_SECONDS)
+        self._throttle = LogThrottle(SAY_AGAIN_SECONDS)
         self._is_closed = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -224,7 +224,7 @@ class _SeldomComplaining(SpanExporter):
     def _lose(self, count: int) -> None:
         SPANS_LOST.inc(count)
         self._lost += count
-        if self._seldom.is_turn("traces_not_exported"):
+        if self._throttle.should_log("traces_not_exported"):
             log.warning("traces_not_exported", spans=self._lost)
             self._lost = 0
 

@@ -86,7 +86,7 @@ _URL = "http://worker"
 SILENT = {"status": "unavailable", "detail": "This process does not answer."}
 
 
-class FleetAnswers:
+class WorkerGroupAnswers:
     """What the processes behind these sockets say together."""
 
     def __init__(self, sockets: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.types import Integer
 from app.domain.access import Actor
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
 from app.persistence.pagination import Page, Part, read_page
-from app.persistence.sql_batches import fetch, insert_many, run_many
+from app.persistence.sql_batches import fetch, insert_many, run_batch
 from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
 _IDS = bindparam("ids", type_=ARRAY(Integer()))
@@ -123,8 +123,8 @@ async def save(connection: AsyncConnection, before: Mapping[int, Gate], after: M
 
 async def save_breakers(connection: AsyncConnection, changed: Sequence[Breaker]) -> None:
     """Write breakers, each with the transitions that are still to be written down."""
-    await run_many(connection, _SAVE, changed)
-    await run_many(connection, _INSERT_TRANSITIONS, [change for one in changed for change in one.transitions])
+    await run_batch(connection, _SAVE, changed)
+    await run_batch(connection, _INSERT_TRANSITIONS, [change for one in changed for change in one.transitions])
 
 
 async def _locked(connection: AsyncConnection, statement: TextClause, ids: list[Any]) -> dict[int, Gate]:

@@ -14,10 +14,10 @@ from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.notifications import Notice, of_entries
-from app.domain.revisions import Revision, unasked
+from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
 from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
-from app.domain.ticks import BY_A_WORKER, Decided, Fire, Occasion, Stale, Start, Tick, decide
+from app.domain.ticks import FROM_WORKER, Decided, Fire, Stale, Start, Tick, TickSource, decide
 from app.domain.trigger_event import rfc3339
 from app.persistence import (
     breakers,
@@ -38,29 +38,29 @@ from app.persistence.execution_rows import (
     ClaimResult,
     FirstAttempt,
     NewExecution,
-    Waiting,
+    PendingExecution,
     as_execution,
     new_execution,
 )
-from app.persistence.row_cache import Memory
+from app.persistence.row_cache import ScheduleCache
 
 
 async def claim(
     database: Database,
     ticks: Sequence[Tick],
     worker_id: UUID,
-    occasion: Occasion = BY_A_WORKER,
-    memory: Memory | None = None,
+    occasion: TickSource = FROM_WORKER,
+    memory: ScheduleCache | None = None,
 ) -> list[ClaimResult]:
     """Decide and write what these ticks do. Each result stands at the place of its tick."""
-    answers = await fast_path.claim(database, ticks, worker_id, occasion, memory or Memory())
+    answers = await fast_path.claim(database, ticks, worker_id, occasion, memory or ScheduleCache())
     rest = [tick for tick, answer in zip(ticks, answers, strict=True) if answer is None]
     carefully = iter(await _claim_carefully(database, rest, worker_id, occasion) if rest else [])
     return [next(carefully) if answer is None else answer for answer in answers]
 
 
 async def _claim_carefully(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource
 ) -> list[ClaimResult]:
     """With everything locked that has a say in it."""
     async with database.transaction() as connection:
@@ -78,7 +78,7 @@ async def read_back(connection: AsyncConnection, tick: Tick, worker_id: UUID) ->
     return Claimed(job, await executions.begun_by_claim(connection, job, worker_id))
 
 
-async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion) -> "_Batch":
+async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource) -> "_Batch":
     """Lock, in the order of workflows, schedules, executions; then read."""
     wanted = {tick.job_id for tick in ticks}
     jobs = await schedules.lock_free_ungated(connection, list(wanted))
@@ -120,7 +120,7 @@ class _Batch:
         known: Collection[UUID],
         before: dict[int, Gate],
         worker_id: UUID,
-        occasion: Occasion,
+        occasion: TickSource,
         now: datetime,
     ) -> None:
         self.jobs = jobs
@@ -153,7 +153,7 @@ class _Batch:
         self.jobs[job.id] = self.changed[job.id] = decision.job
         self.new_entries.extend((job.id, entry) for entry in decision.ledger)
         self.notices += of_entries(decision.job, decision.ledger)
-        revision = unasked(job, decision.job, self.now)
+        revision = automatic_revision(job, decision.job, self.now)
         if revision is not None:
             self.revisions.append(revision)
         self._cancel(job, decision)
@@ -189,7 +189,7 @@ class _Batch:
         await ledger.add(connection, self.new_entries)
         await breakers.save(connection, self.before, self.gates)
         await revisions.add_schedule_revisions(connection, self.revisions)
-        await notifications.post(connection, self.notices)
+        await notifications.enqueue(connection, self.notices)
         return await executions.release_next(connection, self.changed.values(), self.active, self.now)
 
 
@@ -224,7 +224,7 @@ class _Asked(msgspec.Struct, frozen=True):
     execution_id: UUID
     token: int
     worker_id: UUID
-    waiting: Waiting
+    waiting: PendingExecution
 
 
 async def start(

@@ -19,7 +19,7 @@ SHARE_WAIT_SECONDS = 5.0
 PARTY: ContextVar[Hashable | None] = ContextVar("party", default=None)
 
 
-class Shares:
+class PoolShares:
     """How many connections each party holds, and who waits for one of its own to come back."""
 
     def __init__(self, most: int) -> None:
@@ -75,7 +75,7 @@ DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 _BROKEN = (OSError, *DRIVER_ERRORS)
 
 
-class NoLaneError(Exception):
+class NoConnectionError(Exception):
     """All connections were in use for too long."""
 
     code = "no_connection"
@@ -99,7 +99,7 @@ class _Lane(msgspec.Struct):
         return self.connection.invalidated or self.driver.is_closed()
 
 
-class Lanes:
+class ConnectionPool:
     """At most so many connections, the one used last lent out first."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Lanes:
         self._engine = engine
         self._greet = greet
         self._look_again = look_again
-        self._shares = Shares(max(1, most // 2))
+        self._shares = PoolShares(max(1, most // 2))
         self._most = most
         self._room = asyncio.Semaphore(most)
         self._idle: list[_Lane] = []
@@ -129,7 +129,7 @@ class Lanes:
         return {"in_use": self._lent, "idle": len(self._idle)}
 
     @asynccontextmanager
-    async def lane(self, opening: str) -> AsyncIterator[AsyncConnection]:
+    async def acquire(self, opening: str) -> AsyncIterator[AsyncConnection]:
         """A connection on which the opening statement was said; whatever is left open at the end is rolled back."""
         party = PARTY.get()
         if party is not None:
@@ -175,7 +175,7 @@ class Lanes:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._room.acquire()
         except TimeoutError:
-            raise NoLaneError(f"all {self._most} connections were in use for {WAIT_SECONDS:.0f} s") from None
+            raise NoConnectionError(f"all {self._most} connections were in use for {WAIT_SECONDS:.0f} s") from None
 
     async def _opened(self, opening: str) -> _Lane:
         """One that works: those that a restart of Postgres has cut meanwhile are found here and dropped."""

@@ -20,8 +20,8 @@ from app.domain.errors import (
     ReadOnlyDatabaseError,
     UnavailableError,
 )
-from app.persistence.connection_pool import DRIVER_ERRORS, Lanes, NoLaneError, driver_of
-from app.persistence.row_cache import ServerHistory
+from app.persistence.connection_pool import DRIVER_ERRORS, ConnectionPool, NoConnectionError, driver_of
+from app.persistence.row_cache import ServerIdentity
 from app.persistence.schema_version import require_schema
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -58,7 +58,7 @@ INSERT INTO locks (name, owner, expires_at) VALUES ('readiness', gen_random_uuid
 ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner, expires_at = EXCLUDED.expires_at
 """
 
-_DATABASE_ERRORS = (SQLAlchemyError, OSError, *DRIVER_ERRORS, NoLaneError)
+_DATABASE_ERRORS = (SQLAlchemyError, OSError, *DRIVER_ERRORS, NoConnectionError)
 
 # Opens a unit of work.
 Unit = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
@@ -91,7 +91,7 @@ class Database:
 
         Postgres itself ends a statement after 30 seconds, and one outside of a transaction after ``reading_seconds``.
         """
-        self.history = ServerHistory()
+        self.history = ServerIdentity()
         self._reading_timeout = f"SET statement_timeout = {reading_seconds * 1000:.0f}"
         self._opening = "BEGIN" if reading_seconds == STATEMENT_SECONDS else f"BEGIN; {_IN_TRANSACTIONS}"
         self.engine = create_async_engine(
@@ -109,25 +109,25 @@ class Database:
                 "server_settings": {"application_name": "carillon"},
             },
         )
-        self.lanes = Lanes(self.engine, pool_size * 2, self._set_up, self.history.check)
+        self.pool = ConnectionPool(self.engine, pool_size * 2, self._set_up, self.history.check)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
-        with told_when_away():
-            async with self.lanes.lane(self._opening) as connection:
+        with translate_db_errors():
+            async with self.pool.acquire(self._opening) as connection:
                 yield connection
                 await _commit(connection)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """Questions that each stand for themselves: there is no transaction around them."""
-        with told_when_away():
-            async with self.lanes.lane("") as connection:
+        with translate_db_errors():
+            async with self.pool.acquire("") as connection:
                 yield connection
 
     @asynccontextmanager
-    async def at_once(self) -> AsyncIterator[AsyncConnection]:
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Statements that are each a transaction of their own: of the last one nobody knows whether it was done."""
         try:
             async with self.reading() as connection:
@@ -170,17 +170,17 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.lanes.close()
+        await self.pool.close()
         await self.engine.dispose()
 
 
 @contextmanager
-def told_when_away() -> Iterator[None]:
+def translate_db_errors() -> Iterator[None]:
     """What the driver says of a database that is away becomes an ``UnavailableError``."""
     try:
         yield
     except _DATABASE_ERRORS as error:
-        if is_away(error):
+        if is_unreachable(error):
             raise _kind_of_absence(error) from error
         raise
 
@@ -203,7 +203,7 @@ async def _commit(connection: AsyncConnection) -> None:
     try:
         await driver_of(connection).execute("COMMIT")
     except _DATABASE_ERRORS as error:
-        if is_away(error):
+        if is_unreachable(error):
             raise InDoubtError from error
         raise
 
@@ -224,7 +224,7 @@ def session_within(connection: AsyncConnection) -> AsyncSession:
     return AsyncSession(bind=connection, join_transaction_mode="create_savepoint", expire_on_commit=False)
 
 
-def is_away(error: BaseException) -> bool:
+def is_unreachable(error: BaseException) -> bool:
     """Whether trying again later may help, as nothing is wrong with what was asked."""
     if not isinstance(error, _DATABASE_ERRORS):
         return False
@@ -237,7 +237,7 @@ def is_away(error: BaseException) -> bool:
     return not state or state.startswith(_AWAY_STATES)
 
 
-def why_away(error: UnavailableError) -> str:
+def unreachable_reason(error: UnavailableError) -> str:
     """The driver's words for the log: their first line, as the others may quote rows."""
     cause = error.__cause__
     if cause is None:

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.entities import ScheduledJobConfig
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.identities import execution_id
-from app.domain.starting import Beside
+from app.domain.starting import EntityConflict
 from app.persistence.execution_rows import STARTED, to_execution
-from app.persistence.sql_batches import insert_many, run_many
+from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import WorkflowExecutionRow
 
 # The same time of the same entity is the same execution: whoever writes it twice has written it once.
@@ -86,7 +86,7 @@ class Due(msgspec.Struct, frozen=True):
 
 async def add(connection: AsyncConnection, due: Sequence[Due]) -> list[PendingRun]:
     """Write pending executions; those that had not been written before."""
-    written = await run_many(connection, _ADD, [_row(one) for one in due])
+    written = await run_batch(connection, _ADD, [_row(one) for one in due])
     return [PendingRun(row["id"], row["token"], row["due_at"]) for row in written]
 
 
@@ -96,14 +96,16 @@ async def lock_of_executions(connection: AsyncConnection, ids: Sequence[UUID]) -
         await _lock(connection, row.entity_type, row.entity_id)
 
 
-async def in_the_way(connection: AsyncConnection, run_id: UUID, entity_type: str, entity_id: str) -> Beside | None:
+async def in_the_way(
+    connection: AsyncConnection, run_id: UUID, entity_type: str, entity_id: str
+) -> EntityConflict | None:
     """What else of the entity is under way; nobody else starts anything until this transaction ends."""
     await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id, "id": run_id}
     row = (await connection.execute(_IN_THE_WAY, values)).one()
     if not row.any:
         return None
-    return Beside.RUN if row.runs else Beside.RETRY
+    return EntityConflict.RUN if row.runs else EntityConflict.RETRY
 
 
 async def start(connection: AsyncConnection, run_id: UUID, token: int, worker_id: UUID) -> Execution | None:

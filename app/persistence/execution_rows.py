@@ -10,7 +10,7 @@ from sqlalchemy import Row
 from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, PendingRun, Trigger
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Fire, NotDue, Stale, Start
-from app.persistence.row_cache import Sight
+from app.persistence.row_cache import RowVersions
 
 # What a worker needs of an execution's row, under the same names.
 CARRIED = (
@@ -32,7 +32,7 @@ _TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 _STATUSES = {status.value: status for status in ExecutionStatus}
 
 
-class Held(msgspec.Struct, frozen=True):
+class LockedExecution(msgspec.Struct, frozen=True):
     """An execution under lock, as far as ending it is concerned."""
 
     id: UUID
@@ -59,7 +59,7 @@ class FirstAttempt(msgspec.Struct, frozen=True):
     timeout_seconds: int
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class PendingExecution(msgspec.Struct, frozen=True):
     """An execution that wants to be started."""
 
     scheduled_job_id: UUID | None
@@ -164,11 +164,13 @@ def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
     )
 
 
-def to_held(record: Any) -> Held:
+def to_held(record: Any) -> LockedExecution:
     """A locked row, as the driver answers it."""
     run_id, job_id, trigger, status, token, slot, attempt, workflow_id, entity_type, entity_id, work = record
     entity = None if entity_type is None else Entity(entity_type, entity_id, msgspec.convert(work, EntityWork))
-    return Held(run_id, job_id, _TRIGGERS[trigger], _STATUSES[status], token, slot, attempt, workflow_id, entity)
+    return LockedExecution(
+        run_id, job_id, _TRIGGERS[trigger], _STATUSES[status], token, slot, attempt, workflow_id, entity
+    )
 
 
 def entity_of(row: Row[Any]) -> Entity | None:
@@ -195,7 +197,7 @@ def to_execution(row: Row[Any]) -> Execution:
     )
 
 
-class Known(msgspec.Struct, frozen=True):
+class ClaimedVersion(msgspec.Struct, frozen=True):
     """A schedule as its claim left it: the version of its row, and the database's time then."""
 
     job: ScheduledJob
@@ -217,8 +219,8 @@ class Claimed(msgspec.Struct, frozen=True):
     pending: tuple[PendingRun, ...] = ()
     cancelled: tuple[UUID, ...] = ()
     # The schedule with the version of its row; None where others may have changed it since.
-    known: Known | None = None
-    sight: Sight | None = None
+    known: ClaimedVersion | None = None
+    sight: RowVersions | None = None
 
 
 ClaimResult = Stale | NotDue | Busy | Claimed
@@ -244,9 +246,9 @@ class EntityRunSettled(msgspec.Struct, frozen=True):
     pending: tuple[PendingRun, ...] = ()
 
 
-class Delayed(msgspec.Struct, frozen=True):
+class RowLocked(msgspec.Struct, frozen=True):
     """Someone holds a row that this needs; it has to be written alone, so that nobody else waits for it."""
 
 
 SettleResult = Superseded | Settled | EntityRunSettled
-FreeResult = SettleResult | Delayed
+FreeResult = SettleResult | RowLocked

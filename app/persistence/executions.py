@@ -29,14 +29,14 @@ from app.persistence.execution_rows import (
     HELD_COLUMNS,
     STARTED,
     FirstAttempt,
-    Held,
+    LockedExecution,
     NewExecution,
-    Waiting,
+    PendingExecution,
     to_execution,
     to_held,
 )
 from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
-from app.persistence.sql_batches import Both, fetch, insert_many, run_both, run_many, update_many
+from app.persistence.sql_batches import PairedStatement, fetch, insert_many, run_batch, run_pair, update_many
 from app.persistence.tables import IS_ACTIVE_EXECUTION, ActiveExecutionRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
@@ -152,7 +152,7 @@ class Situation(msgspec.Struct, frozen=True):
 
 async def add(connection: AsyncConnection, executions: Sequence[NewExecution]) -> None:
     """Write new executions that somebody asked for."""
-    await run_many(connection, _INSERT_ASKED_FOR, executions)
+    await run_batch(connection, _INSERT_ASKED_FOR, executions)
 
 
 async def active_and_now(
@@ -170,7 +170,7 @@ async def situation(connection: AsyncConnection, job_ids: Iterable[UUID], worker
     return Situation(_active(row[3:] for row in rows), moment, enabled=enabled, lease_holds=leased)
 
 
-async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, Held]:
+async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LockedExecution]:
     """Lock executions in the order of their ids; their schedules are locked before."""
     return {record["id"]: to_held(record) for record in await fetch(connection, _LOCK, list(ids))}
 
@@ -227,12 +227,12 @@ async def add_retries(connection: AsyncConnection, retries: Mapping[UUID, Pendin
         await connection.execute(_RETRY, {"rows": msgspec.json.encode(rows).decode()})
 
 
-async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -> Waiting | None:
+async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -> PendingExecution | None:
     """A pending execution whose turn has come; None if it has been started, or is gone."""
     row = (await connection.execute(_WAITING, {"id": execution_id, "token": token})).one_or_none()
     if row is None:
         return None
-    return Waiting(
+    return PendingExecution(
         row.scheduled_job_id,
         row.workflow_id,
         row.entity_type,
@@ -291,7 +291,7 @@ async def lost(connection: AsyncConnection, limit: int) -> list[Outcome]:
     ]
 
 
-async def times_lost(connection: AsyncConnection, runs: Sequence[Held]) -> dict[UUID, int]:
+async def times_lost(connection: AsyncConnection, runs: Sequence[LockedExecution]) -> dict[UUID, int]:
     """How many earlier runs of the same slots lost their workers, by the run; those with none are left out."""
     if not runs:
         return {}
@@ -396,20 +396,20 @@ def _active(rows: Iterable[Any]) -> dict[UUID, tuple[ActiveRun, ...]]:
     return active
 
 
-_BEGIN_RUNS = Both(INSERT, schedules.MOVE)
-_END_RUNS = Both(END, schedules.MOVE)
+_BEGIN_RUNS = PairedStatement(INSERT, schedules.MOVE)
+_END_RUNS = PairedStatement(END, schedules.MOVE)
 
 
 async def begin_runs(connection: AsyncConnection, runs: Sequence[NewExecution], moved: Sequence[ScheduledJob]) -> None:
     """Runs begin, and their schedules have moved on."""
-    await run_both(connection, _BEGIN_RUNS, runs, moved)
+    await run_pair(connection, _BEGIN_RUNS, runs, moved)
 
 
 async def end_runs(
     connection: AsyncConnection, outcomes: Sequence[Outcome], moved: Sequence[ScheduledJob], now: datetime
 ) -> None:
     """Runs have ended, with what their nodes did; their tokens move, so that nobody ends them again."""
-    await run_both(connection, _END_RUNS, [ended(outcome, now) for outcome in outcomes], moved)
+    await run_pair(connection, _END_RUNS, [ended(outcome, now) for outcome in outcomes], moved)
     # What ends from outside may have been put aside: nothing is awaited any more.
     await await_no_more(connection, [o.execution_id for o in outcomes if is_from_outside(o)])
 

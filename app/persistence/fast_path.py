@@ -19,13 +19,13 @@ from app.domain.notifications import NoticeEvent
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
-from app.domain.ticks import Decided, Fire, NotDue, Occasion, Stale, Start, Tick, decide
+from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, TickSource, decide
 from app.persistence import ledger, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database
-from app.persistence.execution_rows import Claimed, Known, Settled, begun
+from app.persistence.execution_rows import Claimed, ClaimedVersion, Settled, begun
 from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
-from app.persistence.row_cache import Memory, Sight
+from app.persistence.row_cache import RowVersions, ScheduleCache
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import IS_LIMITED
 
@@ -133,12 +133,12 @@ T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
-class Ending(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True):
     """How an execution ended; and, where its worker has claimed it, the schedule as it knows it."""
 
     outcome: Outcome
     execution: Execution | None = None
-    known: Known | None = None
+    known: ClaimedVersion | None = None
 
 
 class _Firing(msgspec.Struct, frozen=True):
@@ -156,19 +156,19 @@ class _Firing(msgspec.Struct, frozen=True):
 
 class _Ended(msgspec.Struct, frozen=True):
     outcome: Outcome
-    known: Known
+    known: ClaimedVersion
     after: ScheduledJob
 
 
 async def claim(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: Occasion, memory: Memory
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource, memory: ScheduleCache
 ) -> list[Claimed | Stale | NotDue | None]:
     """Claim the plain ones among these ticks, and say which need no claim; None for all others."""
     if occasion.switched_off:
         return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
     answers: dict[UUID, Claimed | Stale | NotDue] = {}
-    async with database.at_once() as connection:
+    async with database.autocommit() as connection:
         # With the connection in hand: to open one may show that what was remembered is of another server.
         firing = _remembered(by_job.values(), occasion, memory)
         if len(firing) < len(by_job):
@@ -181,20 +181,20 @@ async def claim(
             answers[job_id] = Claimed(
                 after,
                 begun(one.job, one.fire, one.moment),
-                known=Known(after, version, one.moment, memory.epoch),
-                sight=Sight(*seen),
+                known=ClaimedVersion(after, version, one.moment, memory.epoch),
+                sight=RowVersions(*seen),
             )
     # Two messages may mean the same schedule; one of them is answered here.
     return [answers.pop(tick.job_id, None) if by_job[tick.job_id] is tick else None for tick in ticks]
 
 
-async def settle(database: Database, endings: Sequence[Ending], memory: Memory) -> dict[UUID, Settled]:
+async def settle(database: Database, endings: Sequence[RunResult], memory: ScheduleCache) -> dict[UUID, Settled]:
     """Write the plain ones among these ends; those that were written, by the execution."""
     plain = {ended.outcome.execution_id: ended for ending in endings if (ended := _plainly_ended(ending))}
     if not plain:
         return {}
     written: dict[UUID, Settled] = {}
-    async with database.at_once() as connection:
+    async with database.autocommit() as connection:
         known = [one for one in plain.values() if one.known.epoch == memory.epoch]
         for run_id, version in await _end(connection, known) if known else []:
             one = plain[run_id]
@@ -203,7 +203,7 @@ async def settle(database: Database, endings: Sequence[Ending], memory: Memory) 
     return written
 
 
-def _remembered(ticks: Iterable[Tick], occasion: Occasion, memory: Memory) -> dict[UUID, _Firing]:
+def _remembered(ticks: Iterable[Tick], occasion: TickSource, memory: ScheduleCache) -> dict[UUID, _Firing]:
     """The ticks that fire plainly by all that is remembered; whether that is still true is seen when it is written."""
     now = memory.now()
     firing: dict[UUID, _Firing] = {}
@@ -222,8 +222,8 @@ def _remembered(ticks: Iterable[Tick], occasion: Occasion, memory: Memory) -> di
 async def _look(
     connection: AsyncConnection,
     ticks: Sequence[Tick],
-    occasion: Occasion,
-    memory: Memory,
+    occasion: TickSource,
+    memory: ScheduleCache,
     firing: dict[UUID, _Firing],
     answers: dict[UUID, Claimed | Stale | NotDue],
 ) -> None:
@@ -244,7 +244,9 @@ async def _look(
             firing[job.id] = _Firing(job, version, decision, now)
 
 
-async def _read(connection: AsyncConnection, seen: Sequence[Any], memory: Memory) -> list[tuple[int, ScheduledJob]]:
+async def _read(
+    connection: AsyncConnection, seen: Sequence[Any], memory: ScheduleCache
+) -> list[tuple[int, ScheduledJob]]:
     """The schedules in the versions that were seen, or newer."""
     known: list[tuple[int, ScheduledJob]] = []
     unknown: list[UUID] = []
@@ -259,7 +261,7 @@ async def _read(connection: AsyncConnection, seen: Sequence[Any], memory: Memory
     return known
 
 
-def _is_plain(job: ScheduledJob, decided: Decided, occasion: Occasion) -> bool:
+def _is_plain(job: ScheduledJob, decided: Decided, occasion: TickSource) -> bool:
     """Whether it fires one first attempt here and now, and nothing more comes of it than an entry in the ledger."""
     if len(decided.fires) != 1 or len(decided.ledger) > 1 or decided.cancels or decided.job.status is not job.status:
         return False
@@ -270,7 +272,7 @@ def _is_plain(job: ScheduledJob, decided: Decided, occasion: Occasion) -> bool:
     return following is None or following.year < _LAST_YEAR
 
 
-def _plainly_ended(ending: Ending) -> _Ended | None:
+def _plainly_ended(ending: RunResult) -> _Ended | None:
     """The schedule after a success that nobody has to be told of."""
     run, known, outcome = ending.execution, ending.known, ending.outcome
     if run is None or known is None or outcome.status is not ExecutionStatus.SUCCESS or outcome.token != FIRST_TOKEN:
@@ -292,7 +294,7 @@ def _plainly_ended(ending: Ending) -> _Ended | None:
 
 
 async def _begin(
-    connection: AsyncConnection, firing: dict[UUID, _Firing], worker_id: UUID, occasion: Occasion
+    connection: AsyncConnection, firing: dict[UUID, _Firing], worker_id: UUID, occasion: TickSource
 ) -> list[Any]:
     if not firing:
         return []

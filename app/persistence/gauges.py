@@ -21,7 +21,7 @@ _RESTING = "SELECT status, count(*) FROM scheduled_jobs WHERE status <> 'active'
 _BREAKERS = "SELECT state, count(*) FROM circuit_breakers GROUP BY state"
 
 
-class Figures(msgspec.Struct, frozen=True):
+class Gauges(msgspec.Struct, frozen=True):
     """What is due, since when, who works, and how many schedules and breakers are in which state."""
 
     due: int
@@ -31,9 +31,9 @@ class Figures(msgspec.Struct, frozen=True):
     breakers: dict[str, int]
 
 
-async def read(connection: AsyncConnection) -> Figures:
+async def read(connection: AsyncConnection) -> Gauges:
     """As things stand now. An active schedule counts while it has something planned."""
     row: Any = (await fetch(connection, _FIGURES))[0]
     resting = dict(await fetch(connection, _RESTING))
     breakers = dict(await fetch(connection, _BREAKERS))
-    return Figures(row["due"], max(0.0, row["oldest"]), row["workers"], {"active": row["planned"], **resting}, breakers)
+    return Gauges(row["due"], max(0.0, row["oldest"]), row["workers"], {"active": row["planned"], **resting}, breakers)

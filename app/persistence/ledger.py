@@ -14,7 +14,7 @@ from app.domain.identities import execution_id, first_id_at, last_id_at
 from app.domain.ledger import LedgerEntry
 from app.observability.metrics import MISSED
 from app.persistence.pagination import cursor_of, position_of
-from app.persistence.sql_batches import insert_many, run_many
+from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
 _TABLE = LedgerEntryRow.__table__
@@ -24,7 +24,7 @@ INSERT = insert_many(LedgerEntryRow, ("scheduled_job_id", *LedgerEntry.__struct_
 
 async def add(connection: AsyncConnection, entries: Sequence[tuple[UUID, LedgerEntry]]) -> None:
     """Write entries, each with the schedule that it belongs to."""
-    await run_many(connection, INSERT, [row(job_id, entry) for job_id, entry in entries])
+    await run_batch(connection, INSERT, [row(job_id, entry) for job_id, entry in entries])
     count(entry for _, entry in entries)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import retention
-from app.persistence.database import Database, database_now, state_of, told_when_away, why_away
+from app.persistence.database import Database, database_now, state_of, translate_db_errors, unreachable_reason
 from app.persistence.schema_version import is_later
 
 # Any number will do, as long as it is always the same: two migrations at once wait for each other.
@@ -58,7 +58,7 @@ async def until_migrated(database_url: str) -> None:
             try:
                 await database.ping()
             except UnavailableError as error:
-                log.info("waiting_for_migrations", error=why_away(error))
+                log.info("waiting_for_migrations", error=unreachable_reason(error))
             else:
                 return
             await asyncio.sleep(WAIT_SECONDS)
@@ -70,7 +70,7 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
     """Run an action on a connection of its own, without the pool's time limits."""
     engine = create_async_engine(database_url)
     try:
-        with told_when_away():
+        with translate_db_errors():
             async with engine.begin() as connection:
                 await connection.run_sync(action)
     finally:

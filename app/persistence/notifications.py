@@ -229,7 +229,7 @@ _PURGE = text(
 )
 
 
-async def post(connection: AsyncConnection, notices: Sequence[Notice]) -> None:
+async def enqueue(connection: AsyncConnection, notices: Sequence[Notice]) -> None:
     """Put notices into the box of everyone who wants them, in the transaction in which they happened."""
     if notices:
         await connection.execute(_POST, {"rows": msgspec.json.encode(notices).decode()})

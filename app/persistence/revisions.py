@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.errors import FieldError, InvalidError
 from app.domain.revisions import Revision, WorkflowRevision
 from app.persistence.pagination import Page, Part, read_page
-from app.persistence.sql_batches import insert_many, run_many
+from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
 
 # A page ends here, if not earlier: the changes of one revision may hold all nodes twice.
@@ -97,7 +97,7 @@ _INSERT = insert_many(ScheduleRevisionRow, Revision.__struct_fields__)
 
 async def add_schedule_revisions(connection: AsyncConnection, revisions: Sequence[Revision]) -> None:
     """Write changes down."""
-    await run_many(connection, _INSERT, revisions)
+    await run_batch(connection, _INSERT, revisions)
 
 
 async def of_schedule(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:

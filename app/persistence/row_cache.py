@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.cache import BoundedCache
-from app.domain.access import Actor, lesser
+from app.domain.access import Actor, lesser_rights
 from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Workflow
 from app.persistence.sql_batches import fetch
@@ -42,7 +42,7 @@ Ids = tuple[int, int | None]
 Subject = tuple[Actor | None, Workflow | None]
 
 
-class Sight(msgspec.Struct, frozen=True):
+class RowVersions(msgspec.Struct, frozen=True):
     """The versions of the rows that a claim saw: the workflow, the schedule's owner and, if another, the workflow's."""
 
     flow_version: int
@@ -50,7 +50,7 @@ class Sight(msgspec.Struct, frozen=True):
     flow_owner_version: int | None = None
 
 
-class Subjects:
+class SubjectCache:
     """Reads users and workflows. A workflow travels again only when it was changed."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Subjects:
         self._flows.clear()
         self._users.clear()
 
-    def recall(self, ids: Ids, sight: Sight) -> Subject | None:
+    def recall(self, ids: Ids, sight: RowVersions) -> Subject | None:
         """Both, if they are known in the versions that were seen."""
         user_id, flow_id = ids
         user, flow = self._users.get(user_id), None if flow_id is None else self._flows.get(flow_id)
@@ -74,7 +74,7 @@ class Subjects:
         owner = self._users.get(flow[1].user_profile_id)
         if owner is None or owner[0] != sight.flow_owner_version:
             return None
-        return lesser(user[1], owner[1]), flow[1]
+        return lesser_rights(user[1], owner[1]), flow[1]
 
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
         """Each at the place where it was asked for, as they are now; None for what is gone."""
@@ -94,7 +94,7 @@ class Subjects:
         if user is None or flow is None:
             return user, flow
         owner = self._user(*row[10:])
-        return (lesser(user, owner) if owner else None), flow
+        return (lesser_rights(user, owner) if owner else None), flow
 
     def _user(self, user_id: int, version: int, username: str | None, role: str, kind: str) -> Actor | None:
         """Remember a user that was read; None if there is none."""
@@ -130,7 +130,7 @@ MOST_BYTES = 16 * 1024 * 1024
 HEARD_SECONDS = 1.0
 
 
-class Memory:
+class ScheduleCache:
     """Schedules as they were last written here, each with the version of its row, and what the database's clock shows.
 
     The oldest are forgotten.
@@ -207,7 +207,7 @@ class Clearable(Protocol):
 C = TypeVar("C", bound=Clearable)
 
 
-class ServerHistory:
+class ServerIdentity:
     """Notices that another server, or another timeline of it, answers, and has all caches dropped."""
 
     def __init__(self) -> None:

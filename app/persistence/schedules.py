@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
-from app.persistence.execution_rows import HELD_COLUMNS, Held, to_held
+from app.persistence.execution_rows import HELD_COLUMNS, LockedExecution, to_held
 from app.persistence.pagination import KnownTotals, Page, Part, read_keys
-from app.persistence.sql_batches import fetch, insert_many, run_many, update_many
+from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
@@ -62,13 +62,13 @@ def to_job(row: Row[Any]) -> ScheduledJob:
 async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write new schedules."""
     with _names_of_plugins():
-        await run_many(connection, _INSERT, jobs)
+        await run_batch(connection, _INSERT, jobs)
 
 
 async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write schedules whose rows this transaction has locked."""
     with _names_of_plugins():
-        await run_many(connection, _UPDATE, jobs)
+        await run_batch(connection, _UPDATE, jobs)
 
 
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
@@ -115,10 +115,10 @@ async def lock_free_ungated(connection: AsyncConnection, ids: Sequence[UUID]) ->
 
 async def lock_free_with_runs(
     connection: AsyncConnection, run_ids: Sequence[UUID]
-) -> tuple[dict[UUID, ScheduledJob], dict[UUID, Held]]:
+) -> tuple[dict[UUID, ScheduledJob], dict[UUID, LockedExecution]]:
     """Lock executions that nobody holds, with their schedules; but for those whose workflow has a breaker to tell."""
     jobs: dict[UUID, ScheduledJob] = {}
-    runs: dict[UUID, Held] = {}
+    runs: dict[UUID, LockedExecution] = {}
     for record in await fetch(connection, _LOCK_WITH_RUNS, run_ids):
         run = to_held(record[len(_COLUMNS) :])
         runs[run.id] = run

@@ -13,23 +13,23 @@ from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Ou
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, accounted, dropped
 from app.domain.notifications import Notice, of_breaker, of_entries, of_run
-from app.domain.revisions import Revision, unasked
+from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement
 from app.domain.settling import settle as settle_schedule
 from app.persistence import breakers, entity_runs, executions, fast_path, ledger, notifications, revisions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
-    Delayed,
     EntityRunSettled,
     FreeResult,
-    Held,
+    LockedExecution,
+    RowLocked,
     Settled,
     SettleResult,
     Superseded,
 )
-from app.persistence.fast_path import Ending
-from app.persistence.row_cache import Memory
+from app.persistence.fast_path import RunResult
+from app.persistence.row_cache import ScheduleCache
 
 
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
@@ -38,7 +38,7 @@ async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[Settle
         return await settle_within(connection, outcomes)
 
 
-async def settle_free(database: Database, endings: Sequence[Ending], memory: Memory) -> list[FreeResult]:
+async def settle_free(database: Database, endings: Sequence[RunResult], memory: ScheduleCache) -> list[FreeResult]:
     """The same without waiting for rows that someone holds: one of them delays no other."""
     written = await fast_path.settle(database, endings, memory)
     rest = [ending.outcome for ending in endings if ending.outcome.execution_id not in written]
@@ -65,7 +65,7 @@ async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[
             jobs |= more
         free_ones = [outcome for outcome in outcomes if outcome.execution_id not in held_up]
         settled = iter(await _settled(connection, free_ones, jobs, held, before))
-        return [Delayed() if outcome.execution_id in held_up else next(settled) for outcome in outcomes]
+        return [RowLocked() if outcome.execution_id in held_up else next(settled) for outcome in outcomes]
 
 
 async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:
@@ -90,7 +90,7 @@ async def _settled(
     connection: AsyncConnection,
     outcomes: Sequence[Outcome],
     jobs: dict[UUID, ScheduledJob],
-    held: dict[UUID, Held],
+    held: dict[UUID, LockedExecution],
     before: dict[int, Gate],
 ) -> list[SettleResult]:
     """Decide and write, with workflows, schedules and executions locked."""
@@ -109,7 +109,7 @@ class _Batch:
     def __init__(
         self,
         jobs: dict[UUID, ScheduledJob],
-        held: dict[UUID, Held],
+        held: dict[UUID, LockedExecution],
         active: dict[UUID, tuple[ActiveRun, ...]],
         before: dict[int, Gate],
         now: datetime,
@@ -139,7 +139,7 @@ class _Batch:
         job = None if run.scheduled_job_id is None else self.jobs.get(run.scheduled_job_id)
         return Superseded() if job is None else self._end_run(job, run, outcome)
 
-    def _end_entity_run(self, run: Held, entity: Entity, outcome: Outcome) -> EntityRunSettled:
+    def _end_entity_run(self, run: LockedExecution, entity: Entity, outcome: Outcome) -> EntityRunSettled:
         self.accepted.append(outcome)
         due = retry_at(entity, outcome.status, run.retry_attempt, self.now, self._times_lost(run, outcome))
         if due is None:
@@ -148,7 +148,7 @@ class _Batch:
         self.retries[run.id] = retry
         return EntityRunSettled(run.id, (retry,))
 
-    def _end_run(self, job: ScheduledJob, run: Held, outcome: Outcome) -> Settled:
+    def _end_run(self, job: ScheduledJob, run: LockedExecution, outcome: Outcome) -> Settled:
         others = tuple(one for one in self.active.get(job.id, ()) if one.execution_id != run.id)
         ended = _ended(run, outcome, self._times_lost(run, outcome))
         settlement = settle_schedule(job, ended, counting(others), self.now)
@@ -159,23 +159,23 @@ class _Batch:
         if after is not job:
             self.jobs[job.id] = self.changed[job.id] = after
         self.new_entries.extend((job.id, entry) for entry in entries)
-        revision = unasked(job, after, self.now)
+        revision = automatic_revision(job, after, self.now)
         if revision is not None:
             self.revisions.append(revision)
         self.notices += [*of_run(job, after, ended), *of_entries(after, entries)]
         self._tell_breaker(run, outcome)
         return Settled(run.id, job, after, self._retry(job, run, settlement))
 
-    def _times_lost(self, run: Held, outcome: Outcome) -> int:
+    def _times_lost(self, run: LockedExecution, outcome: Outcome) -> int:
         return self.times_lost.get(run.id, 0) + 1 if _is_lost(outcome) else 0
 
-    def _tell_breaker(self, run: Held, outcome: Outcome) -> None:
+    def _tell_breaker(self, run: LockedExecution, outcome: Outcome) -> None:
         gate = None if run.workflow_id is None else self.gates.get(run.workflow_id)
         if gate is not None and gate.breaker is not None and run.trigger is not Trigger.MANUAL:
             breaker = gate.breaker.after(run.id, outcome.status, outcome.error, self.now)
             self.gates[breaker.workflow_id] = replace(gate, breaker=breaker)
 
-    def _retry(self, job: ScheduledJob, run: Held, settlement: Settlement) -> tuple[PendingRun, ...]:
+    def _retry(self, job: ScheduledJob, run: LockedExecution, settlement: Settlement) -> tuple[PendingRun, ...]:
         """The next attempt of a run that had others beside it is an execution of its own."""
         if settlement.retry_at is None:
             return ()
@@ -194,11 +194,11 @@ class _Batch:
         await breakers.save(connection, self.before, self.gates)
         await revisions.add_schedule_revisions(connection, self.revisions)
         opened = [one for gate in self.gates.values() if gate.breaker for one in of_breaker(gate.breaker)]
-        await notifications.post(connection, [*self.notices, *opened])
+        await notifications.enqueue(connection, [*self.notices, *opened])
         return await executions.release_next(connection, self.jobs.values(), self.active, self.now)
 
 
-def _may_end(run: Held, outcome: Outcome) -> bool:
+def _may_end(run: LockedExecution, outcome: Outcome) -> bool:
     return run.status in ACTIVE and run.token == outcome.token
 
 
@@ -206,7 +206,7 @@ def _is_lost(outcome: Outcome) -> bool:
     return outcome.status is ExecutionStatus.LOST
 
 
-def _ended(run: Held, outcome: Outcome, times_lost: int) -> EndedRun:
+def _ended(run: LockedExecution, outcome: Outcome, times_lost: int) -> EndedRun:
     return EndedRun(
         execution_id=run.id,
         trigger=run.trigger,

@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 _VALUES = re.compile(r"\br\.(\w+)")
 
 
-class Many(msgspec.Struct, frozen=True):
+class BatchStatement(msgspec.Struct, frozen=True):
     """A statement for a list of rows: its text around the rows, the columns that it wants, and which are JSON."""
 
     before: str
@@ -54,11 +54,11 @@ class Many(msgspec.Struct, frozen=True):
         return f"{_VALUES.sub(value, self.before)} {source} {_VALUES.sub(value, self.after)}"
 
 
-class Both(msgspec.Struct, frozen=True):
+class PairedStatement(msgspec.Struct, frozen=True):
     """Two statements that travel as one. Neither sees what the other writes."""
 
-    first: Many
-    second: Many
+    first: BatchStatement
+    second: BatchStatement
     sql: str = ""
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Both(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "sql", f"WITH first AS ({self.first.sql}) {second}")
 
 
-def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> Many:
+def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> BatchStatement:
     """Insert rows with these columns; the others take their defaults."""
     listed, values = ", ".join(columns), ", ".join(f"r.{column}" for column in columns)
     return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {values} FROM", suffix)
@@ -75,19 +75,21 @@ def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: st
 
 def update_many(
     table: type[DeclarativeBase], columns: Sequence[str], extra: str = "", *, also: Sequence[str] = ()
-) -> Many:
+) -> BatchStatement:
     """Set these columns of the rows with the given ids; ``also`` are columns that only ``extra`` uses."""
     assignments = ", ".join(f"{column} = r.{column}" for column in columns)
     before = f"UPDATE {table.__tablename__} AS t SET {assignments}{extra} FROM"  # noqa: S608 - our own names
     return _many(table, ("id", *columns, *also), before, "WHERE t.id = r.id")
 
 
-async def run_many(connection: AsyncConnection, many: Many, rows: Sequence[Any]) -> list[Any]:
+async def run_batch(connection: AsyncConnection, many: BatchStatement, rows: Sequence[Any]) -> list[Any]:
     """Run a statement for all rows, in the transaction of the connection; none at all is no statement."""
     return await _run(connection, many.sql, arrays_of(many, rows)) if rows else []
 
 
-async def run_both(connection: AsyncConnection, both: Both, first: Sequence[Any], second: Sequence[Any]) -> None:
+async def run_pair(
+    connection: AsyncConnection, both: PairedStatement, first: Sequence[Any], second: Sequence[Any]
+) -> None:
     """Run two statements for their rows at once."""
     if first or second:
         await _run(connection, both.sql, [*arrays_of(both.first, first), *arrays_of(both.second, second)])
@@ -107,11 +109,11 @@ async def _run(connection: AsyncConnection, sql: str, arrays: Sequence[Any]) -> 
     return found
 
 
-def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, after: str) -> Many:
+def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, after: str) -> BatchStatement:
     described = {column.name: column for column in table.__table__.columns}
     types = tuple(_type(described[name]) for name in columns)
     json = frozenset(name for name in columns if isinstance(described[name].type, JSONB))
-    return Many(before, after, tuple(columns), types, json)
+    return BatchStatement(before, after, tuple(columns), types, json)
 
 
 def _type(column: KeyedColumnElement[Any]) -> str:
@@ -119,7 +121,7 @@ def _type(column: KeyedColumnElement[Any]) -> str:
     return "text" if kind.startswith("VARCHAR") else kind
 
 
-def arrays_of(many: Many, rows: Sequence[Any]) -> list[list[Any]]:
+def arrays_of(many: BatchStatement, rows: Sequence[Any]) -> list[list[Any]]:
     """A column after the other. What a row does not have is NULL; what is the same in all rows travels once."""
     if rows and isinstance(rows[0], dict):
         arrays = [[row.get(name) for row in rows] for name in many.columns]

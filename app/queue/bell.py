@@ -50,7 +50,7 @@ PROBLEMS = {
 _KINDS = {"OOM": "full", "READONLY": "read_only", "WRONGTYPE": "wrong_type"}
 
 
-class BellAwayError(Exception):
+class BellUnreachableError(Exception):
     """Redis cannot be reached, or does not take what it is given."""
 
     code = "redis_unavailable"
@@ -87,7 +87,7 @@ async def bell_errors() -> AsyncIterator[None]:
             yield
     except (RedisError, OSError) as error:
         BELL_ERRORS.inc()
-        raise BellAwayError(f"{type(error).__name__}: {error}", _kind_of(error)) from error
+        raise BellUnreachableError(f"{type(error).__name__}: {error}", _kind_of(error)) from error
 
 
 class Bell:
@@ -140,7 +140,7 @@ class Bell:
             return True
 
     async def ping(self) -> None:
-        """Raise ``BellAwayError`` unless Redis takes a write, as a ring is one."""
+        """Raise ``BellUnreachableError`` unless Redis takes a write, as a ring is one."""
         async with bell_errors():
             await self._probe(keys=[QUEUE, PROBE_KEY], args=[])
 
@@ -177,14 +177,14 @@ class BellHealth:
             async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
                 await self._bell.ping()
         except TimeoutError:
-            self.failed(BellAwayError(f"no answer to a write within {PROBE_TIMEOUT_SECONDS:.0f} s", "timeout"))
-        except BellAwayError as error:
+            self.failed(BellUnreachableError(f"no answer to a write within {PROBE_TIMEOUT_SECONDS:.0f} s", "timeout"))
+        except BellUnreachableError as error:
             self.failed(error)
         else:
             self._recovered()
         return PROBE_SECONDS
 
-    def failed(self, error: BellAwayError) -> None:
+    def failed(self, error: BellUnreachableError) -> None:
         """A call to Redis has failed for this reason."""
         if not self.sick.is_set():
             self._sick_since = clock.monotonic()
@@ -192,9 +192,9 @@ class BellHealth:
         self.problem = error.sentence
         for kind in PROBLEMS:
             BELL_PROBLEM.labels(kind).set(kind == error.kind)
-        self._outage.missed("redis", str(error))
+        self._outage.report("redis", str(error))
 
-    def ring_failed(self, error: BellAwayError) -> None:
+    def ring_failed(self, error: BellUnreachableError) -> None:
         """The same, and messages were not queued."""
         self.rings_failed = True
         self.failed(error)
@@ -209,7 +209,7 @@ class BellHealth:
         for kind in PROBLEMS:
             BELL_PROBLEM.labels(kind).set(0)
         self.sick.clear()
-        self._outage.found("redis")
+        self._outage.clear("redis")
 
 
 # What the rest of the program calls it, so that nobody else needs arq for a name.

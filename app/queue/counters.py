@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from arq.connections import ArqRedis
 
-from app.queue.bell import BellAwayError, bell_errors
+from app.queue.bell import BellUnreachableError, bell_errors
 from app.queue.scripts import LIMIT
 
 WINDOW_MS = 60_000
@@ -39,6 +39,6 @@ class RateLimits:
         try:
             async with bell_errors():
                 wait_ms = await self._limit(keys=[key], args=[per_minute, WINDOW_MS])
-        except BellAwayError:
+        except BellUnreachableError:
             return None
         return math.ceil(wait_ms / 1000) if wait_ms else None

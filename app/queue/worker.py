@@ -14,7 +14,7 @@ from arq.worker import Retry, func
 from redis.exceptions import RedisError
 
 from app.micro_batcher import MicroBatcher
-from app.queue.bell import BellAwayError, bell_errors, open_patient_pool
+from app.queue.bell import BellUnreachableError, bell_errors, open_patient_pool
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.wire import (
     CANCEL_CHANNEL,
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 WakeFunction = Callable[..., Awaitable[None]]
 
 
-class PutBack(Retry):
+class Redeliver(Retry):
     """The message is to be delivered again after a delay; stock arq understands this too."""
 
     def __init__(self, seconds: float) -> None:
@@ -75,7 +75,7 @@ class QueueWorker:
         room: Callable[[], int] | None = None,
         lease_seconds: float,
         on_cancel: Callable[[str], None],
-        on_failure: Callable[[BellAwayError], None] = lambda _error: None,
+        on_failure: Callable[[BellUnreachableError], None] = lambda _error: None,
     ) -> None:
         """Nothing runs until ``run``.
 
@@ -93,7 +93,7 @@ class QueueWorker:
         self._claim = redis.register_script(CLAIM)
         self._finish = redis.register_script(FINISH)
         self._put_back = redis.register_script(PUT_BACK)
-        self._ends = MicroBatcher("finish", self._finish_batch, shared=(BellAwayError,))
+        self._ends = MicroBatcher("finish", self._finish_batch, shared=(BellUnreachableError,))
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -153,7 +153,7 @@ class QueueWorker:
         try:
             async with bell_errors():
                 claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
-        except BellAwayError as error:
+        except BellUnreachableError as error:
             self._on_failure(error)
             return None
         wait_seconds = None if wait_ms < 0 else wait_ms / 1000
@@ -177,7 +177,7 @@ class QueueWorker:
         """Call the function. Whatever it raises, this worker goes on and the message has an end."""
         try:
             await self._functions[message.function](self._ctx, *message.args, **message.kwargs)
-        except PutBack as wish:
+        except Redeliver as wish:
             await self._return(message, wish.seconds)
             return
         except Exception:
@@ -192,7 +192,7 @@ class QueueWorker:
 
     async def _return(self, message: Message, seconds: float) -> None:
         args: list[str | bytes | int] = [self._owner, message.id, max(1, math.ceil(seconds * 1000))]
-        with suppress(BellAwayError):
+        with suppress(BellUnreachableError):
             async with bell_errors():
                 await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
 
@@ -238,7 +238,7 @@ JOB_TIMEOUT_SECONDS = 7 * 24 * 3600
 POLL_SECONDS = 0.1
 
 
-def stock_settings(
+def stock_arq_settings(
     redis_url: str, execute: WakeFunction, run: WakeFunction, on_startup: Any, on_shutdown: Any, concurrency: int
 ) -> dict[str, Any]:
     """What ``arq app.worker.WorkerSettings`` reads.

@@ -52,7 +52,7 @@ class HistoryService:
             return await notifications.purge(connection, actor, before, limit)
 
 
-class PortMaker:
+class ActionPorts:
     """Makes the ports of an owner."""
 
     def __init__(self, schedules: ScheduleService, manual_runs: ManualRunService, history: HistoryService) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
-from app.actions.secrets import Hider, SecretStore
+from app.actions.secrets import Redactor, SecretStore
 from app.domain.access import Actor, require_owner
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
 from app.domain.executions import ACTIVE, ExecutionStatus, Outcome, PendingRun, Trigger
@@ -145,7 +145,7 @@ class CallbackService:
         values = await self._shown_values(connection, callback.shown, token)
         if values is None:
             return Completion(succeeded, None if said.output is None else UNREADABLE, UNREADABLE if said.error else "")
-        hider = Hider(values)
+        hider = Redactor(values)
         return Completion(succeeded, bounded(hider.hidden(said.output)), hider.hidden(said.error))
 
     async def _shown_values(

@@ -23,7 +23,7 @@ from app.domain.lifecycle import CADENCE_FIELDS
 from app.domain.planning import anchored_at_start, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
-from app.domain.spec_preview import next_runs, traps
+from app.domain.spec_preview import next_runs, spec_warnings
 from app.persistence import breakers, execution_queries, executions, ledger, revisions
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database, database_now
@@ -55,7 +55,7 @@ CUT = "Only the first {count} runs are shown: the next ones are too far away, or
 T = TypeVar("T")
 
 
-class InsightService:
+class ScheduleQueryService:
     """Questions about schedules; nothing is changed."""
 
     def __init__(self, database: Database) -> None:
@@ -143,7 +143,7 @@ def _preview(job: ScheduledJob, jitter_seconds: int, timeout: int, count: int, n
     """A schedule that is not stored, as far as it can be foreseen in the time that there is."""
     end = clock.thread_seconds() + PREVIEW_SECONDS
     bounds: dict[str, Any] = {"start_at": job.start_at, "end_at": job.end_at}
-    warnings = traps(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds)
+    warnings = spec_warnings(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds)
     found = next_runs(job, count, now, lambda: clock.thread_seconds() > end)
     if found.cut:
         warnings.append(CUT.format(count=len(found.runs)))

@@ -15,12 +15,12 @@ from app.domain.access import Actor, require_admin
 from app.domain.breakers import BreakerState
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
-from app.engine.cron_ping import Pinged, Pinger
+from app.engine.cron_ping import CronPing, CronPingResult
 from app.observability.logs import Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
 from app.persistence import gauges, leases
-from app.persistence.database import Database, why_away
-from app.queue.bell import Bell, BellAwayError
+from app.persistence.database import Database, unreachable_reason
+from app.queue.bell import Bell, BellUnreachableError
 from app.services.inputs import SettingsChanges, given
 from app.services.listing import SharedResult
 from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
@@ -83,21 +83,21 @@ class HealthService:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._database.try_writing()
         except UnavailableError as error:
-            self._postgres_outage.missed("readiness", why_away(error))
+            self._postgres_outage.report("readiness", unreachable_reason(error))
             return error.detail
         except TimeoutError:
-            self._postgres_outage.missed("readiness", NO_ANSWER)
+            self._postgres_outage.report("readiness", NO_ANSWER)
             return NO_ANSWER
-        self._postgres_outage.found("readiness")
+        self._postgres_outage.clear("readiness")
         return ""
 
     async def _redis(self) -> str:
         try:
             await self._bell.ping()
-        except BellAwayError as error:
-            self._redis_outage.missed("readiness", str(error))
+        except BellUnreachableError as error:
+            self._redis_outage.report("readiness", str(error))
             return error.sentence
-        self._redis_outage.found("readiness")
+        self._redis_outage.clear("readiness")
         return ""
 
 
@@ -136,12 +136,12 @@ def _view(action: Action[Any]) -> ActionView:
 class CronService:
     """Lets a ping in, and carries it out."""
 
-    def __init__(self, pinger: Pinger, token: str) -> None:
+    def __init__(self, pinger: CronPing, token: str) -> None:
         """Without a token nobody is let in."""
         self._pinger = pinger
         self._token = token
 
-    async def run(self, token: str | None) -> Pinged:
+    async def run(self, token: str | None) -> CronPingResult:
         """Fire whatever is due now."""
         if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
             raise UnauthenticatedError
@@ -152,7 +152,7 @@ class CronService:
 GAUGES_FRESH_SECONDS = 5.0
 
 
-class FigureService:
+class GaugeService:
     """Sets the gauges when they are asked for."""
 
     def __init__(self, database: Database) -> None:
@@ -162,7 +162,7 @@ class FigureService:
 
     async def refresh(self) -> None:
         """Read, unless that was a moment ago; without Postgres the last figures stand."""
-        for state, number in self._database.lanes.counts.items():
+        for state, number in self._database.pool.counts.items():
             CONNECTIONS.labels(state).set(number)
         if clock.monotonic() - self._read_at < GAUGES_FRESH_SECONDS:
             return

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.secrets import HIDDEN, Hider, RunSecrets, SecretStore
+from app.actions.secrets import HIDDEN, Redactor, RunSecrets, SecretStore
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
 from tests.examples import examples
@@ -58,7 +58,7 @@ def test_no_spelling_of_a_secret_is_left(secret: str, spelling: str, before: str
         # HTML has no numbers for most control characters.
         return
     written = spellings(secret)[spelling]
-    hidden = Hider([secret]).hidden(f"{before}{written}")
+    hidden = Redactor([secret]).hidden(f"{before}{written}")
     assert HIDDEN in hidden, (spelling, hidden)
     assert hidden.startswith(before)
     assert secret.strip() not in hidden.replace(HIDDEN, "")
@@ -66,7 +66,7 @@ def test_no_spelling_of_a_secret_is_left(secret: str, spelling: str, before: str
 
 def test_hidden_in_keys_numbers_and_values() -> None:
     """Longer secrets before those within them; what is no secret stays as it is."""
-    hider = Hider(["abc", "abcdef", "1234567"])
+    hider = Redactor(["abc", "abcdef", "1234567"])
     value = {"kabc": ["ABCDEF", 1, None, True, 1234567, 12345.0, {"x": "%61bc!"}]}
     assert {f"k{HIDDEN}": [HIDDEN, 1, None, True, HIDDEN, 12345.0, {"x": f"{HIDDEN}!"}]} == hider.hidden(value)
     assert "nothing %41 here\\n&amp;" == hider.hidden("nothing %41 here\\n&amp;")
@@ -77,7 +77,7 @@ def test_what_is_too_deep_to_look_through_is_left_out() -> None:
     deep: Any = "abcdef"
     for _ in range(5000):
         deep = [deep]
-    assert HIDDEN == Hider(["abcdef"]).hidden(deep)
+    assert HIDDEN == Redactor(["abcdef"]).hidden(deep)
 
 
 def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_a_run_hides_what_it_was_shown_and_nothing_else() -> None:
 def test_base64_leaves_no_bits_of_the_first_and_last_bytes(before: str, after: str) -> None:
     """The characters beside the core hold some of them."""
     encoded = b64encode(f"{before}hunter2-hunter2{after}".encode()).decode()
-    left, _, right = Hider(["hunter2-hunter2"]).hidden(encoded).partition(HIDDEN)
+    left, _, right = Redactor(["hunter2-hunter2"]).hidden(encoded).partition(HIDDEN)
     assert len(left) * 6 <= len(before) * 8
     assert len(right.rstrip("=")) * 6 <= len(after) * 8
     assert HIDDEN not in right

@@ -88,7 +88,7 @@ async def test_slow_reads_of_one_leave_connections_for_others(
 
 async def test_who_waits_for_the_own_share_gets_it(settings: Settings, database: Database) -> None:
     """In the order in which they came, and a place is never lost."""
-    kept = connection_pool.Shares(1)
+    kept = connection_pool.PoolShares(1)
     order: list[int] = []
 
     async def work(number: int) -> None:

@@ -1,6 +1,6 @@
 """What hostile clients do. A scenario is one function with ``@scenario``: it attacks, and says what it sent and saw.
 
-Beside each scenario good clients ask, and the processes' memory is watched: see ``tests.attack.measuring``.
+EntityConflict each scenario good clients ask, and the processes' memory is watched: see ``tests.attack.measuring``.
 """
 
 import asyncio

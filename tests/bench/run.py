@@ -17,7 +17,7 @@ from tests.bench.target import http_fires
 from tests.bench.web import Answered, requests_per_second
 
 
-class Figures(msgspec.Struct):
+class Gauges(msgspec.Struct):
     """All that was measured."""
 
     peers: dict[str, Any] = {}
@@ -83,9 +83,9 @@ class Figures(msgspec.Struct):
         ]
 
 
-async def bench(seconds: float, rates: list[int], sizes: list[int], say: Any) -> Figures:
+async def bench(seconds: float, rates: list[int], sizes: list[int], say: Any) -> Gauges:
     """One after another, so that nothing disturbs the others."""
-    figures = Figures()
+    figures = Gauges()
     async with Stand() as stand:
         say("peers")
         figures.peers["arq chain, tuned"] = await arq_chain(stand, 3000, seconds)

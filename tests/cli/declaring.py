@@ -11,7 +11,7 @@ from app.cli.apply import diff_lines
 from app.cli.operators import OPERATOR
 from app.config import Settings
 from app.persistence.database import Database
-from app.services.declarations.applying import DeclarationService, Report, Wish
+from app.services.declarations.applying import ApplyRequest, DeclarationService, Report
 from app.services.declarations.files import Source
 from app.wiring import wire_declarations
 from tests.carillon import Json
@@ -64,7 +64,7 @@ class Applying:
         """Apply these files, called a.yaml, b.yaml and so on."""
         sources = [Source(f"{letter}.yaml", text.encode()) for letter, text in zip("abc", texts, strict=False)]
         reports: list[Report] = []
-        await self._service.apply(OPERATOR, sources, Wish(**wish), reports.append)
+        await self._service.apply(OPERATOR, sources, ApplyRequest(**wish), reports.append)
         lines = [line.plain for report in reports for line in diff_lines(report.steps, verbose=verbose)]
         return Told(lines, [str(problem) for report in reports for problem in report.problems])
 

@@ -12,7 +12,7 @@ from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.specs import KINDS as SPEC_KINDS
 from app.domain.specs import canonical
-from app.domain.ticks import BY_A_WORKER, Decided, Decision, Fire, Occasion, Tick, decide
+from app.domain.ticks import FROM_WORKER, Decided, Decision, Fire, Tick, TickSource, decide
 
 T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KINDS = set(SPEC_KINDS)
@@ -43,7 +43,7 @@ def tick(job: ScheduledJob) -> Tick:
 
 
 def decision(
-    job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN, occasion: Occasion = BY_A_WORKER
+    job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN, occasion: TickSource = FROM_WORKER
 ) -> Decision:
     """What the pending tick does at a time."""
     return decide(job, tick(job), active, gate, now, occasion)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from app.domain.access import NOBODY, Actor, Role, lesser, require_admin, require_owner
+from app.domain.access import NOBODY, Actor, Role, lesser_rights, require_admin, require_owner
 from app.domain.errors import ForbiddenError, NotFoundError
 
 ADMIN = Actor(1, "admin", Role.ADMIN)
@@ -43,8 +43,8 @@ def test_a_run_may_do_nothing_that_one_of_its_owners_may_not() -> None:
     """For every pair of owners, and for everything that somebody owns."""
     people = [ADMIN, Actor(3, "ada", Role.ADMIN), MEMBER, Actor(4, "olaf", Role.MEMBER)]
     for schedule_owner, workflow_owner in itertools.product(people, repeat=2):
-        acting = lesser(schedule_owner, workflow_owner)
+        acting = lesser_rights(schedule_owner, workflow_owner)
         for owner in people:
             both = schedule_owner.may_use(owner.user_id) and workflow_owner.may_use(owner.user_id)
             assert both == acting.may_use(owner.user_id)
-    assert NOBODY is lesser(people[2], people[3])
+    assert NOBODY is lesser_rights(people[2], people[3])

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from app.domain.errors import InvalidError, WrongStateError
 from app.domain.executions import ExecutionStatus
 from app.domain.lifecycle import edited, paused, resumed, revived
-from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, moved
+from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, with_status
 from tests.domain.builders import after, ended, fired, schedule, settle
 
 
@@ -98,7 +98,7 @@ def test_the_table_of_transitions_is_kept() -> None:
     for status in Status:
         for target in set(Status) - TRANSITIONS[status]:
             with pytest.raises(AssertionError):
-                moved(replace(schedule(), status=status), target, Reason.NONE)
+                with_status(replace(schedule(), status=status), target, Reason.NONE)
 
 
 @pytest.mark.corner("PATCH")

@@ -14,7 +14,7 @@ from app.domain.overlap import ManualStart, dropped_retries, in_vain, manual_sta
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import settle
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
-from app.domain.ticks import BY_A_PING, BY_A_WORKER, Decided, NotDue, Occasion, Start
+from app.domain.ticks import FROM_PING, FROM_WORKER, Decided, NotDue, Start, TickSource
 from tests.domain.builders import after, decision, ended, fired, schedule
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
@@ -28,7 +28,7 @@ def decided(
     seconds: float,
     *active: ActiveRun,
     gate: Gate | None = None,
-    occasion: Occasion = BY_A_WORKER,
+    occasion: TickSource = FROM_WORKER,
 ) -> Decided:
     """What a tick that is due does."""
     result = decision(job, after(seconds), *active, gate=gate or Gate(), occasion=occasion)
@@ -322,7 +322,7 @@ def test_the_gate_counts_who_enters() -> None:
 @pytest.mark.corner("switched off globally")
 def test_what_is_due_while_schedules_are_switched_off_is_missed() -> None:
     """With the reason, and whatever catch_up says; a retry is given up, and a one-shot waits."""
-    off = Occasion(switched_off=True)
+    off = TickSource(switched_off=True)
     result = decided(schedule(catch_up="run_all"), 1000, occasion=off)
     assert [("missed", 3, "disabled")] == [(one.outcome, one.slot_count, one.reason) for one in result.ledger]
     assert ((), after(1200)) == (result.fires, result.job.next_run_at)
@@ -337,9 +337,9 @@ def test_what_is_due_while_schedules_are_switched_off_is_missed() -> None:
 def test_a_ping_fires_the_latest_due_slot_however_late() -> None:
     """With the trigger cron; the earlier ones are for catch_up to handle."""
     hours_later = 5 * 3600 + 10
-    skipping = decided(schedule(), hours_later, occasion=BY_A_PING)
+    skipping = decided(schedule(), hours_later, occasion=FROM_PING)
     (fire,) = skipping.fires
     assert (after(5 * 3600), Trigger.CRON) == (fire.slot, fire.trigger)
     assert [(LedgerOutcome.MISSED, 59)] == [(one.outcome, one.slot_count) for one in skipping.ledger]
-    catching_up = decided(schedule(catch_up="run_once"), hours_later, occasion=BY_A_PING)
+    catching_up = decided(schedule(catch_up="run_once"), hours_later, occasion=FROM_PING)
     assert [Trigger.CATCH_UP, Trigger.CRON] == [one.trigger for one in catching_up.fires]

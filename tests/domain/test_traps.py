@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.recurrence import CronTimes
-from app.domain.spec_preview import traps
+from app.domain.spec_preview import spec_warnings
 from app.domain.specs import Cadence, Spec, canonical
 
 BERLIN = "Europe/Berlin"
@@ -29,7 +29,7 @@ def warnings(
     """The traps of a schedule that is to begin now."""
     read = Spec(**canonical(spec))
     begun = anchor or read.at or start_at or NOW
-    return traps(read, anchor=begun, start_at=start_at, end_at=end_at, timeout_seconds=timeout, now=NOW)
+    return spec_warnings(read, anchor=begun, start_at=start_at, end_at=end_at, timeout_seconds=timeout, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_slots_closer_than_a_run_may_take(spec: dict[str, Any], timeout: int, ex
 )
 def test_an_invalid_spec_has_one_problem(spec: Spec) -> None:
     """What is wrong is all there is to say."""
-    found = traps(spec, anchor=NOW, start_at=None, end_at=None, timeout_seconds=600, now=NOW)
+    found = spec_warnings(spec, anchor=NOW, start_at=None, end_at=None, timeout_seconds=600, now=NOW)
     assert [spec.problem] == found
     assert all(found)
 

@@ -9,11 +9,11 @@ from rich.console import Console
 from app.config import load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.embedded.child_process import DRAIN_STEPS, Output, RestartPolicy, StopStep, exit_words
-from app.embedded.stack import LOOPBACK, Surroundings, child_environment
+from app.embedded.stack import LOOPBACK, ChildEnv, child_environment
 
 
 def _environment(environ: dict[str, str], **chosen: object) -> dict[str, str]:
-    surroundings = Surroundings(**{"port": 8000, "admin_token": "secret", **chosen})  # type: ignore[arg-type]
+    surroundings = ChildEnv(**{"port": 8000, "admin_token": "secret", **chosen})  # type: ignore[arg-type]
     return child_environment(load_settings(environ), environ, surroundings)
 
 

@@ -23,7 +23,7 @@ from app.embedded.accounts import (
     UNPRIVILEGED,
     Account,
     Install,
-    SocketFolder,
+    SocketDir,
     open_to_all,
     program_root,
     reachable_install,
@@ -125,7 +125,7 @@ def test_a_private_temporary_folder_is_passed_over(root: Path) -> None:
     root.chmod(0o700)
     assert root not in program_root().parents
     ourselves = Account(os.geteuid(), os.getegid())
-    sockets = SocketFolder(ourselves)
+    sockets = SocketDir(ourselves)
     sockets.remove()
     assert root not in sockets.path.parents
 
@@ -135,7 +135,7 @@ def test_sockets_avoid_a_long_temporary_folder(root: Path, monkeypatch: pytest.M
     long = root / ("x" * 80)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    sockets = SocketFolder(None)
+    sockets = SocketDir(None)
     sockets.remove()
     assert long not in sockets.path.parents
 

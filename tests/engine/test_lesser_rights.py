@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from app.config import Settings
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
-from app.persistence.row_cache import Subjects
+from app.persistence.row_cache import SubjectCache
 from tests.carillon import Carillon, Json, engine_of, make_due
 
 
@@ -98,14 +98,14 @@ async def test_a_foreign_workflow_costs_a_plain_tick_no_further_read(
     mia = await carillon.member()
     deputy = await on_a_members_workflow(carillon, mia, node("core.noop"))
     reads = 0
-    read = Subjects.read
+    read = SubjectCache.read
 
     async def counted(*arguments: Any) -> Any:
         nonlocal reads
         reads += 1
         return await read(*arguments)
 
-    monkeypatch.setattr(Subjects, "read", counted)
+    monkeypatch.setattr(SubjectCache, "read", counted)
     async with engine_of(settings) as engine:
         for _ in range(4):
             assert "success" == (await fired(carillon, engine, database, deputy))["status"]

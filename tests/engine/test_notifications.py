@@ -152,7 +152,7 @@ async def test_what_does_not_arrive_is_tried_again_and_then_given_up(
 
 
 async def test_workers_deliver_by_themselves(carillon: Carillon, settings: Settings, sink: Sink) -> None:
-    """Beside the ticks."""
+    """EntityConflict the ticks."""
     wish = await notification(carillon, sink)
     schedule = await carillon.schedule(await carillon.workflow(FAIL), interval_seconds=1, max_retries=0)
 

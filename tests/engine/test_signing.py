@@ -17,7 +17,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from app.config import Settings
 from app.domain.errors import UnavailableError
 from app.engine import run_resources
-from app.engine.run_resources import KeyCache
+from app.engine.run_resources import SigningKeyCache
 from app.persistence import secrets
 from app.persistence.database import Database
 from tests.carillon import Carillon, Json, http_node, until, working
@@ -166,7 +166,7 @@ async def test_keys_are_remembered_for_a_while_and_through_an_outage(
     mia = await carillon.member()
     await key_of(mia)
     owner = (await mia.call("GET", "/me/"))["id"]
-    cache = KeyCache(database)
+    cache = SigningKeyCache(database)
     before = await cache.keys_of(owner)
     asked = 0
 

@@ -16,7 +16,7 @@ from app.persistence.database import Database
 from app.persistence.execution_rows import Busy
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
-from app.queue.worker import PutBack
+from app.queue.worker import Redeliver
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due
 from tests.sink import Sink
 
@@ -164,7 +164,7 @@ async def test_the_same_message_twice_is_one_execution(
             return_exceptions=True,
         )
         # Whoever met the lock is asked to come again, and then matches nothing.
-        assert all(result is None or isinstance(result, PutBack) for result in results)
+        assert all(result is None or isinstance(result, Redeliver) for result in results)
         await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
     assert 1 == len(await carillon.runs(schedule))
     assert (1, 0, 1, 0) == counters(await carillon.get(schedule))
@@ -174,7 +174,7 @@ async def test_a_message_that_is_early_is_put_back(carillon: Carillon, settings:
     """For the difference, by the database's clock."""
     schedule = await carillon.schedule()
     async with engine_of(settings) as engine:
-        with pytest.raises(PutBack):
+        with pytest.raises(Redeliver):
             await engine.execute_scheduled_job(UUID(schedule["id"]), 1)
     assert [] == await carillon.runs(schedule)
 
@@ -304,7 +304,7 @@ async def test_a_hand_back_spends_no_retry(carillon: Carillon, settings: Setting
         held = result.execution  # type: ignore[union-attr]
         assert held is not None
         await engine.hand_back({held.id: held.token})
-        await engine.carry_on(result)  # type: ignore[arg-type]
+        await engine.run_claimed(result)  # type: ignore[arg-type]
         assert ["pending"] == [run["status"] for run in await carillon.runs(schedule)]
         await engine.run_execution(held.id, held.token + 1)
     (run,) = await carillon.runs(schedule)

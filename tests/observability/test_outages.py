@@ -5,7 +5,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from app import clock
-from app.observability.logs import SAY_SECONDS, Outage, Seldom
+from app.observability.logs import SAY_SECONDS, LogThrottle, Outage
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def test_an_outage_is_said_now_and_then_however_many_suffer(later: list[float]) 
     outage = Outage(structlog.get_logger(), away="thing_away", back="thing_back")
     with capture_logs() as said:
         for _ in range(int(SAY_SECONDS) + 1):
-            outage.missed("one", "gone")
-            outage.missed("other", "gone")
+            outage.report("one", "gone")
+            outage.report("other", "gone")
             later[0] += 1
-        outage.found("one")
-        outage.found("one")
-        outage.found("a third")
+        outage.clear("one")
+        outage.clear("one")
+        outage.clear("a third")
         assert ["thing_away", "thing_away"] == [line["event"] for line in said]
-        outage.found("other")
+        outage.clear("other")
     assert [0, SAY_SECONDS] == [line["seconds"] for line in said[:2]]
     assert ("thing_back", SAY_SECONDS + 1) == (said[2]["event"], said[2]["seconds"])
 
@@ -38,15 +38,15 @@ def test_what_comes_and_goes_is_not_said_more_often(later: list[float]) -> None:
     outage = Outage(structlog.get_logger(), away="thing_away", back="thing_back")
     with capture_logs() as said:
         for _ in range(4):
-            outage.missed("one", "gone")
-            outage.found("one")
+            outage.report("one", "gone")
+            outage.clear("one")
             later[0] += 1
     assert ["thing_away", "thing_back"] == [line["event"] for line in said]
 
 
 def test_each_kind_has_turns_of_its_own(later: list[float]) -> None:
     """The first time at once."""
-    seldom = Seldom()
-    assert [True, True, False] == [seldom.is_turn("a"), seldom.is_turn("b"), seldom.is_turn("a")]
+    seldom = LogThrottle()
+    assert [True, True, False] == [seldom.should_log("a"), seldom.should_log("b"), seldom.should_log("a")]
     later[0] += SAY_SECONDS
-    assert [True, False] == [seldom.is_turn("b"), seldom.is_turn("b")]
+    assert [True, False] == [seldom.should_log("b"), seldom.should_log("b")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app.persistence.database import Database
-from app.persistence.sql_batches import arrays_of, insert_many, run_many
+from app.persistence.sql_batches import arrays_of, insert_many, run_batch
 from app.persistence.tables import MishapRow
 
 MANY = insert_many(MishapRow, ("subject_id", "state", "count", "error"))
@@ -32,6 +32,6 @@ async def test_rows_are_written_as_they_are(database: Database, states: tuple[in
         {"subject_id": one, "state": state, "count": 3, "error": "e"} for one, state in zip(ids, states, strict=True)
     ]
     async with database.transaction() as connection:
-        await run_many(connection, MANY, rows)
+        await run_batch(connection, MANY, rows)
         found = await connection.execute(text("SELECT state FROM mishaps ORDER BY subject_id"))
         assert states == tuple(found.scalars())

@@ -43,11 +43,11 @@ async def test_a_stop_at_any_moment_loses_no_connection(database: Database) -> N
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert 0 == database.lanes.counts["in_use"]
+        assert 0 == database.pool.counts["in_use"]
     gc.collect()
 
     async def none_is_left() -> bool | None:
-        return await others(database) <= max(0, database.lanes.counts["idle"] - 1) or None
+        return await others(database) <= max(0, database.pool.counts["idle"] - 1) or None
 
     assert await until(none_is_left)
 
@@ -59,7 +59,7 @@ async def test_what_is_given_back_after_the_end_is_closed(database_url: str) -> 
         await database.close()
         driver = driver_of(connection)
     assert driver.is_closed()
-    assert {"in_use": 0, "idle": 0} == database.lanes.counts
+    assert {"in_use": 0, "idle": 0} == database.pool.counts
 
 
 async def test_one_that_postgres_cut_is_replaced(database: Database) -> None:
@@ -79,9 +79,9 @@ async def test_one_that_postgres_cut_is_replaced(database: Database) -> None:
 async def test_an_opening_that_is_refused_gives_its_connection_back(database: Database) -> None:
     """And the one after it finds room."""
     with pytest.raises(asyncpg.PostgresSyntaxError):
-        async with database.lanes.lane("nonsense"):
+        async with database.pool.acquire("nonsense"):
             pass
-    assert {"in_use": 0, "idle": 0} == database.lanes.counts
+    assert {"in_use": 0, "idle": 0} == database.pool.counts
     await use(database)
 
 
@@ -96,7 +96,7 @@ async def test_a_postgres_that_falls_silent_is_given_up(postgres: EmbeddedPostgr
         async with asyncio.timeout(30):
             with pytest.raises(UnavailableError):
                 await use(database)
-        assert {"in_use": 0, "idle": 0} == database.lanes.counts
+        assert {"in_use": 0, "idle": 0} == database.pool.counts
         proxy.heal()
         await use(database)
         await database.close()

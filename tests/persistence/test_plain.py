@@ -13,14 +13,14 @@ from app.domain.executions import ExecutionStatus, Outcome, Trigger
 from app.domain.schedules import IfRunning
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
-from app.domain.ticks import BY_A_WORKER, Decided, Fire, Tick, decide
+from app.domain.ticks import FROM_WORKER, Decided, Fire, Tick, decide
 from app.persistence import fast_path, schedules
 from app.persistence import row_cache as memories
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.persistence.execution_rows import Claimed
-from app.persistence.row_cache import Memory
+from app.persistence.row_cache import ScheduleCache
 from tests.carillon import Carillon, Json, engine_of, make_due
 from tests.domain.builders import after, schedule
 
@@ -30,8 +30,8 @@ def test_nothing_else_of_a_schedule_changes(repeats: int, seconds: int, jitter: 
     """What the short way writes is all that a plain tick and a plain end change, and just so."""
     job = schedule(total_repeats=repeats, if_running=policy, jitter_seconds=jitter)
     now = after(seconds)
-    decided = decide(job, Tick(job.id, job.generation), (), OPEN_GATE, now, BY_A_WORKER)
-    if not isinstance(decided, Decided) or not fast_path._is_plain(job, decided, BY_A_WORKER):
+    decided = decide(job, Tick(job.id, job.generation), (), OPEN_GATE, now, FROM_WORKER)
+    if not isinstance(decided, Decided) or not fast_path._is_plain(job, decided, FROM_WORKER):
         return
     (fire,) = decided.fires
     assert (job.current_repeat, 0, Trigger.SCHEDULE) == (fire.repeat_number, fire.attempt, fire.trigger)
@@ -93,7 +93,7 @@ async def test_what_is_not_plain_is_left_to_the_careful_way(
     async with database.transaction() as connection:
         await connection.execute(text(statement))
     async with engine_of(settings) as engine:
-        assert [None] == await fast_path.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, Memory())
+        assert [None] == await fast_path.claim(database, [tick], engine._lease.worker_id, FROM_WORKER, ScheduleCache())
         (result,) = await claim(database, [tick], engine._lease.worker_id)
     assert isinstance(result, Claimed)
 
@@ -101,13 +101,13 @@ async def test_what_is_not_plain_is_left_to_the_careful_way(
 async def test_what_was_written_since_is_read_again(carillon: Carillon, settings: Settings, database: Database) -> None:
     """What is remembered of an older version of the row is not used."""
     made, tick = await due_tick(carillon, database)
-    memory = Memory()
+    memory = ScheduleCache()
     async with database.transaction() as connection:
         job = await schedules.get(connection, tick.job_id)
     assert job is not None
     memory.keep(msgspec.structs.replace(job, generation=99), 3)
     async with engine_of(settings) as engine:
-        found = await fast_path.claim(database, [tick], engine._lease.worker_id, BY_A_WORKER, memory)
+        found = await fast_path.claim(database, [tick], engine._lease.worker_id, FROM_WORKER, memory)
     assert [Claimed] == [type(answer) for answer in found]
     assert ["running"] == [run["status"] for run in await carillon.runs(made)]
 
@@ -126,8 +126,8 @@ async def test_a_manual_run_in_the_meantime_is_seen(carillon: Carillon, settings
             token=1,
             status=ExecutionStatus.SUCCESS,
         )
-        ending = fast_path.Ending(outcome, claimed.execution, claimed.known)
-        assert {} == await fast_path.settle(database, [ending], Memory())
+        ending = fast_path.RunResult(outcome, claimed.execution, claimed.known)
+        assert {} == await fast_path.settle(database, [ending], ScheduleCache())
         await engine._settle(ending)
     assert {"pending", "success"} == {run["status"] for run in await carillon.runs(made)}
 
@@ -135,7 +135,7 @@ async def test_a_manual_run_in_the_meantime_is_seen(carillon: Carillon, settings
 def test_the_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """And keeps each in its version."""
     monkeypatch.setattr(memories, "MOST_REMEMBERED", 2)
-    memory, jobs = Memory(), [msgspec.structs.replace(schedule(), id=UUID(int=number)) for number in range(3)]
+    memory, jobs = ScheduleCache(), [msgspec.structs.replace(schedule(), id=UUID(int=number)) for number in range(3)]
     for job in jobs:
         memory.keep(job, 7)
     assert [None, (7, jobs[1]), (7, jobs[2])] == [memory.recall(job.id) for job in jobs]

@@ -15,7 +15,7 @@ from app.persistence import connection_pool, schedules
 from app.persistence.connection_pool import driver_of
 from app.persistence.database import Database
 from app.persistence.migrations import migrate
-from app.persistence.row_cache import Memory, ServerHistory
+from app.persistence.row_cache import ScheduleCache, ServerIdentity
 from tests.conftest import settings_on
 from tests.serving import serving
 
@@ -104,7 +104,7 @@ async def test_a_lost_edit_is_not_answered_from_a_cache(pair: Pair, redis_url: s
     pair.start(pair.primary)
     await migrate(pair.primary.url)
     pair.lead_to(pair.primary)
-    database, memory = Database(pair.url), Memory()
+    database, memory = Database(pair.url), ScheduleCache()
     database.history.watch(memory)
     async with serving(settings_on(pair.url, redis_url, tmp_path)) as carillon:
         schedule = await carillon.schedule(name="kept")
@@ -146,7 +146,7 @@ async def test_a_promotion_is_noticed(pair: Pair) -> None:
     pair.start(pair.primary)
     pair.make_copy()
     connection = await connect(pair.copy)
-    history = ServerHistory()
+    history = ServerIdentity()
     cache = history.watch(Counted())
     await history.check(connection)
     await history.check(connection)
@@ -187,7 +187,7 @@ async def test_an_ordinary_role_may_ask(humble: tuple[Any, Any], revoked: list[s
     connection, owner = humble
     for function in revoked:
         await owner.execute(f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC")
-    history = ServerHistory()
+    history = ServerIdentity()
     cache = history.watch(Counted())
     await history.check(connection)
     await history.check(connection)

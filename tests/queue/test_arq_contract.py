@@ -8,7 +8,7 @@ from arq.worker import Retry
 
 from app.queue import scripts, wire
 from app.queue.bell import RedisPool
-from app.queue.worker import PutBack
+from app.queue.worker import Redeliver
 from tests.domain.builders import T0, schedule
 
 
@@ -55,6 +55,6 @@ def test_scores_are_rounded_up() -> None:
 
 def test_put_back_is_a_retry_that_stock_arq_understands() -> None:
     """With its delay in milliseconds."""
-    wish = PutBack(1.5)
+    wish = Redeliver(1.5)
     assert isinstance(wish, Retry)
     assert 1500 == wish.defer_score

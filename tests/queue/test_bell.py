@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from app import clock
 from app.domain.executions import PendingRun
 from app.engine.ringing import Ringer
-from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellAwayError, BellHealth, RedisPool, open_pool
+from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellHealth, BellUnreachableError, RedisPool, open_pool
 from app.queue.counters import RateLimits
 from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE, Wake
 from tests.refusing import REFUSALS, healed
@@ -72,9 +72,9 @@ async def test_a_redis_that_is_away_is_one_kind_of_error() -> None:
     """Whatever redis-py calls it."""
     pool = open_pool("unix:///nowhere/valkey.sock")
     bell = Bell(pool)
-    with pytest.raises(BellAwayError):
+    with pytest.raises(BellUnreachableError):
         await bell.ring([wake("a")], clock.now())
-    with pytest.raises(BellAwayError):
+    with pytest.raises(BellUnreachableError):
         await bell.ping()
     assert await RateLimits(pool, 1).count_request("x") is None
     await pool.aclose()
@@ -119,7 +119,7 @@ async def test_health_is_judged_by_a_write(redis: RedisPool, kind: str) -> None:
 async def test_after_failed_rings_messages_may_be_missing(redis: RedisPool) -> None:
     """However short it was: what could not be queued is not there."""
     health = BellHealth(Bell(redis))
-    health.ring_failed(BellAwayError("gone"))
+    health.ring_failed(BellUnreachableError("gone"))
     assert not health.may_lack_messages
     await health.probe()
     assert health.may_lack_messages
@@ -130,7 +130,7 @@ async def test_nobody_waits_for_a_redis_that_is_known_to_be_sick() -> None:
     pool = open_pool("unix:///nowhere/valkey.sock")
     health = BellHealth(Bell(pool))
     ringer = Ringer(Bell(pool), health)
-    health.failed(BellAwayError("gone"))
+    health.failed(BellUnreachableError("gone"))
     before = REGISTRY.get_sample_value("carillon_bell_errors_total")
     run = PendingRun(UUID(int=1), 1, clock.now())
     assert 0 == await ringer.executions([run])

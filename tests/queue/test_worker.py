@@ -11,7 +11,7 @@ import msgspec
 from app import clock
 from app.queue.bell import Bell, RedisPool
 from app.queue.wire import QUEUE, Wake
-from app.queue.worker import PutBack, QueueWorker
+from app.queue.worker import QueueWorker, Redeliver
 from tests.carillon import until
 
 
@@ -31,7 +31,7 @@ class Deliveries:
         """A function that wants its first delivery again."""
         self.seen.append(name)
         if self.seen.count(name) == 1:
-            raise PutBack(0.05)
+            raise Redeliver(0.05)
 
     async def crash(self, _ctx: dict[str, Any], name: str) -> None:
         """A function with a defect."""

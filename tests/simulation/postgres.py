@@ -71,7 +71,7 @@ class SimulatedDatabase(Database):
 
     def __init__(self, database: Database, stage: Stage, clock: Clock, process: Process) -> None:
         self.engine = database.engine
-        self.lanes = database.lanes
+        self.pool = database.pool
         self.history = database.history
         self._opening = "BEGIN"
         self.stage = stage
@@ -86,7 +86,7 @@ class SimulatedDatabase(Database):
         """Questions without a transaction."""
         return self._reading(sys._getframe(1).f_code.co_name.strip("_"))
 
-    def at_once(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def autocommit(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Statements that are each a transaction of their own."""
         return self._at_once(sys._getframe(1).f_code.co_name.strip("_"))
 
@@ -94,7 +94,7 @@ class SimulatedDatabase(Database):
     async def _reading(self, name: str) -> AsyncIterator[Any]:
         await self.reach(f"{name}: reads")
         with self.stage.loop.question():
-            async with AsyncExitStack() as held, self.lanes.lane("") as connection:
+            async with AsyncExitStack() as held, self.pool.acquire("") as connection:
                 yield _Connection(connection, self, name, held)
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ class SimulatedDatabase(Database):
         await self.reach(f"{name}: begin", InDoubtError)
         with self.stage.loop.question():
             await self.clock.go_on()
-            async with AsyncExitStack() as held, self.lanes.lane("") as connection:
+            async with AsyncExitStack() as held, self.pool.acquire("") as connection:
                 yield _Connection(connection, self, f"{name} at once", held)
         await self.reach(f"{name}: committed", InDoubtError)
 

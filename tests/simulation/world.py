@@ -22,10 +22,10 @@ from app.engine.leases import WorkerLease
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import Ringer
-from app.engine.run_resources import CallbackBook, SecretFinder
+from app.engine.run_resources import CallbackIssuer, SecretFinder
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
-from app.engine.worker_runtime import WorkerLife
+from app.engine.worker_runtime import WorkerRuntime
 from app.persistence.database import Database
 from app.queue.bell import Bell, BellHealth
 from app.services.executions import ManualRunService
@@ -153,7 +153,7 @@ class World:
         )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         poller = Poller(database, ringer, (), poll_seconds=3600, batch_size=1, lease_seconds=1)
-        life = WorkerLife(
+        life = WorkerRuntime(
             lease,
             reconciler,
             runner,
@@ -223,7 +223,7 @@ class World:
             catalog=Catalog([Action(name=ACTION, config=_Nothing, handler=self._do_work)]),
             http=None,
             secrets=SecretFinder(database, SecretStore({})),
-            callbacks=CallbackBook(database, ""),
+            callbacks=CallbackIssuer(database, ""),
             ports_for=lambda _actor: None,
             plugin_for=lambda _origin: None,
         )

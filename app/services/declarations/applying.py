@@ -33,7 +33,7 @@ from app.services.declarations.files import (
 from app.services.declarations.writing import Work, drafts, prune, work, write_schedules, write_workflows
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whose the things shall be, whether to delete what is no longer declared, and whether to write at all."""
 
     owner: str = users.BUILT_IN_ADMIN
@@ -78,7 +78,7 @@ class DeclarationService:
         self._catalog = catalog
         self._ringer = ringer
 
-    async def apply(self, actor: Actor, sources: Iterable[Source], wish: Wish, tell: Tell) -> None:
+    async def apply(self, actor: Actor, sources: Iterable[Source], wish: ApplyRequest, tell: Tell) -> None:
         """Make things as the files declare them, file by file; a bad one stops none but the pruning."""
         require_admin(actor)
         files = read_files(sources, self._catalog)
@@ -99,7 +99,7 @@ class DeclarationService:
                 tell(report)
 
     @asynccontextmanager
-    async def _stage(self, wish: Wish) -> AsyncIterator[Unit]:
+    async def _stage(self, wish: ApplyRequest) -> AsyncIterator[Unit]:
         """Where it is played: a dry run is a rehearsal."""
         if not wish.dry_run:
             yield self._database.transaction
@@ -107,7 +107,7 @@ class DeclarationService:
         async with self._database.rehearsal() as unit:
             yield unit
 
-    async def _ring(self, rings: Rings, wish: Wish) -> None:
+    async def _ring(self, rings: Rings, wish: ApplyRequest) -> None:
         if self._ringer is None or wish.dry_run:
             return
         await self._ringer.ticks(one.job for one in rings.changed)
