@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import msgspec
 import structlog
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from app import clock
 from app.actions.plugins import CORE, PluginProblem, in_group, origin, problem
@@ -20,7 +19,7 @@ from app.domain.executions import PendingRun
 from app.engine.ringing import Ringer
 from app.observability.metrics import POLLED
 from app.persistence import entity_runs, leases, users
-from app.persistence.database import Database, database_now, is_unreachable, session_within
+from app.persistence.database import Connection, Database, Session, database_now, is_unreachable, session_within
 from app.persistence.entity_runs import Due
 
 GROUP = "carillon.entity_schedulers"
@@ -36,11 +35,11 @@ class EntityScheduler(Protocol):
     entity_type: str
 
     async def find_due_jobs(
-        self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int
+        self, session: Session, now: datetime, until: datetime, limit: int, offset: int
     ) -> Sequence[ScheduledJobConfig]:
         """The active jobs whose next time is at or before ``until``, the earliest first."""
 
-    async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
+    async def update_execution_time(self, session: Session, jobs: Sequence[ScheduledJobConfig]) -> None:
         """Write down the last and the next time of these jobs, and what is wrong with those that have an error."""
 
 
@@ -239,7 +238,7 @@ class Poller:
 class _Batch:
     """Some jobs of one scheduler. Those that are left behind are still due, and have to be stepped over."""
 
-    def __init__(self, connection: AsyncConnection, loaded: LoadedScheduler, now: datetime) -> None:
+    def __init__(self, connection: Connection, loaded: LoadedScheduler, now: datetime) -> None:
         self._connection = connection
         self._loaded = loaded
         self._scheduler = loaded.scheduler

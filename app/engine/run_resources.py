@@ -8,7 +8,6 @@ from secrets import token_urlsafe
 from uuid import UUID
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 from standardwebhooks import Webhook
 
 from app import clock
@@ -21,7 +20,7 @@ from app.domain.errors import UnavailableError
 from app.domain.secrets import Secret, choose
 from app.micro_batcher import MicroBatcher
 from app.persistence import parking, secrets, users
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 
 PREFIX = "cb_"
 
@@ -120,7 +119,7 @@ class SecretFinder:
         return found
 
     async def _read(
-        self, connection: AsyncConnection, user: Actor, workflow_owner_id: int, names: frozenset[str]
+        self, connection: Connection, user: Actor, workflow_owner_id: int, names: frozenset[str]
     ) -> dict[str, Secret]:
         actors = [user]
         if workflow_owner_id != user.user_id:
@@ -132,7 +131,7 @@ class SecretFinder:
 
 
 async def find_secrets(
-    connection: AsyncConnection, environment: SecretStore, actors: Sequence[Actor], names: frozenset[str]
+    connection: Connection, environment: SecretStore, actors: Sequence[Actor], names: frozenset[str]
 ) -> dict[str, Secret]:
     """Those of these secrets that all of these users may use, as they are now."""
     stored = await secrets.usable(connection, {actor.user_id for actor in actors}, names)

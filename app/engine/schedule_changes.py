@@ -7,7 +7,6 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import lifecycle
 from app.domain.errors import NotFoundError
@@ -19,7 +18,7 @@ from app.domain.revisions import CARILLON, Action, Author, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.observability.tracing import current_context
 from app.persistence import executions, ledger, revisions, schedules
-from app.persistence.database import database_now
+from app.persistence.database import Connection, database_now
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
 
@@ -32,7 +31,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 async def start_scheduled_jobs(
-    connection: AsyncConnection, drafts: Sequence[tuple[ScheduledJob, Author]]
+    connection: Connection, drafts: Sequence[tuple[ScheduledJob, Author]]
 ) -> list[ScheduledJob]:
     """Write new schedules of these authors, each with its first slot planned."""
     now = await database_now(connection)
@@ -44,31 +43,31 @@ async def start_scheduled_jobs(
     return started
 
 
-async def start_scheduled_job(connection: AsyncConnection, draft: ScheduledJob, author: Author) -> ScheduledJob:
+async def start_scheduled_job(connection: Connection, draft: ScheduledJob, author: Author) -> ScheduledJob:
     """One of them."""
     (started,) = await start_scheduled_jobs(connection, [(draft, author)])
     return started
 
 
-async def pause_scheduled_job(connection: AsyncConnection, job_id: UUID, author: Author, note: str = "") -> Changed:
+async def pause_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
     """Nothing fires until it is resumed; a message on its way will match nothing, and what is queued is cancelled."""
     return await _change(
         connection, job_id, lambda job, _active, _now: lifecycle.paused(job), Action.PAUSED, author, note
     )
 
 
-async def resume_scheduled_job(connection: AsyncConnection, job_id: UUID, author: Author, note: str = "") -> Changed:
+async def resume_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
     """Fire again, at a fresh slot."""
     return await _change(connection, job_id, lifecycle.resumed, Action.RESUMED, author, note)
 
 
-async def revive_scheduled_job(connection: AsyncConnection, job_id: UUID, author: Author) -> Changed:
+async def revive_scheduled_job(connection: Connection, job_id: UUID, author: Author) -> Changed:
     """Bring a dead one back."""
     return await _change(connection, job_id, lifecycle.revived, Action.REVIVED, author)
 
 
 async def edit_scheduled_job(
-    connection: AsyncConnection, job_id: UUID, changes: dict[str, Any], author: Author, caps: Caps = DEFAULT_CAPS
+    connection: Connection, job_id: UUID, changes: dict[str, Any], author: Author, caps: Caps = DEFAULT_CAPS
 ) -> Changed:
     """Give it new values."""
 
@@ -78,7 +77,7 @@ async def edit_scheduled_job(
     return await _change(connection, job_id, edit, Action.CHANGED, author)
 
 
-async def resume_valid_spec(connection: AsyncConnection, job_id: UUID) -> Changed:
+async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:
     """Resume a schedule that nobody paused: its spec had become invalid, and is valid again."""
 
     def resume(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
@@ -89,7 +88,7 @@ async def resume_valid_spec(connection: AsyncConnection, job_id: UUID) -> Change
 
 
 async def _change(
-    connection: AsyncConnection, job_id: UUID, change: Change, action: Action, author: Author, note: str = ""
+    connection: Connection, job_id: UUID, change: Change, action: Action, author: Author, note: str = ""
 ) -> Changed:
     """Lock, read what runs, decide, write."""
     job = (await schedules.lock(connection, [job_id])).get(job_id)
@@ -115,7 +114,7 @@ async def _change(
 
 
 async def _without_dropped_retries(
-    connection: AsyncConnection, before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
+    connection: Connection, before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
 ) -> tuple[ActiveRun, ...]:
     """A changed cadence drops the retries that wait as executions of their own; what is left."""
     retries = dropped_retries(before, after, active)

@@ -24,6 +24,10 @@ from app.persistence.connection_pool import DRIVER_ERRORS, ConnectionPool, NoCon
 from app.persistence.row_cache import ServerIdentity
 from app.persistence.schema_version import require_schema
 
+# What the engine and the services are handed, under names of our own: only this package knows the driver.
+Connection = AsyncConnection
+Session = AsyncSession
+
 CONNECT_TIMEOUT_SECONDS = 5
 # Somewhat longer than Postgres itself gives a statement: a host that has vanished never says that it is too late.
 CALL_SECONDS = 40.0

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 from yarl import URL
 
 from app.actions.catalog import Catalog, SecretMisusedError, node_errors
@@ -19,6 +18,7 @@ from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.run_resources import find_secrets
 from app.persistence import users, workflows
+from app.persistence.database import Connection
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +39,7 @@ class NewSchedule(msgspec.Struct, frozen=True):
     workflow_owner: int | None = None
 
 
-async def require_quota(
-    connection: AsyncConnection, limits: Limits, quota: Quota, user_id: int, wanted: int = 1
-) -> None:
+async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int = 1) -> None:
     """Refuse so many more objects of a user if they exceed the quota. To be called before any row is locked."""
     limit = limits.quotas.limit_of(quota)
     if limit:
@@ -50,7 +48,7 @@ async def require_quota(
 
 
 async def quota_refusal(
-    connection: AsyncConnection, limits: Limits, quota: Quota, user_id: int, wanted: int
+    connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int
 ) -> QuotaExceededError | None:
     """Return the same as a value, for whoever has more to say."""
     try:
@@ -60,9 +58,7 @@ async def quota_refusal(
     return None
 
 
-async def refusals(
-    connection: AsyncConnection, wanted: Sequence[NewSchedule], limits: Limits
-) -> list[CarillonError | None]:
+async def refusals(connection: Connection, wanted: Sequence[NewSchedule], limits: Limits) -> list[CarillonError | None]:
     """Return for each new schedule why it is refused, or None. The workflows stay until the transaction ends."""
     limit = limits.quotas.schedules
     user_ids = {one.actor.user_id for one in wanted}
@@ -105,7 +101,7 @@ class SecretChecks:
         self._environment = environment
 
     async def errors(
-        self, connection: AsyncConnection, owner: Actor, nodes: Sequence[Node], whose: str = "you"
+        self, connection: Connection, owner: Actor, nodes: Sequence[Node], whose: str = "you"
     ) -> list[FieldError]:
         """What is wrong with the secrets in these nodes, each named by node and field."""
         names = self._catalog.secrets_named_by(nodes)

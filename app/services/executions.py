@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
@@ -23,7 +22,7 @@ from app.engine.ringing import Ringer
 from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
 from app.persistence import execution_queries, executions, parking, schedules, secrets
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 from app.persistence.execution_rows import NewExecution, Settled, Superseded
 from app.persistence.pagination import Part
 from app.persistence.parking import Callback, Completion, ShownSecret
@@ -61,7 +60,7 @@ class ManualRunService:
         return ExecutionView(**execution_fields(row))
 
 
-async def _make_room(connection: AsyncConnection, job_id: UUID, actor: Actor) -> list[Settled]:
+async def _make_room(connection: Connection, job_id: UUID, actor: Actor) -> list[Settled]:
     """Cancel what is under way; whatever starts meanwhile is met by the policy itself."""
     reason = f"Cancelled by a manual run of {actor.username}."
     outcomes = [
@@ -78,7 +77,7 @@ async def _make_room(connection: AsyncConnection, job_id: UUID, actor: Actor) ->
     return [result for result in results if isinstance(result, Settled)]
 
 
-async def _add(connection: AsyncConnection, job_id: UUID, policy: IfRunning) -> NewExecution:
+async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewExecution:
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         raise NotFoundError("There is no such schedule.")
@@ -137,7 +136,7 @@ class CallbackService:
         return AcceptedView(ok=True)
 
     async def _without_secrets(
-        self, connection: AsyncConnection, callback: Callback, token: str, said: CompletionInput
+        self, connection: Connection, callback: Callback, token: str, said: CompletionInput
     ) -> Completion:
         succeeded = said.status == "success"
         if not callback.shown:
@@ -149,7 +148,7 @@ class CallbackService:
         return Completion(succeeded, bounded(hider.hidden(said.output)), hider.hidden(said.error))
 
     async def _shown_values(
-        self, connection: AsyncConnection, shown: tuple[ShownSecret, ...], token: str
+        self, connection: Connection, shown: tuple[ShownSecret, ...], token: str
     ) -> list[str] | None:
         """The values that the execution was shown; None if one of them is not known any more."""
         wanted = [(one.owner_id, one.name) for one in shown if one.owner_id is not None]
@@ -172,7 +171,7 @@ class CallbackService:
         return AcceptedView(ok=True)
 
 
-async def _open_callback(connection: AsyncConnection, execution_id: UUID, token: str) -> Callback:
+async def _open_callback(connection: Connection, execution_id: UUID, token: str) -> Callback:
     if await execution_queries.get(connection, execution_id) is None:
         raise NotFoundError("There is no such execution.")
     callback = await parking.find_callback(connection, execution_id, token_hash(token))
@@ -231,7 +230,7 @@ def _view(row: Row[Any]) -> ExecutionView:
     return ExecutionView(**execution_fields(row))
 
 
-async def _owned(connection: AsyncConnection, actor: Actor, execution_id: UUID) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> Row[Any]:
     row = await execution_queries.get(connection, execution_id)
     require_owner(actor, row.user_profile_id if row else None, "execution")
     if row is None:

@@ -6,12 +6,12 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.cache import BoundedCache
 from app.domain.errors import FieldError, InvalidError
 from app.persistence import schedules
+from app.persistence.database import Connection
 from app.persistence.pagination import PAGE_BYTES, Page, Part
 from app.services.views import ScheduleView, listed_view, schedule_view
 
@@ -152,7 +152,7 @@ class ShownSchedules:
         self._kept.clear()
 
     async def of(
-        self, connection: AsyncConnection, wanted: Sequence[tuple[UUID, int]], *, whole: bool
+        self, connection: Connection, wanted: Sequence[tuple[UUID, int]], *, whole: bool
     ) -> dict[UUID, msgspec.Raw]:
         """The encoded views of these schedules in these versions, or newer; what is gone meanwhile is missing.
 

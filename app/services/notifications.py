@@ -5,12 +5,11 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_owner
 from app.domain.limits import Quota
 from app.persistence import notifications, workflows
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
@@ -73,7 +72,7 @@ class NotificationService:
         return DeliveryList(found.items, found.next_cursor)
 
 
-async def _owned(connection: AsyncConnection, actor: Actor, notification_id: int) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, notification_id: int) -> Row[Any]:
     row = await notifications.get(connection, notification_id) if notification_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "notification")
     if row is None:
@@ -81,7 +80,7 @@ async def _owned(connection: AsyncConnection, actor: Actor, notification_id: int
     return row
 
 
-async def _require_seen(connection: AsyncConnection, actor: Actor, values: dict[str, Any]) -> None:
+async def _require_seen(connection: Connection, actor: Actor, values: dict[str, Any]) -> None:
     """Nobody is told of what is not theirs."""
     if values["scheduled_job_id"] is not None:
         await owned_schedule(connection, actor, values["scheduled_job_id"])

@@ -9,7 +9,6 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.actions.context import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.plugins import Capability, LoadedActions, LoadedPlugin
@@ -20,7 +19,7 @@ from app.domain.workflows import TRIGGER_TYPE
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import schedules, users, workflows
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 from app.services.inputs import ScheduleChanges, ScheduleInput, WorkflowChanges, WorkflowInput, given
 from app.services.schedules import ScheduleService, author_of, changed_values, owned_schedule, sound_draft
 from app.services.validation import checked
@@ -203,7 +202,7 @@ class PluginSchedules:
         return _view(changed.job, row)
 
     async def _with_nodes(
-        self, connection: AsyncConnection, actor: Actor, workflow_id: int, flow: dict[str, Any]
+        self, connection: Connection, actor: Actor, workflow_id: int, flow: dict[str, Any]
     ) -> Row[Any] | None:
         """The workflow with these nodes, as far as it is the plugin's own to change."""
         row = await workflows.lock_to_change(connection, workflow_id)

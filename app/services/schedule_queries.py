@@ -11,7 +11,6 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor
@@ -26,7 +25,7 @@ from app.domain.schedules import ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.persistence import breakers, execution_queries, executions, ledger, revisions
 from app.persistence.breakers import OPEN_GATE
-from app.persistence.database import Database, database_now
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.ledger import Stretch
 from app.persistence.pagination import Part
 from app.services.inputs import Moment, PreviewInput, Span
@@ -99,7 +98,7 @@ class ScheduleQueryService:
             return _explanation_view(await self._explained(connection, job, wanted.at or now, now))
 
     async def _explained(
-        self, connection: AsyncConnection, job: ScheduledJob, moment: datetime, now: datetime
+        self, connection: Connection, job: ScheduledJob, moment: datetime, now: datetime
     ) -> Explanation:
         """Gather what is known around the slot that is meant, and explain it."""
         then, _ = await _as_it_was(connection, job, moment)
@@ -154,9 +153,7 @@ def _preview(job: ScheduledJob, jitter_seconds: int, timeout: int, count: int, n
     )
 
 
-async def _as_it_was(
-    connection: AsyncConnection, job: ScheduledJob, moment: datetime
-) -> tuple[ScheduledJob, Since | None]:
+async def _as_it_was(connection: Connection, job: ScheduledJob, moment: datetime) -> tuple[ScheduledJob, Since | None]:
     """The schedule at a moment, and the change that had made it so; as it is now, where the history does not reach."""
     row = await revisions.in_force(connection, job.id, moment)
     if row is None:
@@ -166,7 +163,7 @@ async def _as_it_was(
     return then, Since(row.at, row.author, row.note)
 
 
-async def _recorded(connection: AsyncConnection, then: ScheduledJob, slot: datetime) -> Recorded | None:
+async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) -> Recorded | None:
     fired, entry = await ledger.at_slot(connection, then.id, slot)
     if fired is not None:
         return Recorded(

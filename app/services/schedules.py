@@ -8,7 +8,6 @@ from uuid import UUID, uuid4
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import Actor, require_owner
@@ -35,7 +34,7 @@ from app.engine.schedule_changes import Changed
 from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 from app.persistence.pagination import KnownTotals, Page, Part
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
@@ -48,7 +47,7 @@ EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 # For so many owners it is remembered what they are asking for.
 MOST_LISTING = 1000
 
-Scheduling = Callable[[AsyncConnection, UUID], Awaitable[Changed]]
+Scheduling = Callable[[Connection, UUID], Awaitable[Changed]]
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -134,7 +133,7 @@ class ScheduleService:
                 pages[question] = await self._page(connection, question)
         return [pages[question] for question in wanted]
 
-    async def _page(self, connection: AsyncConnection, question: Question) -> SchedulePage:
+    async def _page(self, connection: Connection, question: Question) -> SchedulePage:
         whole = question.fields is not None and PAYLOAD in question.fields
         views: dict[UUID, msgspec.Raw] = {}
 
@@ -172,7 +171,7 @@ class ScheduleService:
         values = changed_values(changes)
         named = changes.workflow_owner or None
 
-        async def edit(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+        async def edit(connection: Connection, schedule_id: UUID) -> Changed:
             if "workflow_id" in values or named is not None:
                 await _require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
             author = author_of(actor)
@@ -183,7 +182,7 @@ class ScheduleService:
     async def pause(self, actor: Actor, job_id: UUID, wanted: NoteInput) -> ScheduleView:
         """Nothing fires until it is resumed."""
 
-        async def pause(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+        async def pause(connection: Connection, schedule_id: UUID) -> Changed:
             return await schedule_changes.pause_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
 
         return await self._carry_out(actor, job_id, pause)
@@ -191,7 +190,7 @@ class ScheduleService:
     async def resume(self, actor: Actor, job_id: UUID, wanted: NoteInput) -> ScheduleView:
         """Fire again."""
 
-        async def resume(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+        async def resume(connection: Connection, schedule_id: UUID) -> Changed:
             return await schedule_changes.resume_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
 
         return await self._carry_out(actor, job_id, resume)
@@ -199,7 +198,7 @@ class ScheduleService:
     async def revive(self, actor: Actor, job_id: UUID) -> ScheduleView:
         """Bring a dead one back."""
 
-        async def revive(connection: AsyncConnection, schedule_id: UUID) -> Changed:
+        async def revive(connection: Connection, schedule_id: UUID) -> Changed:
             return await schedule_changes.revive_scheduled_job(connection, schedule_id, author_of(actor))
 
         return await self._carry_out(actor, job_id, revive)
@@ -235,7 +234,7 @@ class ScheduleService:
         return schedule_view(changed.job)
 
 
-async def owned_schedule(connection: AsyncConnection, actor: Actor, job_id: UUID) -> ScheduledJob:
+async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
     """A schedule that the actor may see."""
     job = await schedules.get(connection, job_id)
     require_owner(actor, job.user_profile_id if job else None, "schedule")
@@ -366,12 +365,12 @@ def _require_none(
         raise over
 
 
-async def _start(connection: AsyncConnection, wanted: Sequence[NewSchedule]) -> list[ScheduledJob]:
+async def _start(connection: Connection, wanted: Sequence[NewSchedule]) -> list[ScheduledJob]:
     return await schedule_changes.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in wanted])
 
 
 async def _require_workflow(
-    connection: AsyncConnection, actor: Actor, job_id: UUID, workflow_id: int | None, named: int | None
+    connection: Connection, actor: Actor, job_id: UUID, workflow_id: int | None, named: int | None
 ) -> None:
     """Refuse to move a schedule to a workflow that its owner may not run; it may stay where it is."""
     job = await owned_schedule(connection, actor, job_id)

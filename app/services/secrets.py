@@ -4,13 +4,12 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.domain.secrets import EVERYBODY, host_problem
 from app.persistence import secrets, users
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
@@ -68,7 +67,7 @@ class SecretService:
         log.info("secret_deleted", secret=name, by=actor.user_id)
 
 
-async def _made(connection: AsyncConnection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+async def _made(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
     has_value = "value" in values
     if not has_value and not actor.sees_all:
         raise NotFoundError("There is no such secret. Give a value to make one.")
@@ -78,7 +77,7 @@ async def _made(connection: AsyncConnection, actor: Actor, name: str, values: di
     )
 
 
-async def _add(connection: AsyncConnection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+async def _add(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
     if await secrets.count_of(connection, actor.user_id) >= MOST_SECRETS:
         raise ConflictError(f"You have {MOST_SECRETS} secrets already. Delete one first.")
     row = await secrets.add(connection, actor.user_id, name, values)
@@ -87,7 +86,7 @@ async def _add(connection: AsyncConnection, actor: Actor, name: str, values: dic
     return row
 
 
-async def _changed(connection: AsyncConnection, actor: Actor, before: Row[Any], values: dict[str, Any]) -> Row[Any]:
+async def _changed(connection: Connection, actor: Actor, before: Row[Any], values: dict[str, Any]) -> Row[Any]:
     if not values:
         return before
     if "value" in values and before.allowed_hosts is None:
@@ -95,7 +94,7 @@ async def _changed(connection: AsyncConnection, actor: Actor, before: Row[Any], 
     return await secrets.save(connection, actor.user_id, before.name, values)
 
 
-async def _require_sound(connection: AsyncConnection, values: dict[str, Any]) -> None:
+async def _require_sound(connection: Connection, values: dict[str, Any]) -> None:
     """Refuse hosts that cannot be read, and shares with nobody: a later user could come to have that id."""
     errors = [
         FieldError(f"allowed_hosts[{index}]", problem)
@@ -156,7 +155,7 @@ class SigningKeyService:
         return view
 
 
-async def _key_view(connection: AsyncConnection, actor: Actor) -> SigningKeyView:
+async def _key_view(connection: Connection, actor: Actor) -> SigningKeyView:
     current, *retiring = await secrets.signing_keys_of(connection, actor.user_id)
     previous = [
         PreviousKeyView(key_id=old.key_id, key=old.key, retires_at=old.retires_at) for old in retiring if old.retires_at

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
@@ -16,7 +15,7 @@ from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.persistence import entity_runs, users, webhooks
-from app.persistence.database import Database, database_now
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE
 from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
@@ -130,7 +129,7 @@ class WebhookService:
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
-    async def _require_secrets(self, connection: AsyncConnection, actor: Actor, row: Row[Any]) -> None:
+    async def _require_secrets(self, connection: Connection, actor: Actor, row: Row[Any]) -> None:
         """Its owner may use the secrets that it names, and send them there."""
         owner, whose = actor, "you"
         if row.user_profile_id != actor.user_id:
@@ -141,7 +140,7 @@ class WebhookService:
             raise InvalidError(*map(_as_field, errors))
 
 
-async def _locked(connection: AsyncConnection, actor: Actor, webhook_id: int) -> Row[Any]:
+async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Row[Any]:
     return _owned(actor, await webhooks.lock(connection, webhook_id) if webhook_id in IDS else None)
 
 
@@ -179,7 +178,7 @@ def _require_one_kind(values: dict[str, Any]) -> None:
         raise InvalidError(FieldError("cron", ONE_KIND))
 
 
-async def _planned(connection: AsyncConnection, values: dict[str, Any]) -> dict[str, Any]:
+async def _planned(connection: Connection, values: dict[str, Any]) -> dict[str, Any]:
     """The same with the next time, counted from now; one that is not active has none."""
     if not values["active"]:
         return {**values, "next_execution_at": None, "last_error": ""}
@@ -201,13 +200,13 @@ async def _planned(connection: AsyncConnection, values: dict[str, Any]) -> dict[
         raise InvalidError(FieldError(field, str(error))) from None
 
 
-async def _views(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> list[WebhookView]:
+async def _views(connection: Connection, rows: Sequence[Row[Any]]) -> list[WebhookView]:
     """Webhooks with what their latest runs say: what is queued is still to come, and what failed says why."""
     runs = await _latest_runs(connection, rows)
     return [_view(row, runs.get(str(row.id), [])) for row in rows]
 
 
-async def _latest_runs(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
+async def _latest_runs(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
     return await entity_runs.latest(connection, ENTITY_TYPE, [str(row.id) for row in rows])
 
 

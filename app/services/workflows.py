@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
@@ -16,7 +15,7 @@ from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
 from app.persistence import breakers, executions, revisions, schedules, users, workflows
-from app.persistence.database import Database, database_now
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
@@ -34,7 +33,7 @@ from app.services.views import (
     workflow_view,
 )
 
-Read = Callable[[AsyncConnection, int], Awaitable[Row[Any] | None]]
+Read = Callable[[Connection, int], Awaitable[Row[Any] | None]]
 
 
 class WorkflowService:
@@ -106,9 +105,7 @@ class WorkflowService:
         """Refuse nodes and edges that cannot be run."""
         check_workflow(values, self._catalog)
 
-    async def check_secrets(
-        self, connection: AsyncConnection, actor: Actor, owner_id: int, values: dict[str, Any]
-    ) -> None:
+    async def check_secrets(self, connection: Connection, actor: Actor, owner_id: int, values: dict[str, Any]) -> None:
         """Refuse new nodes with secrets that the workflow's owner may not use, or not send there."""
         if "nodes" not in values:
             return
@@ -131,7 +128,7 @@ def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:
         raise InvalidError(*errors)
 
 
-async def _owned(connection: AsyncConnection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> Row[Any]:
     row = await read(connection, workflow_id) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
@@ -171,7 +168,7 @@ class BreakerService:
             return await _detail(connection, await _owned_breaker(connection, actor, workflow_id), limit)
 
 
-async def _owned_breaker(connection: AsyncConnection, actor: Actor, workflow_id: int) -> Row[Any]:
+async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> Row[Any]:
     row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
@@ -179,7 +176,7 @@ async def _owned_breaker(connection: AsyncConnection, actor: Actor, workflow_id:
     return row
 
 
-async def _detail(connection: AsyncConnection, row: Row[Any], limit: int) -> BreakerDetail:
+async def _detail(connection: Connection, row: Row[Any], limit: int) -> BreakerDetail:
     changes = await breakers.transitions(connection, row.workflow_id, limit)
     return BreakerDetail(**_fields(row), transitions=[_transition(change) for change in changes])
 

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
@@ -17,7 +16,7 @@ from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.persistence import declarations, users
-from app.persistence.database import Database, Unit
+from app.persistence.database import Connection, Database, Unit
 from app.services.admission import NO_QUOTAS, Limits, SecretChecks, quota_refusal
 from app.services.declarations.exporting import Inventory, take_inventory
 from app.services.declarations.files import (
@@ -162,7 +161,7 @@ class _Applying:
             return Rings(), Report("", problems=error.problems)
         return Rings(called_off=tuple(called_off)), Report("", tuple(steps))
 
-    async def _written(self, connection: AsyncConnection, file: DeclaredFile) -> tuple[list[Step], dict[Key, Changed]]:
+    async def _written(self, connection: Connection, file: DeclaredFile) -> tuple[list[Step], dict[Key, Changed]]:
         await declarations.lock(connection, file.namespaces)
         there = await take_inventory(connection, file.namespaces)
         await self._require_owner(connection, file, there)
@@ -176,12 +175,12 @@ class _Applying:
         workflow_ids = await write_workflows(connection, flows, self._owner, there)
         return steps, await write_schedules(connection, jobs, new, workflow_ids, there, self._limits.caps)
 
-    async def _require_quota(self, connection: AsyncConnection, quota: Quota, new: Sequence[Item]) -> None:
+    async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None
         if over is not None:
             raise BadFileError(*new[0].place.problems(over))
 
-    async def _require_owner(self, connection: AsyncConnection, file: DeclaredFile, there: Inventory) -> None:
+    async def _require_owner(self, connection: Connection, file: DeclaredFile, there: Inventory) -> None:
         """A namespace is of one owner."""
         owners = {one.key.namespace: one.user_profile_id for one in there.managed.values()}
         strange = {name: owner for name, owner in owners.items() if owner != self._owner.user_id}
@@ -190,7 +189,7 @@ class _Applying:
             mine = self._owner
             raise BadFileError(*(_not_theirs(file.namespaces[one], names[strange[one]], mine) for one in strange))
 
-    async def _require_secrets(self, connection: AsyncConnection, flows: Work) -> None:
+    async def _require_secrets(self, connection: Connection, flows: Work) -> None:
         """The owner may use the secrets that the workflows name, and send them there."""
         problems: list[Problem] = []
         for item in (*flows.new, *flows.changed):

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import ABSENT, Key, Managed, same
@@ -14,7 +13,7 @@ from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.revisions import EDITABLE
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
-from app.persistence.database import Database, read_one_moment
+from app.persistence.database import Connection, Database, read_one_moment
 from app.services.declarations.yaml_text import write_documents
 from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowInput
 from app.services.validation import checked
@@ -101,7 +100,7 @@ class ExportService:
         return HEADING + write_documents(found)
 
 
-async def _managed(connection: AsyncConnection, namespace: str | None, owner: int | None) -> list[dict[str, Any]]:
+async def _managed(connection: Connection, namespace: str | None, owner: int | None) -> list[dict[str, Any]]:
     wanted = None if namespace is None else {namespace}
     flows = _of_owner(await declarations.managed_workflows(connection, wanted), owner)
     jobs = _of_owner(await declarations.managed_schedules(connection, wanted), owner)
@@ -116,7 +115,7 @@ async def _managed(connection: AsyncConnection, namespace: str | None, owner: in
     ]
 
 
-async def _unmanaged(connection: AsyncConnection, namespace: str, owner: int | None) -> dict[str, Any]:
+async def _unmanaged(connection: Connection, namespace: str, owner: int | None) -> dict[str, Any]:
     """What has nothing left to do is left out: it would be refused, or begin anew."""
     rows = await declarations.unmanaged_workflows(connection, owner)
     jobs = [job for job in await declarations.unmanaged_schedules(connection, owner) if job.status is not Status.DONE]
@@ -124,7 +123,7 @@ async def _unmanaged(connection: AsyncConnection, namespace: str, owner: int | N
 
 
 async def _document(
-    connection: AsyncConnection, namespace: str, flows: dict[str, Row[Any]], jobs: dict[str, ScheduledJob]
+    connection: Connection, namespace: str, flows: dict[str, Row[Any]], jobs: dict[str, ScheduledJob]
 ) -> dict[str, Any]:
     """One namespace, with all that its schedules run."""
     missing = {job.workflow_id for job in jobs.values()} - {row.id for row in flows.values()}
@@ -169,7 +168,7 @@ class Inventory(msgspec.Struct, frozen=True):
     schedule_ids: dict[Key, UUID]
 
 
-async def take_inventory(connection: AsyncConnection, namespaces: Collection[str]) -> Inventory:
+async def take_inventory(connection: Connection, namespaces: Collection[str]) -> Inventory:
     """Everything that these namespaces manage."""
     flows = await declarations.managed_workflows(connection, namespaces)
     jobs = await declarations.managed_schedules(connection, namespaces)

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.declarations import Act, Key, Kind, Step
@@ -17,6 +16,7 @@ from app.domain.schedules import ScheduledJob, Status
 from app.engine import schedule_changes
 from app.engine.schedule_changes import Changed
 from app.persistence import declarations, executions, schedules, workflows
+from app.persistence.database import Connection
 from app.services.declarations.exporting import Inventory
 from app.services.declarations.files import BadFileError, Item, Place, Problem, workflow_of
 from app.services.schedules import draft, sound
@@ -55,7 +55,7 @@ def drafts(items: Iterable[Item], owner: Actor, caps: Caps) -> dict[Key, Schedul
     return found
 
 
-async def write_workflows(connection: AsyncConnection, wanted: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
+async def write_workflows(connection: Connection, wanted: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
     """Make workflows as they are declared; the numbers of all that there are now."""
     for item in sorted(wanted.changed, key=lambda one: there.workflow_ids[one.key]):
         before = await workflows.lock_to_change(connection, there.workflow_ids[item.key])
@@ -71,7 +71,7 @@ async def write_workflows(connection: AsyncConnection, wanted: Work, owner: Acto
 
 
 async def write_schedules(
-    connection: AsyncConnection,
+    connection: Connection,
     wanted: Work,
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
@@ -96,9 +96,7 @@ async def write_schedules(
     return {**written, **await _create(connection, wanted.new, new, workflow_ids)}
 
 
-async def _require_workflows(
-    connection: AsyncConnection, items: Iterable[Item], workflow_ids: Mapping[Key, int]
-) -> None:
+async def _require_workflows(connection: Connection, items: Iterable[Item], workflow_ids: Mapping[Key, int]) -> None:
     """The workflows stay until the transaction ends."""
     used = [(item, workflow_ids[workflow_of(item.declared)]) for item in items]
     present = await workflows.owners(connection, {number for _, number in used})
@@ -108,7 +106,7 @@ async def _require_workflows(
 
 
 async def _create(
-    connection: AsyncConnection,
+    connection: Connection,
     items: Iterable[Item],
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
@@ -128,16 +126,14 @@ async def _create(
     return created
 
 
-async def _change(
-    connection: AsyncConnection, item: Item, job_id: UUID, values: dict[str, object], caps: Caps
-) -> Changed:
+async def _change(connection: Connection, item: Item, job_id: UUID, values: dict[str, object], caps: Caps) -> Changed:
     """By the path of a PATCH."""
     author = _author(item.key.namespace)
     changed = await schedule_changes.edit_scheduled_job(connection, job_id, values, author, caps)
     return await _paused(connection, item, changed)
 
 
-async def _paused(connection: AsyncConnection, item: Item, changed: Changed) -> Changed:
+async def _paused(connection: Connection, item: Item, changed: Changed) -> Changed:
     """The schedule, paused if that is declared and there is something to pause."""
     if not item.declared.paused or changed.job.status is not Status.ACTIVE:
         return changed
@@ -160,7 +156,7 @@ MOST_NAMES = 10
 
 
 async def prune(
-    connection: AsyncConnection, actor: Actor, steps: Iterable[Step], there: Inventory, places: Mapping[str, Place]
+    connection: Connection, actor: Actor, steps: Iterable[Step], there: Inventory, places: Mapping[str, Place]
 ) -> list[UUID]:
     """Delete these, with their history; the executions to call off. ``places`` says where a namespace is named."""
     doomed = [step.key for step in steps]
@@ -178,7 +174,7 @@ async def prune(
 
 
 async def _require_unused(
-    connection: AsyncConnection, flows: Mapping[int, Key], doomed: set[UUID], places: Mapping[str, Place]
+    connection: Connection, flows: Mapping[int, Key], doomed: set[UUID], places: Mapping[str, Place]
 ) -> None:
     """No schedule that stays runs one of these: it would go with its workflow."""
     users: dict[int, list[str]] = defaultdict(list)
