@@ -1,58 +1,133 @@
-"""Overlap (``if_running``): what a new run does while others of its schedule are active, and which is next."""
+"""Overlap (``if_running``): what a run does that arrives while others of its schedule are active, and which is next.
 
+The only place that knows what the policies mean: the tick, the retry, the manual run, the queue and ``explain`` all
+ask here. A new policy does not type-check until every ``match`` below has a case for it.
+"""
+
+from enum import StrEnum
+from typing import assert_never
 from uuid import UUID
 
 import msgspec
 
-from app.domain.errors import ConflictError
-from app.domain.executions import ActiveRun, Trigger
+from app.domain.executions import ActiveRun, Trigger, counting
+from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 
 
-def in_the_way(active: tuple[ActiveRun, ...], *, exclusive: bool) -> bool:
-    """Whether a run has to wait for one of these. What may run beside others waits for those in its own line alone."""
-    return any(exclusive or run.trigger is Trigger.CATCH_UP for run in active)
+class Arrival(StrEnum):
+    """What kind of run arrives."""
+
+    # The first attempt at a due slot.
+    SLOT = "slot"
+    # A later attempt at a slot.
+    RETRY = "retry"
+    # A run that a person, an action or a plugin asked for.
+    MANUAL = "manual"
 
 
-def next_in_turn(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> UUID | None:
-    """The queued run that may go now: the first, once nothing is under way and no retry goes before it."""
+class Begin(msgspec.Struct, frozen=True):
+    """The run starts now; these executions are cancelled first."""
+
+    cancels: tuple[UUID, ...] = ()
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """The run waits behind the active ones; these executions are cancelled first."""
+
+    cancels: tuple[UUID, ...] = ()
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The run does not happen: the outcome of its slot, the reason, and the execution that was active."""
+
+    outcome: LedgerOutcome
+    reason: str
+    execution_id: UUID
+    # Manual runs say nothing about a slot: a retry waits until they have ended instead of being given up.
+    only_manual: bool = False
+
+
+Overlap = Begin | Queue | Refuse
+
+
+def overlap(policy: IfRunning, arrival: Arrival, active: tuple[ActiveRun, ...], max_queued: int) -> Overlap:
+    """Decide what an arriving run does beside the active runs of its schedule."""
+    # A retry goes before the queued runs, which are later slots.
+    others = tuple(run for run in active if not run.queued) if arrival is Arrival.RETRY else active
+    if not others:
+        return Begin()
+    match policy:
+        case IfRunning.ALLOW:
+            return Begin()
+        case IfRunning.CANCEL:
+            return _cancel(arrival, others)
+        case IfRunning.SKIP:
+            return _skip(others)
+        case IfRunning.QUEUE:
+            return _skip(others) if arrival is Arrival.RETRY else _queue(others, max_queued)
+        case _:
+            assert_never(policy)
+
+
+def runs_alone(policy: IfRunning) -> bool:
+    """Return whether a run of this policy may not run beside others of its schedule."""
+    match policy:
+        case IfRunning.ALLOW:
+            return False
+        case IfRunning.SKIP | IfRunning.QUEUE | IfRunning.CANCEL:
+            return True
+        case _:
+            assert_never(policy)
+
+
+def _cancel(arrival: Arrival, others: tuple[ActiveRun, ...]) -> Begin | Queue:
+    """Cancel the others. A slot does not cancel slots that are being caught up: it goes behind them."""
+    spared = tuple(run for run in others if arrival is Arrival.SLOT and run.trigger is Trigger.CATCH_UP)
+    cancels = tuple(run.execution_id for run in others if run not in spared)
+    return Queue(cancels) if spared else Begin(cancels)
+
+
+def _skip(others: tuple[ActiveRun, ...]) -> Refuse:
+    reason = "an earlier execution was still active"
+    return Refuse(LedgerOutcome.SKIPPED_OVERLAP, reason, others[0].execution_id, only_manual=not counting(others))
+
+
+def _queue(others: tuple[ActiveRun, ...], max_queued: int) -> Queue | Refuse:
+    queued = sum(run.queued for run in others)
+    if queued < max_queued:
+        return Queue()
+    reason = f"{queued} runs were queued already, and max_queued is {max_queued}"
+    return Refuse(LedgerOutcome.SKIPPED_QUEUE_FULL, reason, others[0].execution_id)
+
+
+def must_wait(active: tuple[ActiveRun, ...], *, alone: bool) -> bool:
+    """Return whether a run waits for one of these: one that runs alone for all, another one for caught-up slots."""
+    return any(alone or run.trigger is Trigger.CATCH_UP for run in active)
+
+
+def next_queued(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> UUID | None:
+    """Return the queued run that may start now: the first, if nothing else is active and no retry is pending."""
     first = next((run for run in active if run.queued), None)
-    if first is None or in_the_way(tuple(run for run in active if not run.queued), exclusive=first.exclusive):
+    if first is None or must_wait(tuple(run for run in active if not run.queued), alone=first.exclusive):
         return None
     if first.counts and (job.status is not Status.ACTIVE or job.next_attempt):
         return None
     return first.execution_id
 
 
-def in_vain(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> tuple[UUID, ...]:
-    """What still waits in a schedule that is no longer active, and is cancelled. A manual run goes on waiting."""
+def stopped_by_status(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> tuple[UUID, ...]:
+    """Return the runs that have not begun and are cancelled because the schedule is no longer active.
+
+    A manual run is not among them: it may run while its schedule is paused.
+    """
     if job.status is Status.ACTIVE:
         return ()
     return tuple(run.execution_id for run in active if run.counts and run.waiting)
 
 
 def dropped_retries(before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...]) -> tuple[UUID, ...]:
-    """The retries that wait as executions of their own and that a changed cadence drops."""
+    """Return the retries that wait as executions of their own and that a changed cadence drops."""
     if (before.spec, before.start_at) == (after.spec, after.start_at):
         return ()
     return tuple(run.execution_id for run in active if run.counts and run.waiting and run.attempt)
-
-
-class ManualStart(msgspec.Struct, frozen=True):
-    """How it begins: at once or in its turn, and what has to go before."""
-
-    queued: bool = False
-    cancels: tuple[UUID, ...] = ()
-
-
-def manual_start(policy: IfRunning, active: tuple[ActiveRun, ...], max_queued: int) -> ManualStart:
-    """What the policy makes of a manual run while these are under way."""
-    if not active or policy is IfRunning.ALLOW:
-        return ManualStart()
-    if policy is IfRunning.CANCEL:
-        return ManualStart(cancels=tuple(run.execution_id for run in active))
-    if policy is IfRunning.SKIP:
-        raise ConflictError("An execution of this schedule is under way, and its if_running is 'skip'.")
-    if sum(run.queued for run in active) >= max_queued:
-        raise ConflictError(f"As many runs are queued as max_queued allows ({max_queued}).")
-    return ManualStart(queued=True)

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from app.domain.backoff import backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
+from app.domain.overlap import runs_alone
 from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
-from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, with_status
+from app.domain.schedules import Reason, ScheduledJob, Status, with_status
 
 # A worker may die once or twice of something else.
 MOST_LOST = 3
@@ -103,7 +104,7 @@ def _quarantined(job: ScheduledJob) -> ScheduledJob:
 def _retried(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
     """The next attempt holds the schedule; side by side with other runs it is an execution of its own."""
     due = _retry_time(job, now)
-    if job.if_running is IfRunning.ALLOW:
+    if not runs_alone(job.if_running):
         return Settlement(_gone_on(job, other_active, now)) if due is None else Settlement(job, retry_at=due)
     if due is None:
         return Settlement(finished(job, Reason.END_REACHED))

@@ -11,9 +11,9 @@ from app.domain.breakers import Gate
 from app.domain.executions import ActiveRun, Trigger, counting
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, entry, missed_by_invalid_spec, passed_over
-from app.domain.overlap import in_the_way
+from app.domain.overlap import Arrival, Queue, Refuse, must_wait, overlap, runs_alone
 from app.domain.planning import CatchUpPlan, DueSlots, catch_up_plan, due_slots, finished, invalid, planned, with_retry
-from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status
+from app.domain.schedules import Reason, ScheduledJob, Status
 
 # How long a retry makes way for a run that somebody started by hand.
 MAKE_WAY = timedelta(seconds=5)
@@ -166,30 +166,15 @@ def _fire_late(
     active: tuple[ActiveRun, ...],
     now: datetime,
 ) -> Decided:
-    """A single slot, as ``if_running`` says."""
-    if not active or job.if_running is IfRunning.ALLOW:
-        return _fired(job, due.following, (_first_attempt(job, slot, counting(active)),), active, plan.ledger, now)
-    if job.if_running is IfRunning.CANCEL:
-        return _fire_newest(job, slot, due, plan, active, now)
-    if job.if_running is IfRunning.QUEUE and sum(run.queued for run in active) < job.max_queued:
-        fire = replace(_first_attempt(job, slot, counting(active)), start=Start.QUEUED)
-        return _fired(job, due.following, (fire,), active, plan.ledger, now)
-    return _nothing_fires(job, due, active, (*plan.ledger, _overlap(job, slot, active)))
-
-
-def _fire_newest(
-    job: ScheduledJob,
-    slot: datetime,
-    due: DueSlots,
-    plan: CatchUpPlan,
-    active: tuple[ActiveRun, ...],
-    now: datetime,
-) -> Decided:
-    """All others are cancelled, but for those that are being caught up: it goes behind them."""
-    left = tuple(run for run in active if run.trigger is Trigger.CATCH_UP)
-    fire = replace(_first_attempt(job, slot, counting(left)), start=Start.QUEUED if left else Start.NOW)
-    fired = _fired(job, due.following, (fire,), left, plan.ledger, now)
-    return replace(fired, cancels=tuple(run.execution_id for run in active if run not in left))
+    """Fire a single slot, as ``if_running`` says."""
+    decision = overlap(job.if_running, Arrival.SLOT, active, job.max_queued)
+    if isinstance(decision, Refuse):
+        skipped = entry(job, slot, slot, decision.outcome, decision.reason, decision.execution_id)
+        return _nothing_fires(job, due, active, (*plan.ledger, skipped))
+    left = _without(active, decision.cancels)
+    start = Start.QUEUED if isinstance(decision, Queue) else Start.NOW
+    fire = _first_attempt(job, slot, counting(left), start)
+    return _cancelling(decision.cancels, _fired(job, due.following, (fire,), left, plan.ledger, now))
 
 
 def _fire_in_turn(
@@ -201,10 +186,11 @@ def _fire_in_turn(
         replace(_first_attempt(job, slot, before + k), trigger=Trigger.CATCH_UP, start=Start.QUEUED)
         for k, slot in enumerate(plan.slots)
     ]
-    if not in_the_way(active, exclusive=job.if_running is not IfRunning.ALLOW):
+    alone = runs_alone(job.if_running)
+    if not must_wait(active, alone=alone):
         fires[0] = replace(fires[0], start=Start.NOW)
     for slot in _late(due):
-        start = Start.SOON if job.if_running is IfRunning.ALLOW else Start.QUEUED
+        start = Start.QUEUED if alone else Start.SOON
         fires.append(replace(_first_attempt(job, slot, before + len(fires)), start=start))
     return _fired(job, due.following, tuple(fires), active, plan.ledger, now)
 
@@ -217,23 +203,20 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
         return Decided(job=accounted(finished(job, Reason.END_REACHED), held_up), ledger=held_up)
     if opening > now:
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
-    under_way = tuple(run for run in active if not run.queued)
-    if under_way and job.if_running in {IfRunning.SKIP, IfRunning.QUEUE}:
-        if not counting(under_way):
-            return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
+    decision = overlap(job.if_running, Arrival.RETRY, active, job.max_queued)
+    if isinstance(decision, Refuse) and decision.only_manual:
+        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
+    if isinstance(decision, Refuse) or _refusal(gate, now) is not None:
         return _given_up(job, active, now)
-    if _refusal(gate, now) is not None:
-        return _given_up(job, active, now)
-    stopped = under_way if job.if_running is IfRunning.CANCEL else ()
     fire = Fire(
         execution_id=execution_id(job.id, _pending_slot(job), job.next_attempt),
         slot=_pending_slot(job),
         attempt=job.next_attempt,
         repeat_number=job.current_repeat,
     )
-    left = tuple(run for run in active if run not in stopped)
+    left = _without(active, decision.cancels)
     fired = _fired(job, _after_retry(job, now), (fire,), left, passed_over(job, now), now)
-    return replace(fired, cancels=tuple(run.execution_id for run in stopped))
+    return _cancelling(decision.cancels, fired)
 
 
 def _given_up(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
@@ -266,19 +249,28 @@ def _fired(
     return Decided(job=after, fires=fires, ledger=ledger)
 
 
+def _cancelling(cancels: tuple[UUID, ...], fired: Decided) -> Decided:
+    return replace(fired, cancels=cancels) if cancels else fired
+
+
 def _nothing_fires(
     job: ScheduledJob, due: DueSlots, active: tuple[ActiveRun, ...], ledger: tuple[LedgerEntry, ...]
 ) -> Decided:
     return Decided(job=accounted(planned(job, due.following, counting(active)), ledger), ledger=ledger)
 
 
-def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int) -> Fire:
+def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int, start: Start = Start.NOW) -> Fire:
     return Fire(
         execution_id=execution_id(job.id, slot, 0),
         slot=slot,
         attempt=0,
         repeat_number=job.current_repeat + active_runs,
+        start=start,
     )
+
+
+def _without(active: tuple[ActiveRun, ...], cancels: tuple[UUID, ...]) -> tuple[ActiveRun, ...]:
+    return tuple(run for run in active if run.execution_id not in cancels) if cancels else active
 
 
 def _pending_slot(job: ScheduledJob) -> datetime:
@@ -306,12 +298,3 @@ def _refusal(gate: Gate, now: datetime) -> _Refusal | None:
 
 def _refused(job: ScheduledJob, slots: tuple[datetime, ...], refusal: _Refusal) -> tuple[LedgerEntry, ...]:
     return (entry(job, slots[0], slots[-1], refusal.outcome, refusal.reason),) if slots else ()
-
-
-def _overlap(job: ScheduledJob, slot: datetime, active: tuple[ActiveRun, ...]) -> LedgerEntry:
-    if job.if_running is IfRunning.QUEUE:
-        waiting = sum(run.queued for run in active)
-        words = f"{waiting} runs were queued already, and max_queued is {job.max_queued}"
-        return entry(job, slot, slot, LedgerOutcome.SKIPPED_QUEUE_FULL, words, active[0].execution_id)
-    words = "an earlier execution was still active"
-    return entry(job, slot, slot, LedgerOutcome.SKIPPED_OVERLAP, words, active[0].execution_id)

@@ -12,7 +12,7 @@ import structlog
 from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
-from app.domain.schedules import IfRunning
+from app.domain.overlap import runs_alone
 from app.domain.ticks import NotDue, Tick, TickSource
 from app.engine.leases import WorkerLease
 from app.engine.places import Place, Places
@@ -206,7 +206,7 @@ class TickEngine:
 
     def _ring_for_next(self, claimed: Claimed) -> asyncio.Future[bool] | None:
         """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
-        if claimed.execution is None or claimed.job.if_running is IfRunning.ALLOW:
+        if claimed.execution is None or not runs_alone(claimed.job.if_running):
             return self._ringer.tick(claimed.job)
         return self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
 

@@ -8,7 +8,8 @@ import msgspec
 from sqlalchemy import Row
 
 from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, PendingRun, Trigger
-from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.overlap import runs_alone
+from app.domain.schedules import ScheduledJob
 from app.domain.ticks import Fire, NotDue, Stale, Start
 from app.persistence.row_cache import RowVersions
 
@@ -110,7 +111,7 @@ def new_execution(
         workflow_id=job.workflow_id,
         trigger=first.trigger if first else fire.trigger,
         status=ExecutionStatus.RUNNING if starts else ExecutionStatus.PENDING,
-        exclusive=job.if_running is not IfRunning.ALLOW,
+        exclusive=runs_alone(job.if_running),
         queued=fire.start is Start.QUEUED,
         repeat_number=fire.repeat_number,
         retry_attempt=fire.attempt,

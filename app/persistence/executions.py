@@ -21,7 +21,7 @@ from app.domain.executions import (
 )
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerOutcome
-from app.domain.overlap import in_vain, next_in_turn
+from app.domain.overlap import next_queued, stopped_by_status
 from app.domain.schedules import ScheduledJob
 from app.persistence import schedules
 from app.persistence.execution_rows import (
@@ -420,16 +420,19 @@ async def release_next(
     active: Mapping[UUID, tuple[ActiveRun, ...]],
     now: datetime,
 ) -> dict[UUID, PendingRun]:
-    """Carry this out for locked schedules; the executions that may start now, by schedule."""
-    vain: dict[UUID, str] = {}
-    turns: dict[UUID, UUID] = {}
+    """Cancel what waits in locked schedules that are not active any more, and release the next queued run of each.
+
+    Return the executions that may start now, by schedule.
+    """
+    cancelled: dict[UUID, str] = {}
+    schedule_of: dict[UUID, UUID] = {}
     for job in jobs:
-        waiting_in_vain = in_vain(job, active.get(job.id, ()))
-        vain.update(dict.fromkeys(waiting_in_vain, f"The schedule is {job.status}: this run was still waiting."))
-        left = tuple(run for run in active.get(job.id, ()) if run.execution_id not in waiting_in_vain)
-        turn = next_in_turn(job, left)
-        if turn is not None:
-            turns[turn] = job.id
-    await cancel(connection, vain, now, LedgerOutcome.MISSED)
-    released = await release(connection, list(turns), now)
-    return {turns[run.execution_id]: run for run in released}
+        runs = active.get(job.id, ())
+        stopped = stopped_by_status(job, runs)
+        cancelled.update(dict.fromkeys(stopped, f"The schedule is {job.status}: this run was still waiting."))
+        next_run = next_queued(job, tuple(run for run in runs if run.execution_id not in stopped))
+        if next_run is not None:
+            schedule_of[next_run] = job.id
+    await cancel(connection, cancelled, now, LedgerOutcome.MISSED)
+    released = await release(connection, list(schedule_of), now)
+    return {schedule_of[run.execution_id]: run for run in released}

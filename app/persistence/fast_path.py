@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, Trigger
 from app.domain.notifications import NoticeEvent
-from app.domain.schedules import ScheduledJob
+from app.domain.overlap import runs_alone
+from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.settling import EndedRun
 from app.domain.settling import settle as settle_schedule
 from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, TickSource, decide
@@ -32,6 +33,7 @@ from app.persistence.tables import IS_LIMITED
 # Moments travel as microseconds since then, which costs a fifth.
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MOMENT = f"timestamptz '{EPOCH.isoformat()}' + {{}} * interval '1 microsecond'"
+_ALONE = ", ".join(f"'{policy}'" for policy in IfRunning if runs_alone(policy))
 _OTHERS = "SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id"
 
 # Only what nothing else has a say in: no gate, no other run.
@@ -82,8 +84,9 @@ WITH passed AS MATERIALIZED (
     id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, exclusive, repeat_number, retry_attempt,
     scheduled_for, payload, timeout_seconds, token, worker_id, error, created_at, started_at, queued, due_at
   )
-  SELECT p.run_id, p.user_profile_id, p.id, p.workflow_id, $2, 'running', p.if_running <> 'allow', p.current_repeat, 0,
-    p.slot, p.trigger_payload, p.timeout_seconds, {FIRST_TOKEN}, $1, '', p.moment, p.moment, false, p.moment
+  SELECT p.run_id, p.user_profile_id, p.id, p.workflow_id, $2, 'running', p.if_running IN ({_ALONE}),
+    p.current_repeat, 0, p.slot, p.trigger_payload, p.timeout_seconds, {FIRST_TOKEN}, $1, '', p.moment, p.moment,
+    false, p.moment
   FROM passed AS p
 ), entered AS (
   INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason, execution_id)

@@ -13,9 +13,9 @@ from app import clock
 from app.actions.secrets import Redactor, SecretStore
 from app.domain.access import Actor, require_owner
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
-from app.domain.executions import ACTIVE, ExecutionStatus, Outcome, PendingRun, Trigger
+from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.identities import manual_execution_id
-from app.domain.overlap import ManualStart, manual_start
+from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap, runs_alone
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.workflows import bounded
 from app.engine.ringing import Ringer
@@ -47,7 +47,10 @@ class ManualRunService:
             job = await owned_schedule(connection, actor, job_id)
             policy = wanted.if_running or job.if_running
             stopped: list[Settled] = []
-            if policy is IfRunning.CANCEL:
+            active, _ = await executions.active_and_now(connection, [job_id])
+            decision = overlap(policy, Arrival.MANUAL, active.get(job_id, ()), job.max_queued)
+            # Read without a lock: whether the run is refused is decided below, once its schedule is locked.
+            if not isinstance(decision, Refuse) and decision.cancels:
                 stopped = await _make_room(connection, job_id, actor)
             new = await _add(connection, job_id, policy)
             row = await execution_queries.get(connection, new.id)
@@ -82,7 +85,7 @@ async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewEx
     if job is None:
         raise NotFoundError("There is no such schedule.")
     active, now = await executions.active_and_now(connection, [job_id])
-    start = manual_start(policy, active.get(job_id, ()), job.max_queued)
+    start = _start(policy, active.get(job_id, ()), job.max_queued)
     if start.cancels:
         raise ConflictError("Another run started in the same moment; ask again.")
     new = _manual_run(job, now, policy, start)
@@ -91,7 +94,15 @@ async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewEx
     return new
 
 
-def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: ManualStart) -> NewExecution:
+def _start(policy: IfRunning, active: tuple[ActiveRun, ...], max_queued: int) -> Begin | Queue:
+    """Return how a manual run starts beside the active ones; refuse it where ``if_running`` does."""
+    decision = overlap(policy, Arrival.MANUAL, active, max_queued)
+    if isinstance(decision, Refuse):
+        raise ConflictError(f"The run was not started: {decision.reason}, and if_running is '{policy}'.")
+    return decision
+
+
+def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Begin | Queue) -> NewExecution:
     return NewExecution(
         id=manual_execution_id(job.id, now, uuid4().hex),
         user_profile_id=job.user_profile_id,
@@ -99,8 +110,8 @@ def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Manu
         workflow_id=job.workflow_id,
         trigger=Trigger.MANUAL,
         status=ExecutionStatus.PENDING,
-        exclusive=policy is not IfRunning.ALLOW,
-        queued=start.queued,
+        exclusive=runs_alone(policy),
+        queued=isinstance(start, Queue),
         repeat_number=job.current_repeat,
         retry_attempt=0,
         scheduled_for=now,

@@ -7,10 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.domain.breakers import Breaker, BreakerState, Gate
-from app.domain.errors import ConflictError
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
-from app.domain.overlap import ManualStart, dropped_retries, in_vain, manual_start, next_in_turn
+from app.domain.overlap import dropped_retries, next_queued, stopped_by_status
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import settle
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
@@ -111,7 +110,7 @@ def test_the_next_in_line_goes_when_nothing_is_under_way() -> None:
     """In the order of the slots."""
     job = schedule(if_running=IfRunning.QUEUE)
     later = ActiveRun(C, Trigger.SCHEDULE, queued=True)
-    assert [None, B, None] == [next_in_turn(job, runs) for runs in ((RUNNING, QUEUED), (QUEUED, later), ())]
+    assert [None, B, None] == [next_queued(job, runs) for runs in ((RUNNING, QUEUED), (QUEUED, later), ())]
 
 
 @pytest.mark.corner("queue")
@@ -119,30 +118,30 @@ def test_a_retry_goes_before_what_is_queued() -> None:
     """The queue moves on when the retry has ended, or was given up."""
     job, fire = fired(schedule(if_running=IfRunning.QUEUE), after(300))
     waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 1, after(310)).job
-    assert (1, None) == (waiting.next_attempt, next_in_turn(waiting, (QUEUED,)))
+    assert (1, None) == (waiting.next_attempt, next_queued(waiting, (QUEUED,)))
     retried = decided(waiting, 610, QUEUED)
     (retry,) = retried.fires
     assert (after(300), 1, Start.NOW) == (retry.slot, retry.attempt, retry.start)
-    assert B == next_in_turn(retried.job, (QUEUED,))
+    assert B == next_queued(retried.job, (QUEUED,))
 
 
-def test_what_is_queued_waits_in_vain_when_the_schedule_ends() -> None:
+def test_a_queued_run_is_cancelled_when_its_schedule_ends() -> None:
     """Dead or paused: cancelled; a manual run goes on waiting."""
     queued_by_hand = ActiveRun(C, Trigger.MANUAL, queued=True, waiting=True)
     retry = ActiveRun(A, Trigger.SCHEDULE, exclusive=False, waiting=True, attempt=1)
     job = schedule(if_running=IfRunning.QUEUE)
-    assert () == in_vain(job, (QUEUED, retry, queued_by_hand))
-    assert (B, A) == in_vain(replace(job, status=Status.DEAD), (QUEUED, retry, queued_by_hand))
-    assert C == next_in_turn(replace(job, status=Status.PAUSED), (queued_by_hand,))
+    assert () == stopped_by_status(job, (QUEUED, retry, queued_by_hand))
+    assert (B, A) == stopped_by_status(replace(job, status=Status.DEAD), (QUEUED, retry, queued_by_hand))
+    assert C == next_queued(replace(job, status=Status.PAUSED), (queued_by_hand,))
 
 
 def test_side_by_side_only_what_runs_in_turn_blocks_the_queue() -> None:
     """A chain of caught-up slots waits for itself alone; what may not run beside others waits for all of them."""
     job = schedule(if_running=IfRunning.ALLOW)
     chained = ActiveRun(B, Trigger.CATCH_UP, queued=True, exclusive=False)
-    assert B == next_in_turn(job, (RUNNING, chained))
-    assert None is next_in_turn(job, (ActiveRun(A, Trigger.CATCH_UP), chained))
-    assert None is next_in_turn(job, (ActiveRun(A, Trigger.SCHEDULE, exclusive=False), QUEUED))
+    assert B == next_queued(job, (RUNNING, chained))
+    assert None is next_queued(job, (ActiveRun(A, Trigger.CATCH_UP), chained))
+    assert None is next_queued(job, (ActiveRun(A, Trigger.SCHEDULE, exclusive=False), QUEUED))
 
 
 def test_a_changed_cadence_drops_the_retries_beside_it() -> None:
@@ -287,17 +286,6 @@ def test_under_cancel_what_is_caught_up_goes_on() -> None:
     result = decided(schedule(if_running=IfRunning.CANCEL), 300, caught_up, QUEUED, MANUAL)
     (fire,) = result.fires
     assert ((B, C), Start.QUEUED) == (result.cancels, fire.start)
-
-
-def test_a_manual_run_obeys_if_running() -> None:
-    """409 under skip and in a full queue; it waits, cancels or runs beside."""
-    with pytest.raises(ConflictError):
-        manual_start(IfRunning.SKIP, (RUNNING,), 1)
-    with pytest.raises(ConflictError):
-        manual_start(IfRunning.QUEUE, (RUNNING, QUEUED), 1)
-    assert ManualStart(queued=True) == manual_start(IfRunning.QUEUE, (RUNNING,), 1)
-    assert ManualStart(cancels=(A, B)) == manual_start(IfRunning.CANCEL, (RUNNING, QUEUED), 1)
-    assert ManualStart() == manual_start(IfRunning.ALLOW, (RUNNING,), 1) == manual_start(IfRunning.SKIP, (), 1)
 
 
 def test_a_retry_stops_a_manual_run_only_under_cancel() -> None:
