@@ -1,12 +1,12 @@
 """Things with times of their own, in somebody's table: when they run next, and when a failed run is tried again."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.backoff import CAP_SECONDS, DEFAULT_BASE_SECONDS, MAX_EXPONENT
+from app.domain.backoff import DEFAULT_BACKOFF
 from app.domain.errors import InvalidError
 from app.domain.executions import FAILURES, Entity, EntityWork, ExecutionStatus
 from app.domain.settling import is_poison
@@ -85,4 +85,4 @@ def retry_at(
     """When a run of an entity that has ended is tried again, if it is; ``attempt`` counts from 0."""
     if status not in FAILURES or attempt >= entity.work.max_retries or is_poison(times_lost):
         return None
-    return now + timedelta(seconds=min(DEFAULT_BASE_SECONDS * 2 ** min(attempt, MAX_EXPONENT), CAP_SECONDS))
+    return now + DEFAULT_BACKOFF.delay(attempt + 1)

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.backoff import backoff
+from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.overlap import runs_alone
 from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
@@ -113,7 +113,7 @@ def _retried(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime)
 
 def _retry_time(job: ScheduledJob, now: datetime) -> datetime | None:
     """After the backoff, when the window is open; None if that is after the end, or never."""
-    due = now + backoff(job, job.current_retry)
+    due = now + schedule_backoff(job).delay(job.current_retry)
     if not job.spec.problem:
         opening = job.spec.hours.opening(due)
         if opening is None:

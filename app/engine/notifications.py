@@ -8,14 +8,15 @@ import structlog
 
 from app import clock
 from app.actions.http_client import Answer, CallFailedError, HttpCaller, Sender
+from app.domain.backoff import DELIVERY_BACKOFF
 from app.domain.trigger_event import rfc3339
 from app.persistence import notifications
 from app.persistence.database import Database
-from app.persistence.notifications import Backoff, Bounds, Delivery, Told
+from app.persistence.notifications import Bounds, Delivery, Told
 
 # One owner alone cannot use up the places of a host, nor many hanging targets those of all.
 BOUNDS = Bounds(in_all=200, per_owner=5, per_host=10)
-BACKOFF = Backoff(most_attempts=8, first_pause_seconds=5.0, longest_pause_seconds=3600.0)
+MOST_ATTEMPTS = 8
 LEASE_SECONDS = 60.0
 CALL_SECONDS = 15.0
 # How often is looked for what is due while deliveries are under way and none of them ends.
@@ -107,7 +108,7 @@ class NotificationSender:
 
     async def _failed(self, delivery: Delivery, error: str) -> None:
         async with self._database.transaction() as connection:
-            given_up = await notifications.not_delivered(connection, delivery, error, BACKOFF)
+            given_up = await notifications.not_delivered(connection, delivery, error, DELIVERY_BACKOFF, MOST_ATTEMPTS)
         log.warning(
             "notice_not_delivered",
             delivery=delivery.ids[0],

@@ -10,6 +10,7 @@ from sqlalchemy import Row, Select, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, OwnerKind, Role
+from app.domain.backoff import Backoff
 from app.domain.notifications import Notice
 from app.persistence.pagination import Page, Part, read_page
 from app.persistence.tables import DeliveryRow, NotificationRow
@@ -86,8 +87,9 @@ _DELIVERED = text(
 _NOT_DELIVERED = text(
     "UPDATE deliveries SET last_error = :error, "
     "status = CASE WHEN attempts >= :most_attempts THEN 'failed' ELSE 'pending' END, "
-    "next_attempt_at = clock_timestamp() "
-    "+ make_interval(secs => LEAST(:first_pause * power(2, attempts - 1), :longest_pause)) "
+    # The delay after each attempt; all later ones have the last.
+    "next_attempt_at = clock_timestamp() + make_interval(secs => "
+    "(CAST(:delays AS float[]))[LEAST(attempts, :most_attempts)]) "
     "WHERE id = ANY(CAST(:ids AS bigint[])) AND status = 'pending' RETURNING status"
 )
 
@@ -98,14 +100,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     in_all: int
     per_owner: int
     per_host: int
-
-
-class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a delivery is tried, and the pauses between: doubled each time, up to the longest."""
-
-    most_attempts: int
-    first_pause_seconds: float
-    longest_pause_seconds: float
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -165,14 +159,15 @@ async def delivered(connection: AsyncConnection, delivery: Delivery, status: int
     await connection.execute(_DELIVERED, {"ids": list(delivery.ids), "status": status})
 
 
-async def not_delivered(connection: AsyncConnection, delivery: Delivery, error: str, backoff: Backoff) -> bool:
-    """Write down that it has not arrived, and when it is tried again; whether some notice of it is given up."""
+async def not_delivered(
+    connection: AsyncConnection, delivery: Delivery, error: str, backoff: Backoff, most_attempts: int
+) -> bool:
+    """Store that a delivery failed, and when it is tried again. Return whether some notice of it is given up."""
     values = {
         "ids": list(delivery.ids),
         "error": error,
-        "most_attempts": backoff.most_attempts,
-        "first_pause": backoff.first_pause_seconds,
-        "longest_pause": backoff.longest_pause_seconds,
+        "most_attempts": most_attempts,
+        "delays": [backoff.delay(attempt).total_seconds() for attempt in range(1, most_attempts + 1)],
     }
     return "failed" in (await connection.execute(_NOT_DELIVERED, values)).scalars().all()
 

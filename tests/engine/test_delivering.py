@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.config import Settings
+from app.domain.backoff import DELIVERY_BACKOFF
 from app.engine import notifications as sending
 from app.persistence import notifications as stored
 from app.persistence.database import Database
@@ -167,7 +168,7 @@ async def test_a_digest_that_fails_is_tried_again_as_one(
     sink.answer = refuse
     (notification,) = await notifications(database, carillon, sink.url)
     await notices(database, notification, 30, 60)
-    for _ in range(sending.BACKOFF.most_attempts):
+    for _ in range(sending.MOST_ATTEMPTS):
         assert 1 == await deliver(settings)
         async with database.transaction() as connection:
             await connection.execute(text("UPDATE deliveries SET next_attempt_at = now()"))
@@ -200,7 +201,7 @@ async def test_a_worker_whose_clock_is_wrong_keeps_the_pauses(
         assert (1, 0) == (await deliver(settings), await deliver(settings))
     (row,) = await rows(database)
     assert (1, "pending") == (row.attempts, row.status)
-    assert timedelta(0) < row.pause <= timedelta(seconds=sending.BACKOFF.first_pause_seconds)
+    assert timedelta(0) < row.pause <= DELIVERY_BACKOFF.delay(1)
 
 
 async def test_a_delivery_that_crashes_is_said_and_stops_no_other(
