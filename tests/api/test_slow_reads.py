@@ -67,7 +67,7 @@ async def test_slow_reads_of_one_leave_connections_for_others(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of them at most are one user's; what is over that waits for a while, and is told to come again."""
-    monkeypatch.setattr(connection_pool, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(connection_pool, "SHARE_WAIT_SECONDS", 0.3)
     async with serving(replace(settings, database_pool_size=2)) as carillon:
         mia, bob = await carillon.member("mia"), await carillon.member("bob")
         async with nobody_reads_executions(database):
