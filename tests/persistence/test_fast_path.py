@@ -12,7 +12,7 @@ from app.config import Settings
 from app.domain.executions import ExecutionStatus, Outcome, Trigger
 from app.domain.schedules import IfRunning
 from app.domain.settling import EndedRun
-from app.domain.settling import settle as settle_schedule
+from app.domain.settling import after_run as settle_schedule
 from app.domain.ticks import FROM_WORKER, Decided, Fire, Tick, decide
 from app.persistence import fast_path, schedules
 from app.persistence import row_cache as memories
