@@ -124,6 +124,19 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
     @property
+    def unknown_value(self) -> str:
+        """The first stored value that this release does not know, as ``field=value``; empty if it knows them all.
+
+        While releases are mixed, a newer one may have stored a value of an enum that this one lacks. Such a schedule is
+        left to newer workers: it is neither fired nor quarantined here.
+        """
+        if type(self.if_running) is IfRunning and type(self.catch_up) is CatchUp and type(self.status) is Status:
+            return ""
+        kinds = {"if_running": IfRunning, "catch_up": CatchUp, "status": Status}
+        values = {name: (getattr(self, name), kind) for name, kind in kinds.items()}
+        return next(f"{name}={value}" for name, (value, kind) in values.items() if type(value) is not kind)
+
+    @property
     def spec(self) -> Spec:
         """When it is due."""
         return Spec(

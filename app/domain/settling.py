@@ -10,7 +10,7 @@ from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.overlap import runs_alone
 from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
-from app.domain.schedules import Reason, ScheduledJob, Status, with_status
+from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, with_status
 
 # A worker may die once or twice of something else.
 MOST_LOST = 3
@@ -36,8 +36,12 @@ class Settlement(msgspec.Struct, frozen=True):
     retry_at: datetime | None = None
 
 
-def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
-    """The schedule after this run; ``other_active`` counts its other runs that are still under way."""
+def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
+    """Return the schedule after this run; ``other_active`` counts its other runs that are still active."""
+    if type(job.if_running) is not IfRunning:
+        # A newer release has stored it while this worker ran: the run is settled as under a policy that runs alone.
+        settlement = after_run(replace(job, if_running=IfRunning.SKIP), run, other_active, now)
+        return replace(settlement, job=replace(settlement.job, if_running=job.if_running))
     if run.trigger is Trigger.MANUAL:
         return Settlement(job)
     if run.status is ExecutionStatus.SUCCESS:

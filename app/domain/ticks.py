@@ -45,6 +45,12 @@ class Stale(msgspec.Struct, frozen=True):
     """The message does not match the row: paused, deleted, already handled. Nothing happens."""
 
 
+class LeftToNewer(msgspec.Struct, frozen=True):
+    """The row has a value that this release does not know, as ``field=value``; a newer worker handles it."""
+
+    value: str
+
+
 class NotDue(msgspec.Struct, frozen=True):
     """The bell rang early; it shall ring again after ``wait``."""
 
@@ -81,7 +87,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     ledger: tuple[LedgerEntry, ...] = ()
 
 
-Decision = Stale | NotDue | Decided
+Decision = Stale | LeftToNewer | NotDue | Decided
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -95,20 +101,30 @@ def decide(
     active: tuple[ActiveRun, ...],
     gate: Gate,
     now: datetime,
-    occasion: TickSource = FROM_WORKER,
+    source: TickSource = FROM_WORKER,
 ) -> Decision:
     """What this tick does, given the runs that are under way, what the workflow lets through, and the time."""
-    if job.status is not Status.ACTIVE or job.generation != tick.generation or job.next_run_at is None:
+    if job.generation != tick.generation or job.next_run_at is None:
+        return Stale()
+    if job.unknown_value:
+        return LeftToNewer(job.unknown_value)
+    if job.status is not Status.ACTIVE:
         return Stale()
     if now < job.next_run_at:
         return NotDue(wait=job.next_run_at - now)
+    return _decide_due(job, active, gate, now, source)
+
+
+def _decide_due(
+    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, source: TickSource
+) -> Decision:
     if job.spec_problem:
         return _spec_became_invalid(job, now)
-    if occasion.switched_off:
+    if source.switched_off:
         return _switched_off(job, active, now)
     if job.next_attempt:
         return _decide_retry(job, active, gate, now)
-    return _with_trigger(_decide_slots(job, active, gate, now, occasion), occasion.trigger)
+    return _with_trigger(_decide_slots(job, active, gate, now, source), source.trigger)
 
 
 def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
@@ -141,10 +157,10 @@ def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
 
 
 def _decide_slots(
-    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, occasion: TickSource
+    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, source: TickSource
 ) -> Decided:
     """The latest due slot is late, the earlier ones are missed; breaker and guard come before the overlap."""
-    due = due_slots(job, _pending_slot(job), now, however_late=occasion.however_late)
+    due = due_slots(job, _pending_slot(job), now, however_late=source.however_late)
     room = _room(job, active)
     plan = catch_up_plan(job, due, None if room is None else room - (due.late is not None), now)
     refusal = _refusal(gate, now)

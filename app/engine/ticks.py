@@ -13,7 +13,7 @@ from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.overlap import runs_alone
-from app.domain.ticks import NotDue, Tick, TickSource
+from app.domain.ticks import LeftToNewer, NotDue, Tick, TickSource
 from app.engine.leases import WorkerLease
 from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
@@ -26,22 +26,21 @@ from app.observability.logs import LogThrottle, log_fields
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.observability.tracing import Tracer
 from app.persistence import executions, schedules
-from app.persistence.claim import GivenUp, TooEarly, claim, read_back, start
+from app.persistence.claim import NEWER_RELEASE_SECONDS, GivenUp, TooEarly, claim, read_back, start
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
     Busy,
     Claimed,
     ClaimResult,
     EntityRunSettled,
-    FreeResult,
     RowLocked,
+    RunResult,
     Settled,
     SettleResult,
     Superseded,
 )
-from app.persistence.fast_path import RunResult
 from app.persistence.row_cache import ScheduleCache
-from app.persistence.settle import settle, settle_free
+from app.persistence.settle import settle
 from app.queue.worker import Redeliver
 
 BUSY_PAUSE_SECONDS = 0.2
@@ -76,13 +75,13 @@ class TickEngine:
         """Work under this lease, within these places; where schedules are not enabled, their slots are missed."""
         self.places = places
         self._tracer = tracer
-        self._occasion = TickSource(switched_off=not enabled)
+        self._source = TickSource(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
         self._runner = runner
         self._lease = lease
         self._quarantine = Quarantine(database)
-        self._memory = database.history.watch(ScheduleCache())
+        self._cache = database.history.watch(ScheduleCache())
         self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
         self._cancellations = MicroBatcher("cancel", self._look_at_cancelled)
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
@@ -119,13 +118,13 @@ class TickEngine:
             work = self._run_claimed(claimed)
             await (work if self._tracer is None else in_tick(self._tracer, claimed, work))
 
-    async def claim_directly(self, ticks: Sequence[Tick], occasion: TickSource | None = None) -> list[Claimed]:
+    async def claim_directly(self, ticks: Sequence[Tick], source: TickSource | None = None) -> list[Claimed]:
         """Claim ticks without their messages, straight from Postgres."""
         if self._closing or not self._lease.holds():
             return []
 
         async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
-            return await claim(self._database, batch, self._lease.worker_id, occasion or self._occasion)
+            return await claim(self._database, batch, self._lease.worker_id, source or self._source)
 
         failpoint("before_claim")
         try:
@@ -133,6 +132,9 @@ class TickEngine:
         except LeaseExpiredError:
             return []
         failpoint("after_claim")
+        for result in results:
+            if isinstance(result, LeftToNewer):
+                self._log_left(result)
         return [result for result in results if isinstance(result, Claimed)]
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
@@ -141,7 +143,7 @@ class TickEngine:
             return 0
 
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
-            return await settle(self._database, batch)
+            return await settle(self._database, [RunResult(outcome) for outcome in batch], wait=True)
 
         async def failed(outcome: Outcome, error: Exception) -> None:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
@@ -227,7 +229,7 @@ class TickEngine:
         if execution.token == FIRST_TOKEN and not execution.retry_attempt and execution.trigger in _PUNCTUAL:
             LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
         try:
-            outcome = await self._runner.run(execution, None if claimed is None else claimed.sight)
+            outcome = await self._runner.run(execution, None if claimed is None else claimed.row_versions)
         except Exception as error:
             log.exception("run_crashed", **log_fields(execution.scheduled_job_id, execution.id))
             outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
@@ -240,7 +242,7 @@ class TickEngine:
             return
         _RUN_SECONDS[outcome.status].observe(clock.monotonic() - began)
         try:
-            await self._settle(_ending(outcome, execution, claimed))
+            await self._settle(RunResult(outcome, execution, None if claimed is None else claimed.version))
         except Exception as error:
             log.exception("settle_failed", **log_fields(execution.scheduled_job_id, execution.id))
             words = f"The outcome could not be stored: {type(error).__name__}."
@@ -253,16 +255,16 @@ class TickEngine:
             await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
             raise
 
-    async def _settle(self, ending: RunResult) -> None:
+    async def _settle(self, run_result: RunResult) -> None:
         """Write the outcome, however long Postgres is away: only the token decides whether it still counts."""
-        outcome = ending.outcome
+        outcome = run_result.outcome
         failpoint("before_settle")
         in_doubt = False
         while True:
             try:
-                result = await self._settles.ask(ending)
+                result = await self._settles.ask(run_result)
                 if isinstance(result, RowLocked):
-                    (result,) = await settle(self._database, [outcome])
+                    (result,) = await settle(self._database, [run_result], wait=True)
                 break
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
@@ -288,15 +290,18 @@ class TickEngine:
         failpoint("after_claim")
         if isinstance(result, NotDue):
             raise Redeliver(result.wait.total_seconds())
+        if isinstance(result, LeftToNewer):
+            self._log_left(result)
+            raise Redeliver(NEWER_RELEASE_SECONDS)
         if isinstance(result, Busy):
             raise Redeliver(BUSY_PAUSE_SECONDS)
         return result if isinstance(result, Claimed) else None
 
     async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
-        return await claim(self._database, ticks, self._lease.worker_id, self._occasion, self._memory)
+        return await claim(self._database, ticks, self._lease.worker_id, self._source, self._cache)
 
-    async def _settle_batch(self, endings: Sequence[RunResult]) -> list[FreeResult]:
-        return await settle_free(self._database, endings, self._memory)
+    async def _settle_batch(self, results: Sequence[RunResult]) -> list[SettleResult | RowLocked]:
+        return await settle(self._database, results, self._cache)
 
     async def _claimed_after_all(self, tick: Tick) -> Claimed:
         """The answer to a claim was lost. Whether it was written is read back: if so, the run is ours to do."""
@@ -314,7 +319,7 @@ class TickEngine:
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()
         try:
-            enabled = not self._occasion.switched_off
+            enabled = not self._source.switched_off
             async with self._starts:
                 result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
         except (UnavailableError, LeaseExpiredError):
@@ -329,12 +334,20 @@ class TickEngine:
             return None
         return result
 
+    def _log_left(self, left: LeftToNewer) -> None:
+        """Say that a row is left to workers of a newer release, which know the values that it has."""
+        if self._throttle.should_log("schedule_left_to_newer_release"):
+            log.warning("schedule_left_to_newer_release", value=left.value)
+
     def _require_readiness(self) -> None:
         """A worker without a lease, or at its end, leaves messages to others."""
         if self._closing or not self._lease.holds():
             raise Redeliver(OUTAGE_PAUSE_SECONDS)
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult, *, in_doubt: bool) -> None:
+        if isinstance(result, LeftToNewer):
+            self._log_left(result)
+            return
         if isinstance(result, Superseded):
             log.info("settle_superseded", **_named(outcome))
             if in_doubt and outcome.scheduled_job_id is not None:
@@ -384,8 +397,3 @@ def _named(outcome: Outcome) -> dict[str, str]:
 
 def _tick_named(tick: Tick) -> dict[str, str]:
     return log_fields(tick.job_id)
-
-
-def _ending(outcome: Outcome, execution: Execution, claimed: Claimed | None) -> RunResult:
-    """With what is known since the claim."""
-    return RunResult(outcome) if claimed is None else RunResult(outcome, execution, claimed.known)

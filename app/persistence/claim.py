@@ -23,7 +23,6 @@ from app.persistence import (
     breakers,
     entity_runs,
     executions,
-    fast_path,
     leases,
     ledger,
     notifications,
@@ -39,76 +38,89 @@ from app.persistence.execution_rows import (
     FirstAttempt,
     NewExecution,
     PendingExecution,
-    as_execution,
     new_execution,
+    to_run,
 )
+from app.persistence.fast_path import claim_fast
 from app.persistence.row_cache import ScheduleCache
+
+# How long a message waits before it is redelivered, hopefully to a worker of a newer release.
+NEWER_RELEASE_SECONDS = 5.0
 
 
 async def claim(
     database: Database,
     ticks: Sequence[Tick],
     worker_id: UUID,
-    occasion: TickSource = FROM_WORKER,
-    memory: ScheduleCache | None = None,
+    source: TickSource = FROM_WORKER,
+    cache: ScheduleCache | None = None,
 ) -> list[ClaimResult]:
-    """Decide and write what these ticks do. Each result stands at the place of its tick."""
-    answers = await fast_path.claim(database, ticks, worker_id, occasion, memory or ScheduleCache())
-    rest = [tick for tick, answer in zip(ticks, answers, strict=True) if answer is None]
-    carefully = iter(await _claim_carefully(database, rest, worker_id, occasion) if rest else [])
-    return [next(carefully) if answer is None else answer for answer in answers]
+    """Decide and write what these ticks do. Each result stands at the place of its tick.
+
+    Plain ticks go by the fast path, all others by the locked path.
+    """
+    fast = await claim_fast(database, ticks, worker_id, source, cache or ScheduleCache())
+    rest = [tick for tick, result in zip(ticks, fast, strict=True) if result is None]
+    locked = iter(await claim_locked(database, rest, worker_id, source) if rest else [])
+    return [next(locked) if result is None else result for result in fast]
 
 
-async def _claim_carefully(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource
+async def claim_locked(
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, source: TickSource
 ) -> list[ClaimResult]:
-    """With everything locked that has a say in it."""
+    """Decide and write with workflows, schedules and executions locked. Rows that others hold are not waited for."""
     async with database.transaction() as connection:
-        batch = await _read(connection, ticks, worker_id, occasion)
+        batch = await _lock_and_read(connection, ticks, worker_id, source)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
-    return [_with_turn(result, released) for result in results]
+    return [_with_released(result, released) for result in results]
 
 
 async def read_back(connection: AsyncConnection, tick: Tick, worker_id: UUID) -> Claimed | None:
-    """What became of a claim whose answer was lost; None if it was not written, or others have moved on since."""
+    """Return what a claim whose answer was lost did; None if it was not written, or the schedule changed since."""
     job = await schedules.get(connection, tick.job_id)
     if job is None or job.generation != tick.generation + 1:
         return None
     return Claimed(job, await executions.begun_by_claim(connection, job, worker_id))
 
 
-async def _read(connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource) -> "_Batch":
-    """Lock, in the order of workflows, schedules, executions; then read."""
-    wanted = {tick.job_id for tick in ticks}
-    jobs = await schedules.lock_free_ungated(connection, list(wanted))
-    known: dict[UUID, WorkflowOf] = {}
-    open_gates: dict[int, Gate] = {}
-    if len(jobs) < len(wanted):
-        # Those that someone holds, those whose workflow has a gate, and those that are gone.
-        known = await breakers.workflows_of(connection, wanted - jobs.keys())
-        open_gates = await breakers.lock_free(connection, {one.workflow_id for one in known.values() if one.limited})
-        free = [job_id for job_id, one in known.items() if one.workflow_id in open_gates]
+async def _lock_and_read(
+    connection: AsyncConnection, ticks: Sequence[Tick], worker_id: UUID, source: TickSource
+) -> "_ClaimBatch":
+    """Lock in the order of workflows, schedules, executions, then read.
+
+    Everything that locks several kinds of rows keeps this order: a claim and a settle that took them in different
+    orders would wait for each other until Postgres ended one of them.
+    """
+    job_ids = {tick.job_id for tick in ticks}
+    jobs = await schedules.lock_free_ungated(connection, list(job_ids))
+    workflow_of: dict[UUID, WorkflowOf] = {}
+    gates: dict[int, Gate] = {}
+    if len(jobs) < len(job_ids):
+        # The rest: rows that another transaction holds, schedules whose workflow has a gate, deleted schedules.
+        workflow_of = await breakers.workflows_of(connection, job_ids - jobs.keys())
+        limited = {workflow.workflow_id for workflow in workflow_of.values() if workflow.limited}
+        gates = await breakers.lock_free(connection, limited)
+        free = [job_id for job_id, workflow in workflow_of.items() if workflow.workflow_id in gates]
         gated = await schedules.lock_free(connection, free)
-        # A schedule that has just moved to another workflow comes again.
-        jobs |= {job_id: job for job_id, job in gated.items() if job.workflow_id == known[job_id].workflow_id}
-    found = await executions.situation(connection, jobs, worker_id)
-    if not found.lease_holds:
+        # A schedule that has just moved to another workflow is claimed later.
+        jobs |= {job_id: job for job_id, job in gated.items() if job.workflow_id == workflow_of[job_id].workflow_id}
+    situation = await executions.situation(connection, jobs, worker_id)
+    if not situation.lease_holds:
         raise LeaseExpiredError
-    first = await executions.first_attempts(connection, _first_attempts(jobs.values()))
-    return _Batch(
+    return _ClaimBatch(
         jobs=jobs,
-        active=found.active,
-        first=first,
-        known=known.keys(),
-        before=open_gates,
+        active=situation.active,
+        first=await executions.first_attempts(connection, _first_attempts(jobs.values())),
+        existing=workflow_of.keys(),
+        gates=gates,
         worker_id=worker_id,
-        occasion=occasion if found.enabled else replace(occasion, switched_off=True),
-        now=found.now,
+        source=source if situation.enabled else replace(source, switched_off=True),
+        now=situation.now,
     )
 
 
-class _Batch:
+class _ClaimBatch:
     """The state that the ticks of one claim share: each sees what those before it did."""
 
     def __init__(  # noqa: PLR0913 - all that was read
@@ -117,20 +129,20 @@ class _Batch:
         jobs: dict[UUID, ScheduledJob],
         active: dict[UUID, tuple[ActiveRun, ...]],
         first: dict[UUID, FirstAttempt],
-        known: Collection[UUID],
-        before: dict[int, Gate],
+        existing: Collection[UUID],
+        gates: dict[int, Gate],
         worker_id: UUID,
-        occasion: TickSource,
+        source: TickSource,
         now: datetime,
     ) -> None:
         self.jobs = jobs
         self.active = active
         self.first = first
-        self.known = known
-        self.before = before
-        self.gates = dict(before)
+        self.existing = existing
+        self.gates_before = gates
+        self.gates = dict(gates)
         self.worker_id = worker_id
-        self.occasion = occasion
+        self.source = source
         self.now = now
         self.changed: dict[UUID, ScheduledJob] = {}
         self.new_executions: list[NewExecution] = []
@@ -142,9 +154,9 @@ class _Batch:
     def handle(self, tick: Tick) -> ClaimResult:
         job = self.jobs.get(tick.job_id)
         if job is None:
-            return Busy() if tick.job_id in self.known else Stale()
+            return Busy() if tick.job_id in self.existing else Stale()
         gate = self.gates.get(job.workflow_id, OPEN_GATE)
-        decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now, self.occasion)
+        decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now, self.source)
         if not isinstance(decision, Decided):
             return decision
         return self._carry_out(job, decision)
@@ -158,7 +170,7 @@ class _Batch:
             self.revisions.append(revision)
         self._cancel(job, decision)
         made = [self._execution(job, fire) for fire in decision.fires]
-        here = next((as_execution(job, new) for new in made if new.status is ExecutionStatus.RUNNING), None)
+        here = next((to_run(job, new) for new in made if new.status is ExecutionStatus.RUNNING), None)
         waiting = [new for new in made if new.status is ExecutionStatus.PENDING and not new.queued]
         pending = tuple(PendingRun(new.id, new.token, new.due_at) for new in waiting)
         return Claimed(decision.job, here, pending, decision.cancels)
@@ -183,11 +195,11 @@ class _Batch:
         return new
 
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
-        """All of it; the queued executions whose turn has come, by schedule."""
+        """Write all changes. Return the queued executions that may start now, by schedule."""
         await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
         await executions.begin_runs(connection, self.new_executions, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
-        await breakers.save(connection, self.before, self.gates)
+        await breakers.save(connection, self.gates_before, self.gates)
         await revisions.add_schedule_revisions(connection, self.revisions)
         await notifications.enqueue(connection, self.notices)
         return await executions.release_next(connection, self.changed.values(), self.active, self.now)
@@ -197,20 +209,20 @@ def _first_attempts(jobs: Iterable[ScheduledJob]) -> list[UUID]:
     return [execution_id(job.id, job.next_slot, 0) for job in jobs if job.next_attempt and job.next_slot]
 
 
-def _with_turn(result: ClaimResult, released: dict[UUID, PendingRun]) -> ClaimResult:
+def _with_released(result: ClaimResult, released: dict[UUID, PendingRun]) -> ClaimResult:
     if not isinstance(result, Claimed) or result.job.id not in released:
         return result
     return replace(result, pending=(*result.pending, released[result.job.id]))
 
 
 class TooEarly(msgspec.Struct, frozen=True):
-    """Its time, or a place for it, is still to come; the message has to come back after so many seconds."""
+    """The execution may not start yet; its message has to be redelivered after so many seconds."""
 
     seconds: float
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """It may not run any more: this is how it is to end."""
+    """The execution may not start any more: this is its outcome."""
 
     outcome: Outcome
 
@@ -218,8 +230,8 @@ class GivenUp(msgspec.Struct, frozen=True):
 StartResult = Execution | TooEarly | GivenUp | None
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """Who wants to start what."""
+class _StartRequest(msgspec.Struct, frozen=True):
+    """A worker that wants to start a pending execution."""
 
     execution_id: UUID
     token: int
@@ -230,40 +242,45 @@ class _Asked(msgspec.Struct, frozen=True):
 async def start(
     database: Database, execution_id: UUID, token: int, worker_id: UUID, *, enabled: bool = True
 ) -> StartResult:
-    """Take a pending execution to run it; None if someone else has, or it is gone."""
+    """Start a pending execution. Return None if another worker has started it, or it is gone."""
     async with database.transaction() as connection:
         waiting = await executions.waiting(connection, execution_id, token)
         if waiting is None:
             return None
         if not await leases.worker_holds(connection, worker_id):
             raise LeaseExpiredError
-        return await _start(connection, _Asked(execution_id, token, worker_id, waiting), enabled=enabled)
+        if type(waiting.trigger) is not Trigger:
+            # Written by a newer release, and left to its workers.
+            return TooEarly(NEWER_RELEASE_SECONDS)
+        return await _start(connection, _StartRequest(execution_id, token, worker_id, waiting), enabled=enabled)
 
 
-async def _start(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
-    if asked.waiting.scheduled_job_id is None:
-        return await _start_entity_run(connection, asked, enabled=enabled)
-    return await _start_run(connection, asked, asked.waiting.scheduled_job_id, enabled=enabled)
+async def _start(connection: AsyncConnection, request: _StartRequest, *, enabled: bool) -> StartResult:
+    if request.waiting.scheduled_job_id is None:
+        return await _start_entity_run(connection, request, enabled=enabled)
+    return await _start_run(connection, request, request.waiting.scheduled_job_id, enabled=enabled)
 
 
-async def _start_entity_run(connection: AsyncConnection, asked: _Asked, *, enabled: bool) -> StartResult:
+async def _start_entity_run(connection: AsyncConnection, request: _StartRequest, *, enabled: bool) -> StartResult:
     """At its time, unless another run of the entity is under way."""
-    kind, entity_id = asked.waiting.entity_type or "", asked.waiting.entity_id or ""
-    beside = await entity_runs.in_the_way(connection, asked.execution_id, kind, entity_id)
+    kind, entity_id = request.waiting.entity_type or "", request.waiting.entity_id or ""
+    beside = await entity_runs.in_the_way(connection, request.execution_id, kind, entity_id)
     now = await database_now(connection)
     switched_off = not enabled or not await leases.schedules_enabled(connection)
-    decision = entity_run_may_start(_candidate(asked), now, beside, switched_off=switched_off)
+    decision = entity_run_may_start(_candidate(request), now, beside, switched_off=switched_off)
     if decision is None:
-        return await entity_runs.start(connection, asked.execution_id, asked.token, asked.worker_id)
+        return await entity_runs.start(connection, request.execution_id, request.token, request.worker_id)
     if isinstance(decision, Wait):
         return TooEarly(decision.time.total_seconds())
-    return GivenUp(_not_run(asked, decision))
+    return GivenUp(_not_run(request, decision))
 
 
-async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *, enabled: bool) -> StartResult:
+async def _start_run(
+    connection: AsyncConnection, request: _StartRequest, job_id: UUID, *, enabled: bool
+) -> StartResult:
     """Lock, in the order of workflows, schedules, executions; then decide and write."""
-    is_manual = asked.waiting.trigger is Trigger.MANUAL
-    workflow_id = asked.waiting.workflow_id or 0
+    is_manual = request.waiting.trigger is Trigger.MANUAL
+    workflow_id = request.waiting.workflow_id or 0
     before = await breakers.lock(connection, () if is_manual else {workflow_id})
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
@@ -271,35 +288,35 @@ async def _start_run(connection: AsyncConnection, asked: _Asked, job_id: UUID, *
     now = await database_now(connection)
     switched_off = not enabled or not await leases.schedules_enabled(connection)
     gate = before.get(workflow_id, OPEN_GATE)
-    decision = may_start(_candidate(asked), job, gate, now, switched_off=switched_off)
+    decision = may_start(_candidate(request), job, gate, now, switched_off=switched_off)
     if isinstance(decision, GiveUp):
-        return GivenUp(_not_run(asked, decision))
+        return GivenUp(_not_run(request, decision))
     if isinstance(decision, Wait):
         return TooEarly(decision.time.total_seconds())
-    execution = await executions.start(connection, asked.execution_id, asked.token, asked.worker_id, now)
+    execution = await executions.start(connection, request.execution_id, request.token, request.worker_id, now)
     if execution is not None and not is_manual:
-        if not asked.waiting.was_parked:
+        if not request.waiting.was_parked:
             await schedules.started_run(connection, job.id, now)
         await breakers.save(connection, before, dict.fromkeys(before, decision.gate))
     return execution
 
 
-def _candidate(asked: _Asked) -> Candidate:
+def _candidate(request: _StartRequest) -> Candidate:
     return Candidate(
-        execution_id=asked.execution_id,
-        trigger=asked.waiting.trigger,
-        attempt=asked.waiting.retry_attempt,
-        due_at=asked.waiting.due_at,
-        handed_back=asked.waiting.handed_back,
-        was_parked=asked.waiting.was_parked,
+        execution_id=request.execution_id,
+        trigger=request.waiting.trigger,
+        attempt=request.waiting.retry_attempt,
+        due_at=request.waiting.due_at,
+        handed_back=request.waiting.handed_back,
+        was_parked=request.waiting.was_parked,
     )
 
 
-def _not_run(asked: _Asked, decision: GiveUp) -> Outcome:
+def _not_run(request: _StartRequest, decision: GiveUp) -> Outcome:
     return Outcome(
-        execution_id=asked.execution_id,
-        scheduled_job_id=asked.waiting.scheduled_job_id,
-        token=asked.token,
+        execution_id=request.execution_id,
+        scheduled_job_id=request.waiting.scheduled_job_id,
+        token=request.token,
         status=ExecutionStatus.CANCELLED,
         error=f"Cancelled before it ran: {decision.reason}.",
         unrun=decision.outcome,

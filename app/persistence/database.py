@@ -46,6 +46,7 @@ SERVER_SETTINGS = {
 }
 _SETTINGS = "; ".join(f"SET {name} = '{value}'" for name, value in SERVER_SETTINGS.items())
 _IN_TRANSACTIONS = f"SET LOCAL statement_timeout = {STATEMENT_SECONDS * 1000:.0f}"
+_AFTER_COMMIT = "carillon_after_commit"
 _TOO_LONG_STATE = "57014"
 # Who we say we are is not known there, or the database is not: it may have to be made yet.
 _REFUSED_STATES, _UNKNOWN_STATES = ("28",), ("3D",)
@@ -120,8 +121,12 @@ class Database:
         """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
         with translate_db_errors():
             async with self.pool.acquire(self._opening) as connection:
+                # What an earlier transaction of this connection left, which was rolled back.
+                connection.info.pop(_AFTER_COMMIT, None)
                 yield connection
                 await _commit(connection)
+                for act in connection.info.pop(_AFTER_COMMIT, ()):
+                    act()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -210,6 +215,11 @@ async def _commit(connection: AsyncConnection) -> None:
         if is_unreachable(error):
             raise InDoubtError from error
         raise
+
+
+def after_commit(connection: AsyncConnection, act: Callable[[], None]) -> None:
+    """Call this once the transaction is committed, and not at all if it is rolled back."""
+    connection.info.setdefault(_AFTER_COMMIT, []).append(act)
 
 
 async def database_now(connection: AsyncConnection) -> datetime:

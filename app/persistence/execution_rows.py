@@ -7,10 +7,19 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Row
 
-from app.domain.executions import FIRST_TOKEN, Entity, EntityWork, Execution, ExecutionStatus, PendingRun, Trigger
+from app.domain.executions import (
+    FIRST_TOKEN,
+    Entity,
+    EntityWork,
+    Execution,
+    ExecutionStatus,
+    Outcome,
+    PendingRun,
+    Trigger,
+)
 from app.domain.overlap import runs_alone
 from app.domain.schedules import ScheduledJob
-from app.domain.ticks import Fire, NotDue, Stale, Start
+from app.domain.ticks import Fire, LeftToNewer, NotDue, Stale, Start
 from app.persistence.row_cache import RowVersions
 
 # What a worker needs of an execution's row, under the same names.
@@ -23,17 +32,17 @@ CARRIED = (
 STARTED = ", ".join(
     f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work", "graph", "trace_context")
 )
-HELD_COLUMNS = (
+LOCKED_COLUMNS = (
     *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
-    *("entity_type", "entity_id", "work"),
+    *("started_at", "entity_type", "entity_id", "work"),
 )
 
 
-_TRIGGERS = {trigger.value: trigger for trigger in Trigger}
-_STATUSES = {status.value: status for status in ExecutionStatus}
+_TRIGGERS: dict[str, Any] = {trigger.value: trigger for trigger in Trigger}
+_STATUSES: dict[str, Any] = {status.value: status for status in ExecutionStatus}
 
 
-class LockedExecution(msgspec.Struct, frozen=True):
+class LockedExecution(msgspec.Struct, frozen=True, kw_only=True):
     """An execution under lock, as far as ending it is concerned."""
 
     id: UUID
@@ -44,7 +53,14 @@ class LockedExecution(msgspec.Struct, frozen=True):
     scheduled_for: datetime
     retry_attempt: int
     workflow_id: int | None
+    has_begun: bool
     entity: Entity | None
+
+    @property
+    def unknown_value(self) -> str:
+        """The first value that this release does not know, as ``field=value``; empty if it knows them all."""
+        known = {"trigger": type(self.trigger) is Trigger, "status": type(self.status) is ExecutionStatus}
+        return next((f"{name}={getattr(self, name)}" for name, is_known in known.items() if not is_known), "")
 
     @property
     def source(self) -> str:
@@ -125,28 +141,8 @@ def new_execution(
     )
 
 
-def begun(job: ScheduledJob, fire: Fire, now: datetime) -> Execution:
-    """A first attempt that starts with its claim, as what a worker holds."""
-    return Execution(
-        id=fire.execution_id,
-        user_profile_id=job.user_profile_id,
-        scheduled_job_id=job.id,
-        workflow_id=job.workflow_id,
-        trigger=fire.trigger,
-        repeat_number=fire.repeat_number,
-        retry_attempt=fire.attempt,
-        scheduled_for=fire.slot,
-        timeout_seconds=job.timeout_seconds,
-        payload=job.trigger_payload,
-        token=FIRST_TOKEN,
-        job_name=job.name,
-        trigger_node_id=job.trigger_node_id,
-        fired_at=now,
-    )
-
-
-def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
-    """A new row as what a worker holds."""
+def to_run(job: ScheduledJob, new: NewExecution) -> Execution:
+    """Return a new row as the run that a worker holds."""
     return Execution(
         id=new.id,
         user_profile_id=new.user_profile_id,
@@ -165,12 +161,27 @@ def as_execution(job: ScheduledJob, new: NewExecution) -> Execution:
     )
 
 
-def to_held(record: Any) -> LockedExecution:
-    """A locked row, as the driver answers it."""
-    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, entity_type, entity_id, work = record
+def known_trigger(value: str) -> Trigger:
+    """Return a stored trigger. A value of a newer release stays text: see ``LockedExecution.unknown_value``."""
+    trigger: Trigger = _TRIGGERS.get(value, value)
+    return trigger
+
+
+def to_locked(record: Any) -> LockedExecution:
+    """Return a locked row, as the driver gives it."""
+    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, started, entity_type, entity_id, work = record
     entity = None if entity_type is None else Entity(entity_type, entity_id, msgspec.convert(work, EntityWork))
     return LockedExecution(
-        run_id, job_id, _TRIGGERS[trigger], _STATUSES[status], token, slot, attempt, workflow_id, entity
+        id=run_id,
+        scheduled_job_id=job_id,
+        trigger=known_trigger(trigger),
+        status=_STATUSES.get(status, status),
+        token=token,
+        scheduled_for=slot,
+        retry_attempt=attempt,
+        workflow_id=workflow_id,
+        has_begun=started is not None,
+        entity=entity,
     )
 
 
@@ -199,17 +210,17 @@ def to_execution(row: Row[Any]) -> Execution:
 
 
 class ClaimedVersion(msgspec.Struct, frozen=True):
-    """A schedule as its claim left it: the version of its row, and the database's time then."""
+    """A schedule as its claim left it: the version of its row, and the database's time of the claim."""
 
     job: ScheduledJob
     version: int
     at: datetime
-    # Of the memory of the worker that claimed it; after a failover versions say nothing any more.
+    # The epoch of the worker's cache: after a failover, versions of the old server mean nothing.
     epoch: int = 0
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """Someone holds the row, or that of its workflow; the message has to come back."""
+    """Another transaction holds the row of the schedule or of its workflow; the message has to be redelivered."""
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -219,16 +230,25 @@ class Claimed(msgspec.Struct, frozen=True):
     execution: Execution | None = None
     pending: tuple[PendingRun, ...] = ()
     cancelled: tuple[UUID, ...] = ()
-    # The schedule with the version of its row; None where others may have changed it since.
-    known: ClaimedVersion | None = None
-    sight: RowVersions | None = None
+    # The schedule with the version of its row; None where other transactions may have changed it since.
+    version: ClaimedVersion | None = None
+    # The versions of workflow and users that the claim saw: what is cached in them need not be read again.
+    row_versions: RowVersions | None = None
 
 
-ClaimResult = Stale | NotDue | Busy | Claimed
+ClaimResult = Stale | NotDue | LeftToNewer | Busy | Claimed
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """How a run ended; with the run and the version of its schedule if this worker claimed it."""
+
+    outcome: Outcome
+    execution: Execution | None = None
+    version: ClaimedVersion | None = None
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """The token had moved, or the execution was gone: someone else has had the last word."""
+    """The token had moved, or the execution was gone: another worker or a request ended it."""
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -248,8 +268,7 @@ class EntityRunSettled(msgspec.Struct, frozen=True):
 
 
 class RowLocked(msgspec.Struct, frozen=True):
-    """Someone holds a row that this needs; it has to be written alone, so that nobody else waits for it."""
+    """Another transaction holds a row that this one needs; it has to be settled alone, so that no other waits."""
 
 
-SettleResult = Superseded | Settled | EntityRunSettled
-FreeResult = SettleResult | RowLocked
+SettleResult = Superseded | LeftToNewer | Settled | EntityRunSettled

@@ -23,17 +23,18 @@ from app.domain.identities import execution_id
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import next_queued, stopped_by_status
 from app.domain.schedules import ScheduledJob
-from app.persistence import schedules
+from app.persistence import ledger, schedules
 from app.persistence.execution_rows import (
     CARRIED,
-    HELD_COLUMNS,
+    LOCKED_COLUMNS,
     STARTED,
     FirstAttempt,
     LockedExecution,
     NewExecution,
     PendingExecution,
+    known_trigger,
     to_execution,
-    to_held,
+    to_locked,
 )
 from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
 from app.persistence.sql_batches import PairedStatement, fetch, insert_many, run_batch, run_pair, update_many
@@ -57,6 +58,11 @@ _CUT_SHORT = (
     "jsonb_build_object('status', 'cancelled', 'finished_at', clock_timestamp()) ELSE node.one END ORDER BY node.at) "
     "FROM jsonb_array_elements({0}.results) WITH ORDINALITY AS node(one, at)) END"
 )
+# Whether an execution that ended is the only one of its slot, and ended before it began.
+ENDS_A_SLOT = (
+    "{0}.unrun_outcome IS NOT NULL AND {0}.retry_attempt = 0 AND {0}.trigger <> 'manual' "
+    "AND {0}.scheduled_job_id IS NOT NULL"
+)
 # What ends without having begun says what becomes of its slot.
 _END_TOO = (
     ", unrun_outcome = CASE WHEN t.started_at IS NULL THEN r.unrun_outcome END"
@@ -68,7 +74,7 @@ _CANCEL = text(
     f"token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, results = {_CUT_SHORT.format('e')}, "
     "graph = NULL, unrun_outcome = CASE WHEN e.started_at IS NULL THEN :unrun END "
     "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS c(id uuid, error text) "
-    f"WHERE e.id = c.id AND e.{IS_ACTIVE_EXECUTION}"
+    f"WHERE e.id = c.id AND e.{IS_ACTIVE_EXECUTION} RETURNING {ENDS_A_SLOT.format('e')}"
 )
 _RELEASE = text(
     "UPDATE workflow_executions SET queued = false, due_at = :now WHERE id = ANY(:ids) AND queued RETURNING id, token"
@@ -96,10 +102,9 @@ _ACTIVE_RUNS = (
 _ACTIVE_AND_NOW = f"SELECT clock_timestamp() AS now, {_ACTIVE_RUNS}"
 _SITUATION = f"SELECT clock_timestamp(), {SCHEDULES_ENABLED}, {LEASE_HOLDS.format(worker='$2')}, {_ACTIVE_RUNS}"
 _LOCK = (
-    f"SELECT {', '.join(f'e.{name}' for name in HELD_COLUMNS)} FROM unnest($1::uuid[]) AS wanted(id) "  # noqa: S608
+    f"SELECT {', '.join(f'e.{name}' for name in LOCKED_COLUMNS)} FROM unnest($1::uuid[]) AS wanted(id) "  # noqa: S608
     "JOIN workflow_executions AS e ON e.id = wanted.id ORDER BY e.id FOR UPDATE OF e"
 )
-_TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "  # noqa: S608
     "started_at = CASE WHEN e.deadline_at IS NULL THEN :now ELSE e.started_at END "
@@ -172,7 +177,7 @@ async def situation(connection: AsyncConnection, job_ids: Iterable[UUID], worker
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, LockedExecution]:
     """Lock executions in the order of their ids; their schedules are locked before."""
-    return {record["id"]: to_held(record) for record in await fetch(connection, _LOCK, list(ids))}
+    return {record["id"]: to_locked(record) for record in await fetch(connection, _LOCK, list(ids))}
 
 
 def ended(outcome: Outcome, now: datetime) -> dict[str, Any]:
@@ -209,7 +214,8 @@ async def cancel(connection: AsyncConnection, reasons: Mapping[UUID, str], now: 
     if reasons:
         rows = [{"id": execution_id, "error": reason} for execution_id, reason in reasons.items()]
         values = {"rows": msgspec.json.encode(rows).decode(), "now": now, "unrun": unrun.value}
-        await connection.execute(_CANCEL, values)
+        ends_a_slot = (await connection.execute(_CANCEL, values)).scalars()
+        ledger.count_unrun(connection, [unrun for is_slot in ends_a_slot if is_slot])
 
 
 async def release(connection: AsyncConnection, ids: Sequence[UUID], now: datetime) -> list[PendingRun]:
@@ -237,7 +243,7 @@ async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -
         row.workflow_id,
         row.entity_type,
         row.entity_id,
-        Trigger(row.trigger),
+        known_trigger(row.trigger),
         row.retry_attempt,
         row.due_at,
         row.handed_back,
@@ -391,7 +397,7 @@ def _active(rows: Iterable[Any]) -> dict[UUID, tuple[ActiveRun, ...]]:
     active: dict[UUID, tuple[ActiveRun, ...]] = {}
     for run_id, job_id, trigger, queued, exclusive, waiting, attempt in rows:
         if run_id is not None:
-            run = ActiveRun(run_id, _TRIGGERS[trigger], queued, exclusive, waiting, attempt)
+            run = ActiveRun(run_id, known_trigger(trigger), queued, exclusive, waiting, attempt)
             active[job_id] = (*active.get(job_id, ()), run)
     return active
 

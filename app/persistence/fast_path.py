@@ -1,8 +1,10 @@
-"""Plain ticks and plain ends: a batch of them is written by one statement, and nothing is locked while we think.
+"""The fast path: plain ticks and plain successes, many in one SQL statement, without a lock while the domain decides.
 
-What was read, or is remembered, is written only where nothing has changed since: the version of a row is the
-transaction that wrote it last. Whatever is not plain, or has changed, is left to the careful way of ``claim`` and
-``settle``.
+A tick is plain if it fires one first attempt and nothing else has a say: no gate, no other run, no notification.
+The domain decides on a schedule that was read before or is cached; the statement writes only where the row still has
+that version (``xmin``, the transaction that wrote it last). All other ticks and results take the locked path of
+``claim`` and ``settle``. What the statements write is what the locked path would: ``tests/persistence/
+test_conformance.py`` sends the same rows through both and compares whole rows.
 """
 
 from collections.abc import Awaitable, Collection, Iterable, Sequence
@@ -14,48 +16,49 @@ import asyncpg
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, Trigger
+from app.domain.executions import FIRST_TOKEN, ExecutionStatus, Outcome, Trigger
 from app.domain.notifications import NoticeEvent
 from app.domain.overlap import runs_alone
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.settling import EndedRun
-from app.domain.settling import settle as settle_schedule
-from app.domain.ticks import Decided, Fire, NotDue, Stale, Start, Tick, TickSource, decide
+from app.domain.settling import EndedRun, after_run
+from app.domain.ticks import Decided, Fire, LeftToNewer, NotDue, Stale, Start, Tick, TickSource, decide
 from app.persistence import ledger, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Database
-from app.persistence.execution_rows import Claimed, ClaimedVersion, Settled, begun
+from app.persistence.execution_rows import Claimed, ClaimedVersion, RunResult, Settled, new_execution, to_run
 from app.persistence.leases import LEASE_HOLDS, SCHEDULES_ENABLED
 from app.persistence.row_cache import RowVersions, ScheduleCache
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import IS_LIMITED
 
-# Moments travel as microseconds since then, which costs a fifth.
+# Moments are sent as integers, microseconds since this epoch: encoding datetimes costs five times as much.
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MOMENT = f"timestamptz '{EPOCH.isoformat()}' + {{}} * interval '1 microsecond'"
 _ALONE = ", ".join(f"'{policy}'" for policy in IfRunning if runs_alone(policy))
 _OTHERS = "SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id"
 
-# Only what nothing else has a say in: no gate, no other run.
-SEE = f"""
+# The versions of schedules that have no gate and no other run, and whether anyone is notified of missed slots.
+VERSIONS = f"""
 SELECT clock_timestamp(), j.id, j.xmin,
   EXISTS (SELECT FROM notifications AS n WHERE n.active AND n.events ? '{NoticeEvent.SLOTS_MISSED}')
-FROM unnest($1::uuid[]) AS wanted(id)
+FROM unnest($1::uuid[]) AS asked(id)
 CROSS JOIN LATERAL (
   SELECT j.id, j.xmin
   FROM scheduled_jobs AS j JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED}
-  WHERE j.id = wanted.id AND NOT EXISTS ({_OTHERS})
+  WHERE j.id = asked.id AND NOT EXISTS ({_OTHERS})
   OFFSET 0
 ) AS j
 WHERE {SCHEDULES_ENABLED}
 """  # noqa: S608
 
+# Each row is looked up by its key in a lateral subquery: no statistics can make a plan that scans.
 # Parameters: the worker, the trigger; then, for each tick, the schedule and its version, the new execution, the slot
-# that fires and the one that follows, when that is due if not at its time, an entry in the ledger, the moment.
+# that fires and the one after it, when that is due if not at its slot, an entry for the ledger, the moment.
 CLAIM = f"""
 WITH passed AS MATERIALIZED (
   SELECT j.*, r.run_id, r.entry,
     {_MOMENT.format("r.slot")} AS slot, {_MOMENT.format("r.following")} AS following, {_MOMENT.format("r.due")} AS due,
+    -- A moment that all ticks share is sent once.
     coalesce(r.moment, ($10::timestamptz[])[1]) AS moment
   FROM unnest(
     $3::uuid[], $4::xid[], $5::uuid[], $6::bigint[], $7::bigint[], $8::bigint[], $9::text[], $10::timestamptz[]
@@ -100,10 +103,10 @@ SELECT id, pg_current_xact_id()::xid, flow_version, user_version, flow_owner_ver
 """  # noqa: S608
 
 # Parameters, for each run: the schedule and its version, the execution, the results of its nodes.
-# The end is the moment in which it is written: whatever the run did lies before it.
+# A run ends at the moment in which its end is written: everything that its nodes did lies before that.
 SETTLE = f"""
 WITH passed AS MATERIALIZED (
-  SELECT j.id, r.run_id, r.results
+  SELECT j.id, r.run_id, r.results, clock_timestamp() AS moment
   FROM unnest($1::uuid[], $2::xid[], $3::uuid[], $4::text[]) AS r(id, version, run_id, results)
   CROSS JOIN LATERAL (
     SELECT j.id
@@ -115,20 +118,19 @@ WITH passed AS MATERIALIZED (
 ), ended AS (
   UPDATE workflow_executions AS t
   SET status = 'success', error = '', token = t.token + 1, worker_id = NULL, queued = false, awaiting = false,
-    results = coalesce(p.results::jsonb, t.results), finished_at = clock_timestamp()
+    results = coalesce(p.results::jsonb, t.results), finished_at = p.moment
   FROM passed AS p WHERE t.id = p.run_id AND t.token = {FIRST_TOKEN} AND t.status = 'running'
-  RETURNING p.id, p.run_id
+  RETURNING p.id, p.run_id, p.moment
 )
 UPDATE scheduled_jobs AS t
 SET current_repeat = t.current_repeat + 1, current_retry = 0, run_count = t.run_count + 1,
-  last_success_execution_id = e.run_id, last_success_at = clock_timestamp(), updated_at = clock_timestamp()
+  last_success_execution_id = e.run_id, last_success_at = e.moment, updated_at = clock_timestamp()
 FROM ended AS e WHERE t.id = e.id
 RETURNING e.run_id, pg_current_xact_id()::xid
 """  # noqa: S608
 
-
 _MICROSECOND = timedelta(microseconds=1)
-# Moments that travel as microseconds are exact so far from their epoch.
+# Up to this year, moments sent as microseconds are exact.
 _LAST_YEAR = 2200
 
 T = TypeVar("T")
@@ -136,16 +138,8 @@ T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
-class RunResult(msgspec.Struct, frozen=True):
-    """How an execution ended; and, where its worker has claimed it, the schedule as it knows it."""
-
-    outcome: Outcome
-    execution: Execution | None = None
-    known: ClaimedVersion | None = None
-
-
-class _Firing(msgspec.Struct, frozen=True):
-    """A plain tick, decided on a version of its schedule at a moment."""
+class _PlainTick(msgspec.Struct, frozen=True):
+    """A plain tick: the version of its schedule, and what was decided on it at a moment."""
 
     job: ScheduledJob
     version: int
@@ -157,130 +151,131 @@ class _Firing(msgspec.Struct, frozen=True):
         return self.decided.fires[0]
 
 
-class _Ended(msgspec.Struct, frozen=True):
+class _PlainSuccess(msgspec.Struct, frozen=True):
+    """A run that ended plainly: the version of its schedule since the claim, and the schedule after it."""
+
     outcome: Outcome
-    known: ClaimedVersion
+    claimed: ClaimedVersion
     after: ScheduledJob
 
 
-async def claim(
-    database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource, memory: ScheduleCache
-) -> list[Claimed | Stale | NotDue | None]:
-    """Claim the plain ones among these ticks, and say which need no claim; None for all others."""
-    if occasion.switched_off:
+async def claim_fast(
+    database: Database, ticks: Sequence[Tick], worker_id: UUID, source: TickSource, cache: ScheduleCache
+) -> list[Claimed | Stale | NotDue | LeftToNewer | None]:
+    """Claim the plain ones among these ticks, and say which need no claim; None for those of the locked path."""
+    if source.switched_off:
         return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
-    answers: dict[UUID, Claimed | Stale | NotDue] = {}
+    answers: dict[UUID, Claimed | Stale | NotDue | LeftToNewer] = {}
     async with database.autocommit() as connection:
-        # With the connection in hand: to open one may show that what was remembered is of another server.
-        firing = _remembered(by_job.values(), occasion, memory)
-        if len(firing) < len(by_job):
-            unsure = [tick for job_id, tick in by_job.items() if job_id not in firing]
-            await _look(connection, unsure, occasion, memory, firing, answers)
-        for job_id, version, *seen in await _begin(connection, firing, worker_id, occasion):
-            one = firing[job_id]
-            after = one.decided.job
-            ledger.count(one.decided.ledger)
+        # Only now, with the connection: opening one clears the cache if another server answers.
+        plain = _plain_by_cache(by_job.values(), source, cache)
+        if len(plain) < len(by_job):
+            uncached = [tick for job_id, tick in by_job.items() if job_id not in plain]
+            await _read_and_decide(connection, uncached, source, cache, plain, answers)
+        for job_id, version, *row_versions in await _write_claims(connection, plain, worker_id, source):
+            tick = plain[job_id]
+            after = tick.decided.job
+            ledger.count(tick.decided.ledger)
             answers[job_id] = Claimed(
                 after,
-                begun(one.job, one.fire, one.moment),
-                known=ClaimedVersion(after, version, one.moment, memory.epoch),
-                sight=RowVersions(*seen),
+                to_run(tick.job, new_execution(tick.job, tick.fire, tick.moment, worker_id)),
+                version=ClaimedVersion(after, version, tick.moment, cache.epoch),
+                row_versions=RowVersions(*row_versions),
             )
-    # Two messages may mean the same schedule; one of them is answered here.
+    # Two messages may name the same schedule; one of them is answered here.
     return [answers.pop(tick.job_id, None) if by_job[tick.job_id] is tick else None for tick in ticks]
 
 
-async def settle(database: Database, endings: Sequence[RunResult], memory: ScheduleCache) -> dict[UUID, Settled]:
-    """Write the plain ones among these ends; those that were written, by the execution."""
-    plain = {ended.outcome.execution_id: ended for ending in endings if (ended := _plainly_ended(ending))}
+async def settle_fast(database: Database, results: Sequence[RunResult], cache: ScheduleCache) -> dict[UUID, Settled]:
+    """Write the plain successes among these results. Return those that were written, by execution."""
+    plain = {success.outcome.execution_id: success for result in results if (success := _plain_success(result))}
     if not plain:
         return {}
     written: dict[UUID, Settled] = {}
     async with database.autocommit() as connection:
-        known = [one for one in plain.values() if one.known.epoch == memory.epoch]
-        for run_id, version in await _end(connection, known) if known else []:
-            one = plain[run_id]
-            written[run_id] = Settled(run_id, one.known.job, one.after)
-            memory.keep(one.after, version)
+        current = [success for success in plain.values() if success.claimed.epoch == cache.epoch]
+        for run_id, version in await _write_successes(connection, current) if current else []:
+            success = plain[run_id]
+            written[run_id] = Settled(run_id, success.claimed.job, success.after)
+            cache.keep(success.after, version)
     return written
 
 
-def _remembered(ticks: Iterable[Tick], occasion: TickSource, memory: ScheduleCache) -> dict[UUID, _Firing]:
-    """The ticks that fire plainly by all that is remembered; whether that is still true is seen when it is written."""
-    now = memory.now()
-    firing: dict[UUID, _Firing] = {}
+def _plain_by_cache(ticks: Iterable[Tick], source: TickSource, cache: ScheduleCache) -> dict[UUID, _PlainTick]:
+    """Return the ticks that are plain by the cache. The statement finds out whether the cache is still right."""
+    now = cache.now()
+    plain: dict[UUID, _PlainTick] = {}
     if now is None:
-        return firing
+        return plain
     for tick in ticks:
-        known = memory.recall(tick.job_id)
-        if known is not None:
-            version, job = known
-            decision = decide(job, tick, (), OPEN_GATE, now, occasion)
-            if isinstance(decision, Decided) and not decision.ledger and _is_plain(job, decision, occasion):
-                firing[job.id] = _Firing(job, version, decision, now)
-    return firing
+        cached = cache.recall(tick.job_id)
+        if cached is not None:
+            version, job = cached
+            decision = decide(job, tick, (), OPEN_GATE, now, source)
+            if isinstance(decision, Decided) and not decision.ledger and _is_plain(job, decision, source):
+                plain[job.id] = _PlainTick(job, version, decision, now)
+    return plain
 
 
-async def _look(
+async def _read_and_decide(
     connection: AsyncConnection,
     ticks: Sequence[Tick],
-    occasion: TickSource,
-    memory: ScheduleCache,
-    firing: dict[UUID, _Firing],
-    answers: dict[UUID, Claimed | Stale | NotDue],
+    source: TickSource,
+    cache: ScheduleCache,
+    plain: dict[UUID, _PlainTick],
+    answers: dict[UUID, Claimed | Stale | NotDue | LeftToNewer],
 ) -> None:
-    """Read the schedules of these ticks, and decide."""
+    """Read the schedules of these ticks and decide; add to ``plain`` and ``answers``."""
     by_job = {tick.job_id: tick for tick in ticks}
-    rows = await fetch(connection, SEE, list(by_job))
+    rows = await fetch(connection, VERSIONS, list(by_job))
     if not rows:
         return
     # One moment for all of them.
-    now, *_, is_told = rows[0]
-    memory.hear(now)
-    for version, job in await _read(connection, rows, memory):
-        tick = by_job[job.id]
-        decision = decide(job, tick, (), OPEN_GATE, now, occasion)
+    now, *_, is_notified = rows[0]
+    cache.hear(now)
+    for version, job in await _read(connection, rows, cache):
+        decision = decide(job, by_job[job.id], (), OPEN_GATE, now, source)
         if not isinstance(decision, Decided):
             answers[job.id] = decision
-        elif _is_plain(job, decision, occasion) and not (decision.ledger and is_told):
-            firing[job.id] = _Firing(job, version, decision, now)
+        elif _is_plain(job, decision, source) and not (decision.ledger and is_notified):
+            plain[job.id] = _PlainTick(job, version, decision, now)
 
 
 async def _read(
-    connection: AsyncConnection, seen: Sequence[Any], memory: ScheduleCache
+    connection: AsyncConnection, rows: Sequence[Any], cache: ScheduleCache
 ) -> list[tuple[int, ScheduledJob]]:
-    """The schedules in the versions that were seen, or newer."""
-    known: list[tuple[int, ScheduledJob]] = []
-    unknown: list[UUID] = []
-    for _, job_id, version, _ in seen:
-        remembered = memory.recall(job_id)
-        if remembered is None or remembered[0] != version:
-            unknown.append(job_id)
+    """Return the schedules in the versions of these rows, or newer: from the cache, else from Postgres."""
+    current: list[tuple[int, ScheduledJob]] = []
+    missing: list[UUID] = []
+    for _, job_id, version, _ in rows:
+        cached = cache.recall(job_id)
+        if cached is None or cached[0] != version:
+            missing.append(job_id)
         else:
-            known.append(remembered)
-    if unknown:
-        known += await schedules.many(connection, unknown)
-    return known
+            current.append(cached)
+    if missing:
+        current += await schedules.many(connection, missing)
+    return current
 
 
-def _is_plain(job: ScheduledJob, decided: Decided, occasion: TickSource) -> bool:
-    """Whether it fires one first attempt here and now, and nothing more comes of it than an entry in the ledger."""
+def _is_plain(job: ScheduledJob, decided: Decided, source: TickSource) -> bool:
+    """Return whether a tick fires one first attempt here and now, with at most one entry in the ledger beside it."""
     if len(decided.fires) != 1 or len(decided.ledger) > 1 or decided.cancels or decided.job.status is not job.status:
         return False
     (fire,) = decided.fires
     following = decided.job.next_slot
-    if fire.start is not Start.NOW or fire.attempt or fire.trigger is not occasion.trigger:
+    if fire.start is not Start.NOW or fire.attempt or fire.trigger is not source.trigger:
         return False
     return following is None or following.year < _LAST_YEAR
 
 
-def _plainly_ended(ending: RunResult) -> _Ended | None:
-    """The schedule after a success that nobody has to be told of."""
-    run, known, outcome = ending.execution, ending.known, ending.outcome
-    if run is None or known is None or outcome.status is not ExecutionStatus.SUCCESS or outcome.token != FIRST_TOKEN:
+def _plain_success(result: RunResult) -> _PlainSuccess | None:
+    """Return the schedule after a success that changes nothing but counters and times; None for other results."""
+    run, claimed, outcome = result.execution, result.version, result.outcome
+    if run is None or claimed is None or outcome.status is not ExecutionStatus.SUCCESS or outcome.token != FIRST_TOKEN:
         return None
-    before = known.job
+    before = claimed.job
     if before.last_error or run.trigger is Trigger.MANUAL:
         return None
     ended = EndedRun(
@@ -290,62 +285,66 @@ def _plainly_ended(ending: RunResult) -> _Ended | None:
         attempt=run.retry_attempt,
         status=outcome.status,
     )
-    # When exactly is Postgres' to say; whether it is plain does not depend on it.
-    after = settle_schedule(before, ended, 0, known.at).job
+    # The statement writes the real moment of the end; whether the success is plain does not depend on it.
+    after = after_run(before, ended, 0, claimed.at).job
     is_plain = after.status is before.status and after.generation == before.generation
-    return _Ended(outcome, known, after) if is_plain else None
+    return _PlainSuccess(outcome, claimed, after) if is_plain else None
 
 
-async def _begin(
-    connection: AsyncConnection, firing: dict[UUID, _Firing], worker_id: UUID, occasion: TickSource
+async def _write_claims(
+    connection: AsyncConnection, plain: dict[UUID, _PlainTick], worker_id: UUID, source: TickSource
 ) -> list[Any]:
-    if not firing:
+    if not plain:
         return []
-    ones = list(firing.values())
-    return await _written(
+    ticks = list(plain.values())
+    moments = [tick.moment for tick in ticks]
+    return await _rows_unless_refused(
         fetch(
             connection,
             CLAIM,
             worker_id,
-            occasion.trigger,
-            list(firing),
-            [one.version for one in ones],
-            [one.fire.execution_id for one in ones],
-            _microseconds(one.fire.slot for one in ones),
-            _microseconds(one.decided.job.next_slot for one in ones),
-            # Without jitter it is due with its slot.
-            _short(_microseconds(one.decided.job.next_run_at if one.job.jitter_seconds else None for one in ones)),
-            _short([_encode(one.decided.ledger[0]).decode() if one.decided.ledger else None for one in ones]),
-            _short([one.moment for one in ones]),
+            source.trigger,
+            list(plain),
+            [tick.version for tick in ticks],
+            [tick.fire.execution_id for tick in ticks],
+            _microseconds(tick.fire.slot for tick in ticks),
+            _microseconds(tick.decided.job.next_slot for tick in ticks),
+            # Without jitter a tick is due at its slot.
+            _short(_microseconds(tick.decided.job.next_run_at if tick.job.jitter_seconds else None for tick in ticks)),
+            _short([_encode(tick.decided.ledger[0]).decode() if tick.decided.ledger else None for tick in ticks]),
+            moments[:1] if moments.count(moments[0]) == len(moments) else moments,
         )
     )
 
 
-async def _end(connection: AsyncConnection, plain: Collection[_Ended]) -> list[Any]:
-    return await _written(
+async def _write_successes(connection: AsyncConnection, plain: Collection[_PlainSuccess]) -> list[Any]:
+    return await _rows_unless_refused(
         fetch(
             connection,
             SETTLE,
-            [one.known.job.id for one in plain],
-            [one.known.version for one in plain],
-            [one.outcome.execution_id for one in plain],
-            [_encode(one.outcome.node_results).decode() if one.outcome.node_results else None for one in plain],
+            [success.claimed.job.id for success in plain],
+            [success.claimed.version for success in plain],
+            [success.outcome.execution_id for success in plain],
+            [_encode(results).decode() if (results := success.outcome.node_results) else None for success in plain],
         )
     )
 
 
-def _short(values: list[T]) -> list[T]:
-    """What is the same in all rows travels once."""
-    return values[:1] if values.count(values[0]) == len(values) else values
+def _short(values: list[T | None]) -> list[T | None]:
+    """Shorten a list of nothing but None: where an array ends, the statement sees NULL.
+
+    Not a list of equal values: two cron schedules that missed the same slots have equal entries, and one was lost.
+    """
+    return values[:1] if values.count(None) == len(values) else values
 
 
 def _microseconds(moments: Iterable[datetime | None]) -> list[int | None]:
     return [None if moment is None else (moment - EPOCH) // _MICROSECOND for moment in moments]
 
 
-async def _written(writing: Awaitable[list[Any]]) -> list[Any]:
-    """What was written; nothing where a constraint objects: the careful way finds out to which of them."""
+async def _rows_unless_refused(statement: Awaitable[list[Any]]) -> list[Any]:
+    """Return the rows that were written; none if a constraint refused one: the locked path finds out which."""
     try:
-        return await writing
+        return await statement
     except asyncpg.IntegrityConstraintViolationError:
         return []

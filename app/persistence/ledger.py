@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
 from app.domain.identities import execution_id, first_id_at, last_id_at
-from app.domain.ledger import LedgerEntry
+from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.observability.metrics import MISSED
+from app.persistence.database import after_commit
 from app.persistence.pagination import cursor_of, position_of
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
@@ -24,12 +26,22 @@ INSERT = insert_many(LedgerEntryRow, ("scheduled_job_id", *LedgerEntry.__struct_
 
 async def add(connection: AsyncConnection, entries: Sequence[tuple[UUID, LedgerEntry]]) -> None:
     """Write entries, each with the schedule that it belongs to."""
-    await run_batch(connection, INSERT, [row(job_id, entry) for job_id, entry in entries])
-    count(entry for _, entry in entries)
+    if entries:
+        await run_batch(connection, INSERT, [row(job_id, entry) for job_id, entry in entries])
+        after_commit(connection, partial(count, [entry for _, entry in entries]))
+
+
+def count_unrun(connection: AsyncConnection, outcomes: Iterable[LedgerOutcome]) -> None:
+    """Count slots whose execution ended before it began, once the transaction is committed."""
+    for outcome in outcomes:
+        after_commit(connection, MISSED.labels(outcome).inc)
 
 
 def count(entries: Iterable[LedgerEntry]) -> None:
-    """Count slots for whoever watches."""
+    """Count committed entries in ``carillon_slots_missed_total``.
+
+    Never before the commit: a batch that is rolled back and redone one by one would count twice.
+    """
     for entry in entries:
         MISSED.labels(entry.outcome).inc(entry.slot_count)
 

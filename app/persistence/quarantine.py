@@ -9,7 +9,10 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.identities import execution_id
+from app.domain.ledger import LedgerOutcome
 from app.domain.revisions import CARILLON, REMEMBERED
+from app.persistence import ledger
+from app.persistence.executions import ENDS_A_SLOT
 from app.persistence.tables import IS_ACTIVE_EXECUTION
 
 MOST_MISHAPS = 3
@@ -56,7 +59,8 @@ _END = text(
     "UPDATE workflow_executions AS e SET status = 'failed', error = :error, finished_at = clock_timestamp(), "  # noqa: S608
     "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, graph = NULL, "
     "unrun_outcome = CASE WHEN e.started_at IS NULL THEN 'missed' END "
-    f"WHERE e.id = :id AND e.{IS_ACTIVE_EXECUTION} RETURNING e.scheduled_job_id"
+    f"WHERE e.id = :id AND e.{IS_ACTIVE_EXECUTION} "
+    f"RETURNING e.scheduled_job_id, {ENDS_A_SLOT.format('e')} AS ends_a_slot"
 )
 
 
@@ -85,7 +89,9 @@ async def poison_schedule(connection: AsyncConnection, job_id: UUID, error: str)
         return False
     if row.next_slot is not None and not row.next_attempt:
         first_attempt = execution_id(job_id, row.next_slot, 0)
-        await connection.execute(_ACCOUNT, {"id": job_id, "slot": row.next_slot, "first_attempt": first_attempt})
+        values = {"id": job_id, "slot": row.next_slot, "first_attempt": first_attempt}
+        written = (await connection.execute(_ACCOUNT, values)).rowcount
+        ledger.count_unrun(connection, [LedgerOutcome.MISSED] * written)
     values = {"id": job_id, "author": CARILLON.name, "error": words, "remembered": list(REMEMBERED)}
     await connection.execute(_REVISE, values)
     return True
@@ -98,6 +104,7 @@ async def end_execution(connection: AsyncConnection, run_id: UUID, error: str) -
     await connection.execute(_FORGET, {"id": run_id})
     if row is None or row.scheduled_job_id is None:
         return None
+    ledger.count_unrun(connection, [LedgerOutcome.MISSED] * row.ends_a_slot)
     await poison_schedule(connection, row.scheduled_job_id, error)
     job_id: UUID = row.scheduled_job_id
     return job_id

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
 from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
-from app.persistence.execution_rows import HELD_COLUMNS, LockedExecution, to_held
+from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
 from app.persistence.pagination import KnownTotals, Page, Part, read_keys
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
@@ -120,7 +120,7 @@ async def lock_free_with_runs(
     jobs: dict[UUID, ScheduledJob] = {}
     runs: dict[UUID, LockedExecution] = {}
     for record in await fetch(connection, _LOCK_WITH_RUNS, run_ids):
-        run = to_held(record[len(_COLUMNS) :])
+        run = to_locked(record[len(_COLUMNS) :])
         runs[run.id] = run
         if run.scheduled_job_id not in jobs:
             job = from_record(record)
@@ -265,7 +265,7 @@ _LOCK_UNGATED = (
     f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} FOR NO KEY UPDATE OF j SKIP LOCKED"
 )
 _LOCK_WITH_RUNS = (
-    f"SELECT {COLUMNS}, {', '.join(f'e.{name}' for name in HELD_COLUMNS)} "  # noqa: S608
+    f"SELECT {COLUMNS}, {', '.join(f'e.{name}' for name in LOCKED_COLUMNS)} "  # noqa: S608
     "FROM unnest($1::uuid[]) AS wanted(id) JOIN workflow_executions AS e ON e.id = wanted.id "
     "JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE NOT EXISTS "
     "(SELECT FROM workflows AS w WHERE w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL) "
@@ -286,10 +286,11 @@ def from_record(record: Sequence[Any]) -> ScheduledJob:
 
 
 def _from_columns(values: dict[str, Any]) -> ScheduledJob:
-    values["owner_kind"] = _KINDS[values["owner_kind"]]
-    values["status"] = _STATUSES[values["status"]]
-    values["status_reason"] = _REASONS[values["status_reason"]]
-    values["if_running"] = _POLICIES[values["if_running"]]
-    values["catch_up"] = _CATCH_UPS[values["catch_up"]]
+    # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
+    values["owner_kind"] = _KINDS.get(values["owner_kind"], values["owner_kind"])
+    values["status"] = _STATUSES.get(values["status"], values["status"])
+    values["status_reason"] = _REASONS.get(values["status_reason"], values["status_reason"])
+    values["if_running"] = _POLICIES.get(values["if_running"], values["if_running"])
+    values["catch_up"] = _CATCH_UPS.get(values["catch_up"], values["catch_up"])
     values["not_on"] = tuple(values["not_on"])
     return ScheduledJob(**values)

@@ -1,9 +1,11 @@
-"""The settle: in one transaction, executions end and their schedules move on. A list in, a list out."""
+"""The settle: executions end and their schedules move on, decided and written in one transaction."""
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal, overload
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -11,117 +13,135 @@ from app.domain.breakers import Gate
 from app.domain.entities import retry_at
 from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Outcome, PendingRun, Trigger, counting
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry, accounted, dropped
+from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped
 from app.domain.notifications import Notice, of_breaker, of_entries, of_run
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
-from app.domain.settling import EndedRun, Settlement
-from app.domain.settling import settle as settle_schedule
-from app.persistence import breakers, entity_runs, executions, fast_path, ledger, notifications, revisions, schedules
+from app.domain.settling import EndedRun, Settlement, after_run
+from app.domain.ticks import LeftToNewer
+from app.persistence import breakers, entity_runs, executions, ledger, notifications, revisions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
     EntityRunSettled,
-    FreeResult,
     LockedExecution,
     RowLocked,
+    RunResult,
     Settled,
     SettleResult,
     Superseded,
 )
-from app.persistence.fast_path import RunResult
+from app.persistence.fast_path import settle_fast
 from app.persistence.row_cache import ScheduleCache
 
+Results = Sequence[RunResult]
 
-async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
-    """Write these outcomes, each fenced by its token. Each result stands at the place of its outcome."""
+
+class _Rows(msgspec.Struct, frozen=True):
+    """The locked rows of a settle, and the executions that were left out because another transaction holds a row."""
+
+    jobs: dict[UUID, ScheduledJob]
+    runs: dict[UUID, LockedExecution]
+    gates: dict[int, Gate]
+    held_up: frozenset[UUID] = frozenset()
+
+
+@overload
+async def settle(database: Database, results: Results, *, wait: Literal[True]) -> list[SettleResult]: ...
+@overload
+async def settle(database: Database, results: Results, cache: ScheduleCache) -> list[SettleResult | RowLocked]: ...
+async def settle(
+    database: Database, results: Results, cache: ScheduleCache | None = None, *, wait: bool = False
+) -> list[SettleResult] | list[SettleResult | RowLocked]:
+    """Write how runs ended, each fenced by its token. Each answer stands at the place of its result.
+
+    Plain successes go by the fast path, all others by the locked path. Unless told to ``wait``, a result that needs a
+    row which another transaction holds is answered with ``RowLocked``: in a batch it would delay all others.
+    """
+    fast = {} if cache is None else await settle_fast(database, results, cache)
+    rest = [result.outcome for result in results if result.outcome.execution_id not in fast]
+    locked = iter(await _settle_rest(database, rest, wait=wait) if rest else [])
+    return [fast.get(result.outcome.execution_id) or next(locked) for result in results]
+
+
+async def _settle_rest(
+    database: Database, outcomes: Sequence[Outcome], *, wait: bool
+) -> list[SettleResult | RowLocked]:
     async with database.transaction() as connection:
-        return await settle_within(connection, outcomes)
-
-
-async def settle_free(database: Database, endings: Sequence[RunResult], memory: ScheduleCache) -> list[FreeResult]:
-    """The same without waiting for rows that someone holds: one of them delays no other."""
-    written = await fast_path.settle(database, endings, memory)
-    rest = [ending.outcome for ending in endings if ending.outcome.execution_id not in written]
-    carefully = iter(await _settle_free(database, rest) if rest else [])
-    return [written.get(ending.outcome.execution_id) or next(carefully) for ending in endings]
-
-
-async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
-    async with database.transaction() as connection:
+        if wait:
+            return [*await settle_locked(connection, outcomes)]
         ids = await _with_entities_locked(connection, outcomes)
-        jobs, held = await schedules.lock_free_with_runs(connection, ids)
-        before: dict[int, Gate] = {}
-        held_up: set[UUID] = set()
-        rest = [outcome for outcome in outcomes if outcome.execution_id not in held]
-        if rest:
-            # Those that someone holds, those with a breaker to tell, the runs of entities, and those that are gone.
-            before, held_up = await breakers.lock_free_of_executions(connection, [one.execution_id for one in rest])
-            wanted = {one.scheduled_job_id for one in rest if one.scheduled_job_id is not None} - jobs.keys()
-            more = await schedules.lock_free(connection, wanted)
-            busy = await schedules.existing(connection, wanted - more.keys()) if len(more) < len(wanted) else set()
-            held_up |= {one.execution_id for one in rest if one.scheduled_job_id in busy}
-            free = [one.execution_id for one in rest if one.execution_id not in held_up]
-            held |= await executions.lock(connection, free)
-            jobs |= more
-        free_ones = [outcome for outcome in outcomes if outcome.execution_id not in held_up]
-        settled = iter(await _settled(connection, free_ones, jobs, held, before))
-        return [RowLocked() if outcome.execution_id in held_up else next(settled) for outcome in outcomes]
+        rows = await _lock_free(connection, outcomes, ids)
+        free = [outcome for outcome in outcomes if outcome.execution_id not in rows.held_up]
+        settled = iter(await _decide_and_write(connection, free, rows))
+        return [RowLocked() if outcome.execution_id in rows.held_up else next(settled) for outcome in outcomes]
 
 
-async def settle_within(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:
-    """The same in a transaction that the caller has opened and has locked nothing in."""
+async def settle_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[SettleResult]:
+    """Settle with workflows, schedules and executions locked, in a transaction that has not locked any row yet."""
     ids = await _with_entities_locked(connection, outcomes)
-    # Lock, in the order of workflows, schedules, executions; then read.
-    before = await breakers.lock_of_executions(connection, ids)
-    jobs = await schedules.lock(connection, [one.scheduled_job_id for one in outcomes if one.scheduled_job_id])
-    held = await executions.lock(connection, ids)
-    return await _settled(connection, outcomes, jobs, held, before)
+    rows = _Rows(
+        # In this order, as everywhere: see ``claim``.
+        gates=await breakers.lock_of_executions(connection, ids),
+        jobs=await schedules.lock(connection, [o.scheduled_job_id for o in outcomes if o.scheduled_job_id]),
+        runs=await executions.lock(connection, ids),
+    )
+    return await _decide_and_write(connection, outcomes, rows)
+
+
+async def _lock_free(connection: AsyncConnection, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> _Rows:
+    """Lock the rows that no other transaction holds, without waiting."""
+    jobs, runs = await schedules.lock_free_with_runs(connection, ids)
+    rest = [outcome for outcome in outcomes if outcome.execution_id not in runs]
+    if not rest:
+        return _Rows(jobs, runs, {})
+    # Rows that are held, runs whose breaker has to be told, runs of entities, and executions that are gone.
+    gates, held_up = await breakers.lock_free_of_executions(connection, [outcome.execution_id for outcome in rest])
+    missing = {outcome.scheduled_job_id for outcome in rest if outcome.scheduled_job_id is not None} - jobs.keys()
+    free_jobs = await schedules.lock_free(connection, missing)
+    if len(free_jobs) < len(missing):
+        held_jobs = await schedules.existing(connection, missing - free_jobs.keys())
+        held_up |= {outcome.execution_id for outcome in rest if outcome.scheduled_job_id in held_jobs}
+    free_runs = [outcome.execution_id for outcome in rest if outcome.execution_id not in held_up]
+    return _Rows(jobs | free_jobs, runs | await executions.lock(connection, free_runs), gates, frozenset(held_up))
 
 
 async def _with_entities_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]) -> list[UUID]:
-    """The executions that end, with nobody else at the runs of their entities."""
+    """Return the ids of the executions, after locking the entities of those that belong to one."""
     ids = [outcome.execution_id for outcome in outcomes]
     if any(outcome.scheduled_job_id is None for outcome in outcomes):
         await entity_runs.lock_of_executions(connection, ids)
     return ids
 
 
-async def _settled(
-    connection: AsyncConnection,
-    outcomes: Sequence[Outcome],
-    jobs: dict[UUID, ScheduledJob],
-    held: dict[UUID, LockedExecution],
-    before: dict[int, Gate],
+async def _decide_and_write(
+    connection: AsyncConnection, outcomes: Sequence[Outcome], rows: _Rows
 ) -> list[SettleResult]:
-    """Decide and write, with workflows, schedules and executions locked."""
-    active, now = await executions.active_and_now(connection, jobs)
-    lost_runs = [held[one.execution_id] for one in outcomes if _is_lost(one) and one.execution_id in held]
+    active, now = await executions.active_and_now(connection, rows.jobs)
+    lost_runs = [rows.runs[o.execution_id] for o in outcomes if _is_lost(o) and o.execution_id in rows.runs]
     times_lost = await executions.times_lost(connection, lost_runs)
-    batch = _Batch(jobs, held, active, before, now, times_lost)
+    batch = _SettleBatch(rows, active, now, times_lost)
     results = [batch.handle(outcome) for outcome in outcomes]
     released = await batch.write(connection)
-    return [_with_turn(result, released) for result in results]
+    return [_with_released(result, released) for result in results]
 
 
-class _Batch:
+class _SettleBatch:
     """The state that the outcomes of one settle share: each sees what those before it did."""
 
     def __init__(
         self,
-        jobs: dict[UUID, ScheduledJob],
-        held: dict[UUID, LockedExecution],
+        rows: _Rows,
         active: dict[UUID, tuple[ActiveRun, ...]],
-        before: dict[int, Gate],
         now: datetime,
         times_lost: dict[UUID, int],
     ) -> None:
-        self.jobs = jobs
-        self.held = held
-        # Of those that are lost now, how many of their slot were lost before.
+        self.jobs = rows.jobs
+        self.runs = dict(rows.runs)
+        # How many earlier runs of the same slot lost their worker, by the run that is lost now.
         self.times_lost = times_lost
         self.active = active
-        self.before = before
-        self.gates = dict(before)
+        self.gates_before = rows.gates
+        self.gates = dict(rows.gates)
         self.now = now
         self.changed: dict[UUID, ScheduledJob] = {}
         self.accepted: list[Outcome] = []
@@ -129,11 +149,15 @@ class _Batch:
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
         self.revisions: list[Revision] = []
         self.notices: list[Notice] = []
+        # The outcomes of slots whose only execution ends before it began.
+        self.unrun: list[LedgerOutcome] = []
 
     def handle(self, outcome: Outcome) -> SettleResult:
-        run = self.held.pop(outcome.execution_id, None)
+        run = self.runs.pop(outcome.execution_id, None)
         if run is None or not _may_end(run, outcome):
             return Superseded()
+        if run.unknown_value:
+            return LeftToNewer(run.unknown_value)
         if run.entity is not None:
             return self._end_entity_run(run, run.entity, outcome)
         job = None if run.scheduled_job_id is None else self.jobs.get(run.scheduled_job_id)
@@ -149,13 +173,15 @@ class _Batch:
         return EntityRunSettled(run.id, (retry,))
 
     def _end_run(self, job: ScheduledJob, run: LockedExecution, outcome: Outcome) -> Settled:
-        others = tuple(one for one in self.active.get(job.id, ()) if one.execution_id != run.id)
+        others = tuple(other for other in self.active.get(job.id, ()) if other.execution_id != run.id)
         ended = _ended(run, outcome, self._times_lost(run, outcome))
-        settlement = settle_schedule(job, ended, counting(others), self.now)
+        settlement = after_run(job, ended, counting(others), self.now)
         entries = dropped(job, settlement.job, self.now)
         after = accounted(settlement.job, entries)
         self.active[job.id] = others
         self.accepted.append(outcome)
+        if not run.has_begun and not run.retry_attempt and run.trigger is not Trigger.MANUAL:
+            self.unrun.append(outcome.unrun)
         if after is not job:
             self.jobs[job.id] = self.changed[job.id] = after
         self.new_entries.extend((job.id, entry) for entry in entries)
@@ -187,13 +213,14 @@ class _Batch:
         return (retry,)
 
     async def write(self, connection: AsyncConnection) -> dict[UUID, PendingRun]:
-        """All of it; the queued executions whose turn has come, by schedule."""
+        """Write all changes. Return the queued executions that may start now, by schedule."""
         await executions.end_runs(connection, self.accepted, list(self.changed.values()), self.now)
         await executions.add_retries(connection, self.retries)
         await ledger.add(connection, self.new_entries)
-        await breakers.save(connection, self.before, self.gates)
+        ledger.count_unrun(connection, self.unrun)
+        await breakers.save(connection, self.gates_before, self.gates)
         await revisions.add_schedule_revisions(connection, self.revisions)
-        opened = [one for gate in self.gates.values() if gate.breaker for one in of_breaker(gate.breaker)]
+        opened = [notice for gate in self.gates.values() if gate.breaker for notice in of_breaker(gate.breaker)]
         await notifications.enqueue(connection, [*self.notices, *opened])
         return await executions.release_next(connection, self.jobs.values(), self.active, self.now)
 
@@ -218,7 +245,7 @@ def _ended(run: LockedExecution, outcome: Outcome, times_lost: int) -> EndedRun:
     )
 
 
-def _with_turn(result: SettleResult, released: dict[UUID, PendingRun]) -> SettleResult:
+def _with_released(result: SettleResult, released: dict[UUID, PendingRun]) -> SettleResult:
     if not isinstance(result, Settled) or result.job.id not in released:
         return result
     return replace(result, pending=(*result.pending, released[result.job.id]))

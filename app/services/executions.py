@@ -23,10 +23,10 @@ from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
 from app.persistence import execution_queries, executions, parking, schedules, secrets
 from app.persistence.database import Connection, Database
-from app.persistence.execution_rows import NewExecution, Settled, Superseded
+from app.persistence.execution_rows import EntityRunSettled, NewExecution, RunResult, Settled
 from app.persistence.pagination import Part
 from app.persistence.parking import Callback, Completion, ShownSecret
-from app.persistence.settle import settle, settle_within
+from app.persistence.settle import settle, settle_locked
 from app.services.inputs import CompletionInput, RunInput
 from app.services.listing import read_shown
 from app.services.schedules import owned_schedule
@@ -76,7 +76,7 @@ async def _make_room(connection: Connection, job_id: UUID, actor: Actor) -> list
         )
         for execution_id, token in await executions.active_tokens(connection, job_id)
     ]
-    results = await settle_within(connection, outcomes) if outcomes else []
+    results = await settle_locked(connection, outcomes) if outcomes else []
     return [result for result in results if isinstance(result, Settled)]
 
 
@@ -228,8 +228,8 @@ class ExecutionService:
             status=ExecutionStatus.CANCELLED,
             error=f"Cancelled by {actor.username}.",
         )
-        (result,) = await settle(self._database, [outcome])
-        if isinstance(result, Superseded):
+        (result,) = await settle(self._database, [RunResult(outcome)], wait=True)
+        if not isinstance(result, Settled | EntityRunSettled):
             raise WrongStateError("The execution ended, or changed hands, before it could be cancelled.")
         await self._ringer.call_off([execution_id])
         await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])

@@ -9,7 +9,7 @@ from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.lifecycle import created
 from app.domain.schedules import CatchUp, IfRunning, ScheduledJob
 from app.domain.settling import EndedRun
-from app.domain.settling import settle as settle_schedule
+from app.domain.settling import after_run as settle_schedule
 from app.domain.specs import KINDS as SPEC_KINDS
 from app.domain.specs import canonical
 from app.domain.ticks import FROM_WORKER, Decided, Decision, Fire, Tick, TickSource, decide

@@ -11,7 +11,7 @@ from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import dropped_retries, next_queued, stopped_by_status
 from app.domain.schedules import IfRunning, ScheduledJob, Status
-from app.domain.settling import settle
+from app.domain.settling import after_run
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
 from app.domain.ticks import FROM_PING, FROM_WORKER, Decided, NotDue, Start, TickSource
 from tests.domain.builders import after, decision, ended, fired, schedule
@@ -99,10 +99,10 @@ def test_allow_fires_side_by_side() -> None:
 def test_under_allow_a_failed_run_is_retried_beside_the_cadence() -> None:
     """As an execution of its own, at its time; the pending tick stays, and the failures of all count together."""
     job, fire = fired(schedule(if_running=IfRunning.ALLOW, backoff_base_seconds=10), after(300))
-    settlement = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(320))
+    settlement = after_run(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(320))
     assert after(330) == settlement.retry_at
     assert (job.next_run_at, job.generation) == (settlement.job.next_run_at, settlement.job.generation)
-    again = settle(settlement.job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(340))
+    again = after_run(settlement.job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(340))
     assert (2, after(360)) == (again.job.current_retry, again.retry_at)
 
 
@@ -117,7 +117,7 @@ def test_the_next_in_line_goes_when_nothing_is_under_way() -> None:
 def test_a_retry_goes_before_what_is_queued() -> None:
     """The queue moves on when the retry has ended, or was given up."""
     job, fire = fired(schedule(if_running=IfRunning.QUEUE), after(300))
-    waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 1, after(310)).job
+    waiting = after_run(job, ended(fire, ExecutionStatus.FAILED, "e"), 1, after(310)).job
     assert (1, None) == (waiting.next_attempt, next_queued(waiting, (QUEUED,)))
     retried = decided(waiting, 610, QUEUED)
     (retry,) = retried.fires
@@ -176,7 +176,7 @@ def test_an_open_breaker_consumes_no_retries() -> None:
 def test_a_retry_that_is_blocked_is_given_up(gate: Gate) -> None:
     """No second outcome for its slot, the retry count stays, back to the cadence."""
     job, fire = fired(schedule(), after(300))
-    waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
+    waiting = after_run(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
     result = decided(waiting, 601, gate=gate)
     assert () == result.fires
     assert [(after(600), LedgerOutcome.SKIPPED_RETRY)] == [(entry.first_slot, entry.outcome) for entry in result.ledger]
@@ -187,7 +187,7 @@ def test_a_retry_that_is_blocked_is_given_up(gate: Gate) -> None:
 def test_a_retry_waits_for_its_window() -> None:
     """It may not start outside, neither by its backoff nor because it was handled late."""
     job, fire = fired(schedule(only_between="12:00-12:06"), after(300))
-    waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(350)).job
+    waiting = after_run(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(350)).job
     opening = after(24 * 3600)
     assert opening == waiting.next_run_at
     late = replace(waiting, next_run_at=after(355))
@@ -291,7 +291,7 @@ def test_under_cancel_what_is_caught_up_goes_on() -> None:
 def test_a_retry_stops_a_manual_run_only_under_cancel() -> None:
     """Elsewhere it makes way for it."""
     job, fire = fired(schedule(), after(300))
-    waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
+    waiting = after_run(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
     assert (after(606), ()) == (decided(waiting, 601, MANUAL).job.next_run_at, decided(waiting, 601, MANUAL).fires)
     stopping = decided(replace(waiting, if_running=IfRunning.CANCEL), 601, MANUAL)
     assert ((C,), 1) == (stopping.cancels, len(stopping.fires))
@@ -315,7 +315,7 @@ def test_what_is_due_while_schedules_are_switched_off_is_missed() -> None:
     assert [("missed", 3, "disabled")] == [(one.outcome, one.slot_count, one.reason) for one in result.ledger]
     assert ((), after(1200)) == (result.fires, result.job.next_run_at)
     job, fire = fired(schedule(), after(300))
-    waiting = settle(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
+    waiting = after_run(job, ended(fire, ExecutionStatus.FAILED, "e"), 0, after(301)).job
     given_up = decided(waiting, 601, occasion=off)
     assert (0, after(900), 1) == (given_up.job.next_attempt, given_up.job.next_run_at, given_up.ledger[0].slot_count)
     assert isinstance(decision(schedule(after="5m"), after(300), occasion=off), NotDue)

@@ -16,7 +16,7 @@ from app.domain.executions import ExecutionStatus, Outcome
 from app.engine.entities import LoadedScheduler, Poller
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
-from app.persistence.settle import settle_within
+from app.persistence.settle import settle_locked
 from app.persistence.webhooks import WebhookScheduler
 from app.queue.bell import Bell, RedisPool
 from tests.carillon import Carillon, Json, engine_of, until, working
@@ -186,7 +186,7 @@ async def test_a_run_that_ends_while_its_webhook_is_deleted_leaves_nothing(
         execution_id=UUID(str(run.id)), scheduled_job_id=None, token=run.token, status=ExecutionStatus.FAILED
     )
     async with database.transaction() as connection:
-        await settle_within(connection, [outcome])
+        await settle_locked(connection, [outcome])
         deletion = asyncio.create_task(carillon.call("DELETE", f"/webhooks/{made['id']}/", 204))
 
         async def waits_for_us() -> Any:
