@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from app.domain.errors import UnavailableError
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -18,10 +16,9 @@ log = structlog.get_logger(__name__)
 
 
 class MicroBatcher(Generic[T, R]):
-    """Gathers what is asked within one turn of the loop, or while earlier batches are on their way.
+    """Gathers the items that are submitted within one turn of the event loop, or while earlier batches are running.
 
-    Alone, a question is on its way at once; under load, batches grow by themselves. One item that spoils its batch
-    fails alone.
+    A single item is acted on at once; under load, batches grow by themselves. An item that fails its batch fails alone.
     """
 
     def __init__(
@@ -33,7 +30,7 @@ class MicroBatcher(Generic[T, R]):
         most: int = 500,
         at_once: int = 2,
     ) -> None:
-        """``act`` answers a list of items with a list of the same length; ``shared`` errors are nobody's own fault."""
+        """Take ``act``, which answers a list of items with a list of the same length; ``shared`` errors fail all."""
         self._name = name
         self._act = act
         self._shared = shared
@@ -97,54 +94,46 @@ class MicroBatcher(Generic[T, R]):
             self._plan()
 
     async def _answer(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
+        answers: Sequence[R | BaseException]
         try:
-            answers = await self._act([item for item, _ in batch])
-        except self._shared as error:
-            for _, future in batch:
-                _fail(future, error)
+            answers = await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared)
         except BaseException as error:  # noqa: BLE001 - whatever it is, those who asked are told
-            await self._one_by_one(batch, error)
-        else:
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if future is not None and not future.done():
-                    future.set_result(answer)
-
-    async def _one_by_one(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]], error: BaseException) -> None:
-        if len(batch) == 1 or not isinstance(error, Exception):
-            for _, future in batch:
-                _fail(future, error)
-            return
-        log.warning("batch_spoilt", batch=self._name, count=len(batch), error=f"{type(error).__name__}: {error}"[:500])
-        for pair in batch:
-            await self._answer([pair])
+            answers = [error] * len(batch)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future is None or future.done():
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
 
-def _fail(future: asyncio.Future[R] | None, error: BaseException) -> None:
-    if future is not None and not future.done():
-        future.set_exception(error)
-
-
-async def batch_or_each(
-    act: Callable[[Sequence[T]], Awaitable[list[R]]],
+async def batch_or_alone(
+    name: str,
+    act: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
     items: Sequence[T],
-    event: str,
-    failed: Callable[[T, Exception], Awaitable[None]],
-    named: Callable[[T], dict[str, str]],
-) -> list[R]:
-    """Act on all items in one transaction; if one of them spoils it, on each in its own, so that it fails alone."""
+    shared: tuple[type[Exception], ...],
+) -> list[R | Exception]:
+    """Act on all items at once; if that fails, on each alone, so that only the bad ones fail.
+
+    Each place of the list holds the result of its item, or its error. ``shared`` errors are no item's own: one that
+    fails the whole batch is raised.
+    """
     try:
-        return await act(items)
-    except UnavailableError:
+        return list(await act(items))
+    except shared:
         raise
-    except Exception:
-        log.exception(event, count=len(items))
-    results: list[R] = []
-    for item in items:
-        try:
-            results += await act([item])
-        except UnavailableError:
-            raise
-        except Exception as error:
-            log.exception(event, **named(item))
-            await failed(item, error)
-    return results
+    except Exception as error:  # noqa: BLE001 - it is the answer to the items that it belongs to
+        if len(items) == 1:
+            return [error]
+        message = f"{type(error).__name__}: {error}"[:500]
+        log.warning("batch_retried_individually", batch=name, count=len(items), error=message)
+    return [await _alone(act, item) for item in items]
+
+
+async def _alone(act: Callable[[Sequence[T]], Awaitable[Sequence[R]]], item: T) -> R | Exception:
+    try:
+        (result,) = await act([item])
+    except Exception as error:  # noqa: BLE001 - it is the answer to this item
+        return error
+    return result

@@ -21,7 +21,7 @@ from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import failpoint
-from app.micro_batcher import MicroBatcher, batch_or_each
+from app.micro_batcher import MicroBatcher, batch_or_alone
 from app.observability.logs import LogThrottle, log_fields
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.observability.tracing import Tracer
@@ -49,6 +49,8 @@ OUTAGE_PAUSE_SECONDS = 2.0
 _PUNCTUAL = frozenset({Trigger.SCHEDULE, Trigger.CRON})
 # Each start is a transaction of its own: a herd of them shall leave connections for the batches of all other ticks.
 STARTS_AT_ONCE = 5
+# No tick or run is to blame for these.
+_SHARED = (UnavailableError, LeaseExpiredError)
 HEAD_START = timedelta(milliseconds=300)
 
 # Looked up once: there are thousands in a second.
@@ -82,7 +84,7 @@ class TickEngine:
         self._lease = lease
         self._quarantine = Quarantine(database)
         self._cache = database.history.watch(ScheduleCache())
-        self._claims = MicroBatcher("claim", self._claim_batch, shared=(UnavailableError, LeaseExpiredError))
+        self._claims = MicroBatcher("claim", self._claim_batch, shared=_SHARED)
         self._cancellations = MicroBatcher("cancel", self._look_at_cancelled)
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
         # Told of every run that has ended here.
@@ -128,13 +130,16 @@ class TickEngine:
 
         failpoint("before_claim")
         try:
-            results = await batch_or_each(claim_all, ticks, "claim_failed", self._quarantine.tick_failed, _tick_named)
+            results = await batch_or_alone("claim", claim_all, ticks, _SHARED)
         except LeaseExpiredError:
             return []
         failpoint("after_claim")
-        for result in results:
+        for tick, result in zip(ticks, results, strict=True):
             if isinstance(result, LeftToNewer):
                 self._log_left(result)
+            if isinstance(result, Exception) and not isinstance(result, _SHARED):
+                log.error("claim_failed", **log_fields(tick.job_id), exc_info=result)
+                await self._quarantine.tick_failed(tick, result)
         return [result for result in results if isinstance(result, Claimed)]
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
@@ -145,10 +150,11 @@ class TickEngine:
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
             return await settle(self._database, [RunResult(outcome) for outcome in batch], wait=True)
 
-        async def failed(outcome: Outcome, error: Exception) -> None:
-            await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
-
-        results = await batch_or_each(settle_batch, outcomes, "settle_failed", failed, _named)
+        results = await batch_or_alone("settle", settle_batch, outcomes, _SHARED)
+        for outcome, result in zip(outcomes, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, _SHARED):
+                log.error("settle_failed", **_named(outcome), exc_info=result)
+                await self._quarantine.execution_failed(outcome.execution_id, outcome.token, result)
         settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
         self._quarantine.note(result for result in settled if isinstance(result, Settled))
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
@@ -393,7 +399,3 @@ class TickEngine:
 
 def _named(outcome: Outcome) -> dict[str, str]:
     return log_fields(outcome.scheduled_job_id, outcome.execution_id)
-
-
-def _tick_named(tick: Tick) -> dict[str, str]:
-    return log_fields(tick.job_id)

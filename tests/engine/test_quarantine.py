@@ -20,19 +20,21 @@ TAKEN_SLOT = (
     "SELECT CAST(:first_attempt AS uuid), user_profile_id, id, workflow_id, 'schedule', 'success', false, 0, 0, "
     "next_slot, '{}', 1, 1, '', now(), now() FROM scheduled_jobs WHERE id = :id"
 )
-NO_SUCH_REASON = "UPDATE scheduled_jobs SET status_reason = 'from_the_future' WHERE id = :id"
+UNREADABLE = "UPDATE scheduled_jobs SET not_on = '5' WHERE id = :id"
+READABLE = "UPDATE scheduled_jobs SET not_on = '[]' WHERE id = :id"
 
 
 async def spoil(database: Database, schedule: Json, statement: str) -> None:
     """Do something to its rows that no code of ours would do."""
-    job_id = UUID(schedule["id"])
+    values = {"id": UUID(schedule["id"])}
     async with database.transaction() as connection:
-        slot = await connection.execute(text("SELECT next_slot FROM scheduled_jobs WHERE id = :id"), {"id": job_id})
-        values = {"id": job_id, "first_attempt": execution_id(job_id, slot.scalar_one(), 0)}
-        await connection.execute(text(statement), values if ":first_attempt" in statement else {"id": job_id})
+        if ":first_attempt" in statement:
+            slot = await connection.execute(text("SELECT next_slot FROM scheduled_jobs WHERE id = :id"), values)
+            values["first_attempt"] = execution_id(values["id"], slot.scalar_one(), 0)
+        await connection.execute(text(statement), values)
 
 
-@pytest.mark.parametrize("statement", [TAKEN_SLOT, NO_SUCH_REASON], ids=["taken-slot", "unreadable"])
+@pytest.mark.parametrize("statement", [TAKEN_SLOT, UNREADABLE], ids=["taken-slot", "unreadable"])
 async def test_a_schedule_that_cannot_be_handled_is_paused_and_blocks_nobody(
     carillon: Carillon, settings: Settings, database: Database, statement: str
 ) -> None:
@@ -49,6 +51,7 @@ async def test_a_schedule_that_cannot_be_handled_is_paused_and_blocks_nobody(
 
     async with working(settings):
         await until(put_aside)
+        await spoil(database, bad, READABLE)
         shown = await carillon.get(bad)
         assert ("paused", "poisoned", None) == (shown["status"], shown["status_reason"], shown["next_run_at"])
         assert "could not be handled 3 times" in shown["last_error"]
@@ -69,11 +72,12 @@ async def test_the_slot_of_a_poisoned_tick_is_accounted_for(
     """As missed; one that has an outcome already keeps it."""
     schedule = await carillon.schedule()
     due = await make_due(database, schedule)
-    await spoil(database, schedule, NO_SUCH_REASON)
+    await spoil(database, schedule, UNREADABLE)
     async with wire_worker(settings) as parts:
         await parts.life._lease.begin()
         for _ in range(3):
             assert [] == await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
+    await spoil(database, schedule, READABLE)
     (entry,) = await carillon.ledger(schedule)
     assert ("missed", "poisoned") == (entry["outcome"], entry["reason"])
 
@@ -100,9 +104,10 @@ async def test_an_execution_that_cannot_be_ended_is_failed_and_its_schedule_paus
         await dead.life._lease.begin()
         (claimed,) = await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
         await dead.life._lease.release()
-        await spoil(database, schedule, NO_SUCH_REASON)
+        await spoil(database, schedule, UNREADABLE)
         for _ in range(3):
             await parts.reconciler.run_once()
+    await spoil(database, schedule, READABLE)
     assert claimed.execution is not None
     run = await carillon.call("GET", f"/executions/{claimed.execution.id}/")
     assert ("failed", True) == (run["status"], "could not be handled 3 times" in run["error"])

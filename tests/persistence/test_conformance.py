@@ -60,6 +60,13 @@ CASES: dict[str, tuple[Json, float]] = {
 }
 
 
+# Slots of cron expressions are full hours.
+_CRON_DUE = text(
+    "UPDATE scheduled_jobs SET next_slot = date_trunc('hour', next_slot), next_run_at = date_trunc('hour', next_slot), "
+    "cadence_slot = date_trunc('hour', next_slot) WHERE cron IS NOT NULL"
+)
+
+
 class World:
     """Schedules that are due, which can be brought back to the state before anything was claimed."""
 
@@ -113,6 +120,7 @@ async def world_of(carillon: Carillon, settings: Settings, database: Database, *
     async with database.transaction() as connection:
         # A success resets it; as if an earlier retry had succeeded in a release that forgot to.
         await connection.execute(text("UPDATE scheduled_jobs SET current_retry = 1"))
+        await connection.execute(_CRON_DUE)
     async with engine_of(settings) as engine:
         world = World(database, engine._lease.worker_id, ticks)
         await world.remember()
