@@ -137,7 +137,7 @@ def _problems(ref: Json) -> Json:
 
 
 def _spelled(path: str) -> str:
-    """As the contract writes it; the API answers with and without the slash."""
+    """Return the path with a trailing slash, as the documentation writes it; the API answers without it too."""
     return f"{path}/" if path.startswith("/api/v1/") else path
 
 

@@ -1,4 +1,4 @@
-"""One run of a schedule from claim to settle, driven by hand on real servers: what the seeds promise."""
+"""One run of a schedule from claim to settle, driven by hand on real servers."""
 
 import asyncio
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The tables. What the design promises stands here as constraints, so that no code path can break it quietly."""
+"""The tables. What docs/design.md promises stands here as constraints, so that no code path can break it quietly."""
 
 from app.persistence.tables.accounts import ApiToken, SecretRow, SigningKeyRow, UserProfile
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of

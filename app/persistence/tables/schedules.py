@@ -86,9 +86,9 @@ class ScheduledJobRow(Base):
             unique=True,
             postgresql_where=text("owner_kind = 'plugin'"),
         ),
-        # Those that wait for their spec to be valid again.
-        # Those that rest, and the number of them.
+        # Schedules that are not active, for lists by status and their counts.
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
+        # Schedules that wait for their spec to become valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),

@@ -1,0 +1,142 @@
+"""The pages of the repository: what they link to exists, and their examples work.
+
+Covers README.md, CONTRIBUTING.md, SECURITY.md and docs.
+"""
+
+import json
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from app.actions.catalog import Catalog
+from app.actions.plugins import load_actions
+from app.config import Settings
+from app.services.declarations.files import Source, read_files
+from tests.carillon import Carillon
+
+ROOT = Path(__file__).parent.parent
+TOP_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in TOP_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+# `app/x.py`, `tests/x.py::test_y` or `docs/x.md`, also without quotes; `app/x` as well, which may be a folder.
+NAMED = re.compile(r"(?<![\w/.])((?:app|tests|docs|helm|migrations)/[\w./-]*\w)")
+# `app.engine.ticks.TickEngine`: the part in small letters is a module, or a module and a function of it.
+MODULE = re.compile(r"`(app(?:\.[a-z_0-9]+)+)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DECISION_HEADINGS = ["Context", "Decision", "Consequences", "What would change our mind"]
+
+
+def page_id(page: Path) -> str:
+    """Return the page's path in the repository, for the names of tests."""
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_link(page: Path, target: str) -> bool:
+    """Return whether a link of the page leads to no file, or to no heading of it."""
+    if target.startswith(("https://", "http://")):
+        return False
+    path, _, anchor = target.partition("#")
+    linked = (page.parent / path).resolve() if path else page
+    return not linked.exists() or (bool(anchor) and anchor not in anchors(linked))
+
+
+def is_module(name: str) -> bool:
+    """Return whether a dotted name is a module of ours, or something that stands in one."""
+    path = ROOT / name.replace(".", "/")
+    if path.is_dir() or path.with_suffix(".py").exists():
+        return True
+    parent, _, member = name.rpartition(".")
+    file = (ROOT / parent.replace(".", "/")).with_suffix(".py")
+    return file.exists() and re.search(rf"\b{member}\b", file.read_text()) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link inside the repository leads to a file, and to a heading where it names one."""
+    assert [] == [target for target in LINK.findall(page.read_text()) if broken_link(page, target)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Every `app/...`, `tests/...`, `docs/...` in a page is a file or a folder, and every `app.x.y` a module."""
+    text = page.read_text()
+    assert [] == [name for name in NAMED.findall(text) if not (ROOT / name).exists()]
+    assert [] == [name for name in MODULE.findall(text) if not is_module(name)]
+
+
+def test_the_table_of_changes_is_long_enough_and_names_files() -> None:
+    """CONTRIBUTING.md answers at least 20 times "I want to change X: open Y"; each row names a place to open."""
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## I want to change X: open Y")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "I want to change |" not in line]
+    assert len(rows) >= 20
+    assert [] == [row for row in rows if not re.search(r"`(app|docs|helm)/", row)]
+
+
+def test_the_walk_through_a_tick_is_short() -> None:
+    """docs/design.md walks through a plain tick in at most 20 files, each once."""
+    walk = (ROOT / "docs" / "design.md").read_text().partition("## A plain tick, file by file")[2].partition("\n## ")[0]
+    files = re.findall(r"^\d+\. \[(app/[\w/]+\.py)\]", walk, re.MULTILINE)
+    assert 10 <= len(files) <= 20
+    assert len(files) == len(set(files))
+
+
+def test_every_setting_is_documented() -> None:
+    """docs/settings.md names every setting that the code reads."""
+    named = set(re.findall(r"`(?:CARILLON_)?([A-Z_]+)`", (ROOT / "docs" / "settings.md").read_text()))
+    assert set() == {name.upper() for name in Settings.__struct_fields__} - named
+
+
+def test_decisions_have_one_form() -> None:
+    """Each page of docs/decisions has the same four headings, and docs/design.md links to it."""
+    design = (ROOT / "docs" / "design.md").read_text()
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert len(pages) >= 10
+    for page in pages:
+        assert DECISION_HEADINGS == re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE), page.name
+        assert f"decisions/{page.name}" in design
+
+
+def fenced(page: str, language: str) -> list[str]:
+    """Return the blocks of code in this language."""
+    return [code for name, code in FENCE.findall((ROOT / page).read_text()) if name == language]
+
+
+def curl_calls() -> list[list[str]]:
+    """Return the arguments of each curl command in the README's tour."""
+    (tour,) = fenced("README.md", "bash")
+    commands = re.split(r"^(?=curl |export |#)", tour, flags=re.MULTILINE)
+    return [shlex.split(command, comments=True)[1:] for command in commands if command.startswith("curl ")]
+
+
+async def test_the_tour_of_the_readme_works(carillon: Carillon) -> None:
+    """Each curl command is answered with a success, in their order."""
+    ids: dict[str, str] = {}
+    for arguments in curl_calls():
+        (address,) = (argument for argument in arguments if argument.startswith("$CARILLON"))
+        options = dict(pairwise(arguments))
+        body = json.loads(options["-d"]) if "-d" in options else None
+        if body is not None and "workflow_id" in body:
+            body["workflow_id"] = ids["workflows"]
+        method = options.get("-X", "GET" if body is None else "POST")
+        path = address.removeprefix("$CARILLON").replace("$ID", str(ids.get("schedules")))
+        answer = await carillon.request(method, path, json=body)
+        assert answer.is_success, (method, path, answer.text)
+        if answer.status_code == 201:
+            ids[path.strip("/")] = answer.json()["id"]
+    assert {"workflows", "schedules"} == ids.keys()
+
+
+def test_the_example_file_can_be_applied() -> None:
+    """The YAML of docs/files.md is read without a problem."""
+    (example,) = fenced("docs/files.md", "yaml")
+    (file,) = read_files([Source("shop.yaml", example.encode())], Catalog(load_actions().actions))
+    assert () == file.problems
