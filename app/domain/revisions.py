@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.declarations import same
-from app.domain.schedules import ScheduledJob, Status
+from app.domain.schedules import EDITABLE, ScheduledJob, Status
 
 
 class Action(StrEnum):
@@ -34,18 +34,18 @@ class Author(msgspec.Struct, frozen=True):
 # Nobody asked for it: a limit was reached, a run failed once too often, a spec became invalid.
 CARILLON = Author(None, "carillon")
 
-# What people can change.
-EDITABLE = (
-    *("name", "description", "workflow_id", "trigger_node_id", "trigger_payload"),
-    *("interval_seconds", "every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on"),
-    *("start_at", "end_at", "total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds"),
-    *("catch_up", "misfire_grace_seconds", "if_running", "max_queued"),
+# Fields that have no say in whether a slot was expected, and when. Snapshots leave them out to stay small.
+_NOT_REMEMBERED = frozenset(
+    {
+        *("name", "description", "trigger_node_id", "trigger_payload"),
+        *("max_retries", "backoff_base_seconds", "timeout_seconds"),
+    }
 )
-# What says, later, whether a slot was expected then.
+# The fields of a snapshot, by which ``explain`` says later whether a slot was expected then. A new field is remembered
+# unless it is excluded above: one that was forgotten could not be explained afterwards.
 REMEMBERED = (
-    *("interval_seconds", "every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on"),
-    *("start_at", "end_at", "total_repeats", "misfire_grace_seconds", "catch_up", "if_running", "max_queued"),
-    *("workflow_id", "status", "status_reason", "anchor_at", "last_error"),
+    *(name for name in EDITABLE if name not in _NOT_REMEMBERED),
+    *("status", "status_reason", "anchor_at", "last_error"),
 )
 # What happens to workflows, and what people can change of them.
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)

@@ -61,19 +61,18 @@ class CatchUp(StrEnum):
     RUN_ALL = "run_all"
 
 
-class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of ``scheduled_jobs``. ``generation`` fences: it moves whenever the pending tick changes."""
+class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a schedule that people can change, each with its default.
 
-    id: UUID
-    user_profile_id: int
-    owner_kind: OwnerKind = OwnerKind.USER
-    owner_id: str = ""
-    workflow_id: int
+    A field that is written here can be changed, declared in a file, exported, and found in the history: all of these
+    lists are derived from this struct. ``docs/development.md`` lists what else a new field needs.
+    """
+
     name: str
     description: str = ""
+    workflow_id: int
     trigger_node_id: str | None = None
     trigger_payload: dict[str, Any] = msgspec.field(default_factory=dict)
-
     interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
@@ -93,6 +92,20 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int = 60
     if_running: IfRunning = IfRunning.SKIP
     max_queued: int = 1
+
+
+EDITABLE = ScheduleDefinition.__struct_fields__
+# The values of fields that a caller leaves out. ``name`` and ``workflow_id`` have no default: they are always given.
+DEFAULTS = ScheduleDefinition(name="", workflow_id=0)
+
+
+class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
+    """One row of ``scheduled_jobs``. ``generation`` fences: it moves whenever the pending tick changes."""
+
+    id: UUID
+    user_profile_id: int
+    owner_kind: OwnerKind = OwnerKind.USER
+    owner_id: str = ""
 
     status: Status = Status.ACTIVE
     status_reason: Reason = Reason.NONE
