@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,9 @@ from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, OwnerKind
+from app.domain.access import Actor
 from app.domain.errors import ConflictError
-from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
+from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob
 from app.persistence.execution_rows import HELD_COLUMNS, LockedExecution, to_held
 from app.persistence.pagination import KnownTotals, Page, Part, read_keys
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
@@ -24,22 +25,20 @@ _DUE = DueTickRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
 # What it takes to ring for a tick; a row that cannot be read whole can still be rung for.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
-_KINDS = {kind.value: kind for kind in OwnerKind}
-_STATUSES = {status.value: status for status in Status}
-_REASONS = {reason.value: reason for reason in Reason}
-_POLICIES = {policy.value: policy for policy in IfRunning}
-_CATCH_UPS = {policy.value: policy for policy in CatchUp}
+# The columns that hold the values of an enum, each with its members by their values.
+_ENUMS = tuple(
+    (field.name, {member.value: member for member in field.type})
+    for field in msgspec.structs.fields(ScheduledJob)
+    if isinstance(field.type, type) and issubclass(field.type, StrEnum)
+)
 _NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
 # What ticks and the ends of runs move; what people write stays where it is.
-_MOVING = (
-    *("status", "status_reason", "generation", "cadence_slot", "next_slot", "next_run_at", "next_attempt", "last_slot"),
-    *("current_repeat", "current_retry", "run_count", "error_count", "last_error", "last_run_at", "last_fired_at"),
-    *("last_success_at", "last_success_execution_id", "dead_at"),
-)
+_WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context"}
+_MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
 MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
 
 
@@ -286,10 +285,7 @@ def from_record(record: Sequence[Any]) -> ScheduledJob:
 
 
 def _from_columns(values: dict[str, Any]) -> ScheduledJob:
-    values["owner_kind"] = _KINDS[values["owner_kind"]]
-    values["status"] = _STATUSES[values["status"]]
-    values["status_reason"] = _REASONS[values["status_reason"]]
-    values["if_running"] = _POLICIES[values["if_running"]]
-    values["catch_up"] = _CATCH_UPS[values["catch_up"]]
+    for name, members in _ENUMS:
+        values[name] = members[values[name]]
     values["not_on"] = tuple(values["not_on"])
     return ScheduledJob(**values)
