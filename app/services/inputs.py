@@ -1,8 +1,9 @@
 """What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
 
 import re
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -14,7 +15,7 @@ from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import DEFAULT_CAPS
 from app.domain.notifications import NoticeEvent
-from app.domain.schedules import CatchUp, IfRunning
+from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
 
@@ -50,6 +51,31 @@ class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A body; a field that is not known, or not writable, is refused."""
 
 
+class Changes(Input):
+    """New values for some fields of an object: read them with ``given``, as any of them may be UNSET."""
+
+
+C = TypeVar("C", bound=Changes)
+
+
+def optional_fields_of(form: type[Input], without: Collection[str] = ()) -> Callable[[type[C]], type[C]]:
+    """Give a class of changes the fields of ``form``, none of them required: a PATCH takes what a POST takes."""
+    optional = [
+        (field.name, field.type | UnsetType, UNSET)
+        for field in msgspec.structs.fields(form)
+        if field.name not in without
+    ]
+
+    def with_fields(changes: type[C]) -> type[C]:
+        named = {"__doc__": changes.__doc__, "__qualname__": changes.__qualname__}
+        whole = msgspec.defstruct(
+            changes.__name__, optional, bases=(changes,), module=changes.__module__, namespace=named, kw_only=True
+        )
+        return cast("type[C]", whole)
+
+    return with_fields
+
+
 class SpecInput(Input):
     """When: exactly one of the first five, and what narrows it down."""
 
@@ -58,8 +84,8 @@ class SpecInput(Input):
     cron: Cron | None = None
     at: Instant | None = None
     after: Duration | None = None
-    timezone: TimezoneName = "UTC"
-    jitter_seconds: NotNegative = 0
+    timezone: TimezoneName = DEFAULTS.timezone
+    jitter_seconds: NotNegative = DEFAULTS.jitter_seconds
     only_between: Window | None = None
     not_on: Weekdays = msgspec.field(default_factory=list)
     start_at: Instant | None = None
@@ -70,16 +96,16 @@ class ScheduleFields(SpecInput, kw_only=True):
     """All that is said of a schedule, but what it runs."""
 
     name: Name
-    description: Description = ""
-    trigger_node_id: NodeId | None = None
-    total_repeats: NotNegative = 0
-    max_retries: MaxRetries = 3
-    backoff_base_seconds: Positive | None = None
-    timeout_seconds: TimeoutSeconds = 600
-    catch_up: CatchUp = CatchUp.SKIP
-    misfire_grace_seconds: NotNegative = 60
-    if_running: IfRunning = IfRunning.SKIP
-    max_queued: NotNegative = 1
+    description: Description = DEFAULTS.description
+    trigger_node_id: NodeId | None = DEFAULTS.trigger_node_id
+    total_repeats: NotNegative = DEFAULTS.total_repeats
+    max_retries: MaxRetries = DEFAULTS.max_retries
+    backoff_base_seconds: Positive | None = DEFAULTS.backoff_base_seconds
+    timeout_seconds: TimeoutSeconds = DEFAULTS.timeout_seconds
+    catch_up: CatchUp = DEFAULTS.catch_up
+    misfire_grace_seconds: NotNegative = DEFAULTS.misfire_grace_seconds
+    if_running: IfRunning = DEFAULTS.if_running
+    max_queued: NotNegative = DEFAULTS.max_queued
     trigger_payload: Payload = msgspec.field(default_factory=dict)
 
 
@@ -98,34 +124,9 @@ class DeclaredScheduleInput(ScheduleFields, kw_only=True):
     paused: bool = False
 
 
-class ScheduleChanges(Input):
+@optional_fields_of(ScheduleInput)
+class ScheduleChanges(Changes):
     """New values for some fields of a schedule."""
-
-    name: Name | UnsetType = UNSET
-    workflow_id: Positive | UnsetType = UNSET
-    workflow_owner: Positive | UnsetType | None = UNSET
-    interval_seconds: Positive | UnsetType | None = UNSET
-    every: Every | UnsetType | None = UNSET
-    cron: Cron | UnsetType | None = UNSET
-    at: Instant | UnsetType | None = UNSET
-    after: Duration | UnsetType | None = UNSET
-    timezone: TimezoneName | UnsetType = UNSET
-    jitter_seconds: NotNegative | UnsetType = UNSET
-    only_between: Window | UnsetType | None = UNSET
-    not_on: Weekdays | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
-    trigger_node_id: NodeId | UnsetType | None = UNSET
-    start_at: Instant | UnsetType | None = UNSET
-    end_at: Instant | UnsetType | None = UNSET
-    total_repeats: NotNegative | UnsetType = UNSET
-    max_retries: MaxRetries | UnsetType = UNSET
-    backoff_base_seconds: Positive | UnsetType | None = UNSET
-    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
-    catch_up: CatchUp | UnsetType = UNSET
-    misfire_grace_seconds: NotNegative | UnsetType = UNSET
-    if_running: IfRunning | UnsetType = UNSET
-    max_queued: NotNegative | UnsetType = UNSET
-    trigger_payload: Payload | UnsetType = UNSET
 
 
 class ScheduleBatchInput(Input):
@@ -159,7 +160,7 @@ class PreviewInput(SpecInput, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=500)] = 10
     # Of an existing schedule, for its jitter; where the spec is its own, for its phase too.
     id: UUID | None = None
-    timeout_seconds: Positive = 600
+    timeout_seconds: Positive = DEFAULTS.timeout_seconds
 
 
 class Moment(Input):
@@ -216,16 +217,9 @@ class DeclarationInput(Input):
     schedules: list[Any] | None = None
 
 
-class WorkflowChanges(Input):
+@optional_fields_of(WorkflowInput)
+class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
-
-    name: Name | UnsetType = UNSET
-    nodes: Nodes | UnsetType = UNSET
-    edges: Edges | UnsetType = UNSET
-    active: bool | UnsetType = UNSET
-    max_concurrent_runs: Positive | UnsetType | None = UNSET
-    breaker_threshold: Positive | UnsetType | None = UNSET
-    breaker_reset_seconds: Positive | UnsetType | None = UNSET
 
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]+", max_length=2000, examples=["https://example.com/hook"])]
@@ -245,12 +239,9 @@ class NotificationInput(Input):
     active: bool = True
 
 
-class NotificationChanges(Input):
+@optional_fields_of(NotificationInput, without=("schedule_id", "workflow_id"))
+class NotificationChanges(Changes):
     """New values for some fields of a notification."""
-
-    url: Url | UnsetType = UNSET
-    events: Events | UnsetType = UNSET
-    active: bool | UnsetType = UNSET
 
 
 class WebhookInput(Input):
@@ -270,20 +261,9 @@ class WebhookInput(Input):
     max_retries: MaxRetries = 3
 
 
-class WebhookChanges(Input):
+@optional_fields_of(WebhookInput)
+class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
-
-    url: Url | UnsetType = UNSET
-    name: Annotated[str, Meta(max_length=255)] | UnsetType = UNSET
-    method: Method | UnsetType = UNSET
-    headers: Headers | UnsetType = UNSET
-    payload: Payload | UnsetType = UNSET
-    cron: Cron | UnsetType | None = UNSET
-    interval_minutes: Minutes | UnsetType | None = UNSET
-    timezone: TimezoneName | UnsetType = UNSET
-    active: bool | UnsetType = UNSET
-    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
-    max_retries: MaxRetries | UnsetType = UNSET
 
 
 SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"])]
@@ -302,12 +282,9 @@ class SecretInput(Input):
     shared_with: Sharing = msgspec.field(default_factory=list)
 
 
-class SecretChanges(Input):
+@optional_fields_of(SecretInput, without=("name",))
+class SecretChanges(Changes):
     """New values for some fields of a secret."""
-
-    value: SecretValue | UnsetType = UNSET
-    allowed_hosts: AllowedHosts | UnsetType = UNSET
-    shared_with: Sharing | UnsetType = UNSET
 
 
 class CompletionInput(Input):
@@ -318,7 +295,7 @@ class CompletionInput(Input):
     error: Annotated[str, Meta(max_length=2000)] = ""
 
 
-class SettingsChanges(Input):
+class SettingsChanges(Changes):
     """What to turn."""
 
     schedules_enabled: bool | UnsetType = UNSET
@@ -360,6 +337,6 @@ def in_utc(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
-def given(changes: Input) -> dict[str, Any]:
-    """The fields that a caller set."""
+def given(changes: Changes) -> dict[str, Any]:
+    """Return the fields that a caller has set."""
     return {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}
