@@ -17,6 +17,7 @@ from app.config import Settings
 from app.domain.schedules import DEFAULTS, EDITABLE, ScheduleDefinition
 from app.persistence.database import Database
 from app.services.declarations.exporting import ExportService, Selection
+from app.services.inputs import ScheduleInput
 from tests.carillon import Carillon, Json
 from tests.cli.declaring import applying
 
@@ -95,3 +96,15 @@ def test_plugins_can_change_what_they_can_create() -> None:
     """The fields that plugins are offered are fields of a schedule, and the same in both structs."""
     assert set(PluginScheduleInput.__struct_fields__) <= {*EDITABLE, *PLUGINS_OWN}
     assert set(PluginScheduleInput.__struct_fields__) - {"action"} == set(PluginScheduleChanges.__struct_fields__)
+
+
+@pytest.mark.parametrize("form", [ScheduleInput, PluginScheduleInput])
+def test_defaults_are_those_of_the_definition(form: type[msgspec.Struct]) -> None:
+    """A caller who leaves a field out gets what the domain's struct says, wherever the schedule comes from."""
+    fields = [field for field in msgspec.structs.fields(form) if field.name in EDITABLE and not field.required]
+    factories = {field.name: field.default_factory for field in fields}
+    given = {field.name: field.default for field in fields}
+    given |= {name: factory() for name, factory in factories.items() if factory is not msgspec.NODEFAULT}
+    expected = {name: getattr(DEFAULTS, name) for name in given}
+    # As JSON, in which a tuple and a list are the same.
+    assert msgspec.json.encode(expected) == msgspec.json.encode(given)
