@@ -1,4 +1,4 @@
-"""What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
+"""The bodies of requests. Types carry the bounds; rules about several fields are checked by the services."""
 
 import re
 from collections.abc import Callable, Collection
@@ -20,7 +20,7 @@ from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
 
 INT_MAX = 2**31 - 1
-# What the database can number.
+# The ids that the database can assign.
 IDS = range(1, INT_MAX + 1)
 BATCH_MAX = 1000
 EXAMPLE_NODES = [
@@ -41,14 +41,14 @@ TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europ
 Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
 Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
 Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
-# These bounds are the defaults: settings can raise them, so it is the use case that refuses (``app.domain.limits``).
+# These bounds are the defaults. Settings can raise them, so the service checks them (``app.domain.limits``).
 MaxRetries = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": DEFAULT_CAPS.max_retries})]
 TimeoutSeconds = Annotated[int, Meta(ge=1, extra_json_schema={"maximum": DEFAULT_CAPS.timeout_seconds})]
 Payload = Annotated[dict[str, Any], Meta(description=f"At most {DEFAULT_CAPS.payload_bytes} bytes of JSON.")]
 
 
 class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A body; a field that is not known, or not writable, is refused."""
+    """The body of a request; a field that is unknown or not writable is refused."""
 
 
 class Changes(Input):
@@ -77,7 +77,7 @@ def optional_fields_of(form: type[Input], without: Collection[str] = ()) -> Call
 
 
 class SpecInput(Input):
-    """When: exactly one of the first five, and what narrows it down."""
+    """When a schedule is due: exactly one of the first five fields, and the fields that restrict it."""
 
     interval_seconds: Positive | None = None
     every: Every | None = None
@@ -93,7 +93,7 @@ class SpecInput(Input):
 
 
 class ScheduleFields(SpecInput, kw_only=True):
-    """All that is said of a schedule, but what it runs."""
+    """All fields of a schedule but its workflow. The bounds are here, the defaults in the domain."""
 
     name: Name
     description: Description = DEFAULTS.description
@@ -113,12 +113,12 @@ class ScheduleInput(ScheduleFields, kw_only=True):
     """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
 
     workflow_id: Positive
-    # The id of the user who owns the workflow; needed for one of somebody else. It is not stored.
+    # The id of the user who owns the workflow; required if that is another user. It is not stored.
     workflow_owner: Positive | None = None
 
 
 class DeclaredScheduleInput(ScheduleFields, kw_only=True):
-    """A schedule in a file: it names its workflow, and may say that it is paused."""
+    """A schedule in a file: it refers to its workflow by name, and can be declared as paused."""
 
     workflow: Name
     paused: bool = False
@@ -130,13 +130,13 @@ class ScheduleChanges(Changes):
 
 
 class ScheduleBatchInput(Input):
-    """Many new schedules, all or none."""
+    """New schedules that are created together: all of them, or none."""
 
     schedules: Annotated[list[ScheduleInput], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class LooseScheduleBatch(Input):
-    """The same before its items are looked at, so that every bad one can be named, not only the first."""
+    """The same batch with unchecked items, so that the errors of all items can be reported, not only the first."""
 
     schedules: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)]
 
@@ -148,41 +148,41 @@ class ScheduleIdsInput(Input):
 
 
 class Span(Input, rename={"since": "from", "until": "to"}):
-    """A stretch of time, open where nothing is given."""
+    """A range of time; an end that is not given is open."""
 
     since: Instant | None = None
     until: Instant | None = None
 
 
 class PreviewInput(SpecInput, kw_only=True):
-    """A spec to look at: how it reads, what surprises it holds, and its next runs. Nothing is stored."""
+    """A spec to describe: in words, with warnings and its next runs. Nothing is stored."""
 
     count: Annotated[int, Meta(ge=1, le=500)] = 10
-    # Of an existing schedule, for its jitter; where the spec is its own, for its phase too.
+    # An existing schedule whose jitter is used, and its anchor too if the spec is the same.
     id: UUID | None = None
     timeout_seconds: Positive = DEFAULTS.timeout_seconds
 
 
 class Moment(Input):
-    """A point in time; now, if none is given."""
+    """A point in time; without `at`, the present."""
 
     at: Instant | None = None
 
 
 class RunInput(Input):
-    """How a manual run behaves while another one is under way; without it, as the schedule says."""
+    """What a manual run does while another run is active; without `if_running`, as the schedule says."""
 
     if_running: IfRunning | UnsetType = UNSET
 
 
 class NoteInput(Input):
-    """An optional remark."""
+    """An optional note for the history."""
 
     note: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class NodeInput(Input):
-    """A node as it comes in."""
+    """A node of a workflow."""
 
     id: NodeId
     type: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -205,12 +205,12 @@ class WorkflowInput(Input):
     breaker_reset_seconds: Positive | None = None
 
 
-# A label; in a history its changes are said to be by "apply:" and this.
+# The history names "apply:" and the namespace as the author of changes by files.
 Namespace = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)")]
 
 
 class DeclarationInput(Input):
-    """A document of a file, before its items are looked at one by one."""
+    """One document of a file, with unchecked items."""
 
     namespace: Namespace
     workflows: list[Any] | None = None
@@ -230,7 +230,7 @@ Events = Annotated[list[NoticeEvent], Meta(min_length=1, max_length=20)]
 
 
 class NotificationInput(Input):
-    """Whom to tell of what; without a schedule and a workflow, of all that is yours."""
+    """A URL to notify of events; without a schedule and a workflow, of the events of all your objects."""
 
     url: Url
     events: Events = msgspec.field(default_factory=lambda: list(NoticeEvent))
@@ -245,13 +245,13 @@ class NotificationChanges(Changes):
 
 
 class WebhookInput(Input):
-    """An address to call at its times; exactly one of cron and interval_minutes says when."""
+    """A URL to call regularly; exactly one of cron and interval_minutes says when."""
 
     url: Url
     name: Annotated[str, Meta(max_length=255)] = ""
     method: Method = "POST"
     headers: Headers = msgspec.field(default_factory=dict)
-    # What is sent; without one, the event.
+    # The body that is sent; if it is empty, the event is sent.
     payload: Payload = msgspec.field(default_factory=dict)
     cron: Cron | None = None
     interval_minutes: Minutes | None = None
@@ -274,7 +274,7 @@ Sharing = Literal["all"] | Annotated[list[int], Meta(max_length=1000)]
 
 
 class SecretInput(Input):
-    """A new secret. Without allowed_hosts it can be sent nowhere."""
+    """A new secret. It can be sent to `allowed_hosts` only: without any, to no host."""
 
     name: SecretName
     value: SecretValue
@@ -288,7 +288,7 @@ class SecretChanges(Changes):
 
 
 class CompletionInput(Input):
-    """How work ended that was started earlier."""
+    """The result of work that was started by an earlier call."""
 
     status: Literal["success", "failed"]
     output: Any = None
@@ -296,7 +296,7 @@ class CompletionInput(Input):
 
 
 class SettingsChanges(Changes):
-    """What to turn."""
+    """New values for some settings."""
 
     schedules_enabled: bool | UnsetType = UNSET
 
@@ -304,7 +304,7 @@ class SettingsChanges(Changes):
 class UserInput(Input):
     """A new user."""
 
-    # Python's ``$`` alone would let a line break follow.
+    # Python's ``$`` alone would accept a trailing line break.
     username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)")]
     role: Role = Role.MEMBER
 
@@ -316,14 +316,14 @@ class TokenInput(Input):
 
 
 def require_secret_name(name: str) -> str:
-    """A name that a secret can have; no other is there."""
+    """Return the name if a secret can have it; refuse it otherwise."""
     if not re.match(NAME_PATTERN, name):
         raise InvalidError(FieldError("name", "A name has letters, digits and _, up to 100, and no digit in front."))
     return name
 
 
 def require_host(url: str) -> None:
-    """A URL that leads somewhere."""
+    """Refuse a URL without a host."""
     try:
         host = URL(url).host
     except ValueError:
@@ -333,7 +333,7 @@ def require_host(url: str) -> None:
 
 
 def in_utc(values: dict[str, Any]) -> dict[str, Any]:
-    """The same values with every instant in UTC, as all are stored and shown."""
+    """Return the values with every time in UTC, as times are stored and shown."""
     return {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
