@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from app.actions.http_client import HttpCaller, OwnersCaller, Sender
 from app.actions.secrets import BoundCaller, RunSecrets
 from app.domain.identities import idempotency_key
+from app.domain.schedules import DEFAULTS
 
 
 class SchedulesPort(Protocol):
@@ -79,19 +80,19 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     action: str
     config: dict[str, Any] = msgspec.field(default_factory=dict)
-    description: str = ""
+    description: str = DEFAULTS.description
     interval_seconds: int | None = None
     every: str | None = None
     cron: str | None = None
     at: datetime | None = None
-    timezone: str = "UTC"
+    timezone: str = DEFAULTS.timezone
     payload: dict[str, Any] = msgspec.field(default_factory=dict)
-    max_retries: int = 3
-    timeout_seconds: int = 600
+    max_retries: int = DEFAULTS.max_retries
+    timeout_seconds: int = DEFAULTS.timeout_seconds
 
 
 class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """New values for some of it."""
+    """New values for some fields of ``PluginScheduleInput``; ``action`` cannot be changed."""
 
     name: str | UnsetType = UNSET
     config: dict[str, Any] | UnsetType = UNSET

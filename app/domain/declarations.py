@@ -8,12 +8,12 @@ import msgspec
 
 from app.domain.schedules import Status
 
-# One side has nothing at this place.
+# Stands for a value that one side does not have.
 ABSENT = msgspec.UNSET
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One place, before and after."""
+    """One value that differs: its path, and the value before and after."""
 
     path: str
     before: Any
@@ -21,20 +21,20 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]:
-    """Every place that differs. The order of keys is nothing; 1 and true are two."""
+    """Yield every value that differs. The order of keys does not matter; 1 and true differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in dict.fromkeys((*after, *before)):
             inner = f"{path}.{name}" if path else name
             yield from differences(before.get(name, ABSENT), after.get(name, ABSENT), inner)
     elif _is_list(before) and _is_list(after) and len(before) == len(after):
-        for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from differences(one, other, f"{path}[{index}]")
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from differences(old, new, f"{path}[{index}]")
     elif isinstance(before, bool) is not isinstance(after, bool) or before != after:
         yield Difference(path, before, after)
 
 
 def same(before: Any, after: Any) -> bool:
-    """Whether nothing differs."""
+    """Return whether two values are equal, with 1 and true told apart."""
     return next(differences(before, after), None) is None
 
 
@@ -43,14 +43,14 @@ def _is_list(value: Any) -> bool:
 
 
 class Kind(StrEnum):
-    """What can be declared."""
+    """The kinds of objects that a file can declare."""
 
     WORKFLOW = "workflow"
     SCHEDULE = "schedule"
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a declared thing is known by, whatever becomes of its row."""
+    """The identity of a declared object; it stays the same if the row is deleted and created again."""
 
     namespace: str
     kind: Kind
@@ -58,7 +58,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What a file says. The values are in their stored form, but that a schedule names its workflow."""
+    """An object as a file declares it: values in their stored form, but a schedule names its workflow."""
 
     key: Key
     values: dict[str, Any]
@@ -66,56 +66,56 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Managed(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is under a key, in the same form."""
+    """An existing object under a key, in the same form."""
 
     key: Key
     user_profile_id: int
     values: dict[str, Any]
-    # Of a schedule.
+    # Schedules only.
     status: Status | None = None
 
 
 class Act(StrEnum):
-    """What is done about a key."""
+    """What is done with the object of a key."""
 
     CREATE = "create"
     CHANGE = "change"
     KEEP = "keep"
     DELETE = "delete"
-    # It is no longer declared, and nobody asked to delete it.
+    # No longer declared, but pruning was not requested.
     LEAVE = "leave"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What is done about one key, and why."""
+    """What is done with one object, and which values differ."""
 
     act: Act
     key: Key
     differences: tuple[Difference, ...] = ()
-    # Of a schedule: before the step, or once it is done, after it.
+    # Schedules only: the status before the step, or after it once it is carried out.
     status: Status | None = None
 
 
 def plan(declared: Iterable[Declared], managed: Mapping[Key, Managed]) -> list[Step]:
-    """What makes things as they are declared. What is the same already is left alone."""
-    return [_step(one, managed.get(one.key)) for one in declared]
+    """Return the steps that make objects as they are declared; equal ones are kept as they are."""
+    return [_step(item, managed.get(item.key)) for item in declared]
 
 
 def undeclared(managed: Iterable[Managed], declared: Collection[Key], *, prune: bool) -> list[Step]:
-    """What is done about things that no file names any more: schedules before the workflows that they run."""
-    left = [one for one in managed if one.key not in declared]
-    left.sort(key=lambda one: (one.key.kind is Kind.WORKFLOW, one.key.namespace, one.key.name))
-    return [Step(Act.DELETE if prune else Act.LEAVE, one.key, status=one.status) for one in left]
+    """Return the steps for objects that no file declares any more, schedules before their workflows."""
+    rest = [item for item in managed if item.key not in declared]
+    rest.sort(key=lambda item: (item.key.kind is Kind.WORKFLOW, item.key.namespace, item.key.name))
+    return [Step(Act.DELETE if prune else Act.LEAVE, item.key, status=item.status) for item in rest]
 
 
 def _step(declared: Declared, managed: Managed | None) -> Step:
     if managed is None:
         return Step(Act.CREATE, declared.key)
-    found = [*differences(managed.values, declared.values), *_pause(declared, managed)]
-    return Step(Act.CHANGE if found else Act.KEEP, declared.key, tuple(found), managed.status)
+    changes = (*differences(managed.values, declared.values), *_pause(declared, managed))
+    return Step(Act.CHANGE if changes else Act.KEEP, declared.key, changes, managed.status)
 
 
 def _pause(declared: Declared, managed: Managed) -> Iterable[Difference]:
-    """A file may pause a schedule that is active. It never resumes one: an operator may have paused it."""
+    """Yield a difference if a file pauses an active schedule. It never resumes one: an operator may have paused it."""
     if declared.paused and managed.status is Status.ACTIVE:
         yield Difference("paused", False, True)

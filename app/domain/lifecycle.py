@@ -22,27 +22,27 @@ from app.domain.planning import (
 from app.domain.schedules import Reason, ScheduledJob, Status, with_status
 from app.domain.specs import KINDS, require_kind
 
-# A change to one of these begins a new count of the slots.
+# A change to one of these counts the slots from a new anchor.
 PHASE_FIELDS = frozenset({*KINDS, "start_at"})
-# A change to one of these, too, is a changed cadence; the slots that stay are where they were.
+# A change to one of these changes the cadence as well, but keeps the anchor: slots that remain do not move.
 CADENCE_FIELDS = PHASE_FIELDS | {"timezone", "only_between", "not_on"}
-# What can finish a schedule, and arm it again.
+# The fields that can finish a schedule, or make a finished one active again.
 LIMITS = frozenset({"total_repeats", "end_at", "at", "after"})
 
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
-    """A new schedule with its first slot planned; one that ends before it begins is done at once."""
+    """Return a new schedule with its first slot planned; one that ends before its first slot is done at once."""
     return begun_cadence(anchored_at_start(draft, now), 0, now)
 
 
 def paused(job: ScheduledJob) -> ScheduledJob:
-    """Nothing is pending any more, a retry neither; the counters stay."""
+    """Return the schedule without a pending tick or retry; its counters stay."""
     _require(job, Status.ACTIVE, "pause")
     return with_status(without_tick(job), Status.PAUSED, Reason.MANUAL)
 
 
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """Active again with a fresh slot; the retry count is kept."""
+    """Return the paused schedule as active, with a new slot; the retry count is kept."""
     _require(job, Status.PAUSED, "resume")
     if job.spec.problem:
         raise WrongStateError(f"Cannot resume a job whose spec is not valid: {job.spec.problem}")
@@ -54,7 +54,7 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
 
 
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """A dead schedule starts again with all its retries; a one-shot whose time has passed fires now."""
+    """Return the dead schedule as active, with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
     alive = anchored(replace(with_status(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
     if alive.is_one_shot and not alive.spec.problem:
@@ -65,26 +65,26 @@ def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
 def edited(
     job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime, caps: Caps = DEFAULT_CAPS
 ) -> ScheduledJob:
-    """The schedule with new values. Values that are the same change nothing; edits never fire retroactively."""
-    real = {name: value for name, value in changes.items() if not same(getattr(job, name), value)}
-    if not real:
+    """Return the schedule with new values; equal values change nothing. An edit never fires slots of the past."""
+    changes = {name: value for name, value in changes.items() if not same(getattr(job, name), value)}
+    if not changes:
         return job
-    changed = _reanchored(replace(job, **real), real, now)
-    _require_sound(changed, real, now, caps)
+    changed = _reanchored(replace(job, **changes), changes, now)
+    _require_sound(changed, changes, now, caps)
     if job.status is Status.DEAD:
         return changed
     if job.status is Status.DONE:
-        return _armed_again(changed, real, active_runs, now)
+        return _armed_again(changed, changes, active_runs, now)
     if changed.limit_reached:
         return finished(changed, Reason.REPEAT_LIMIT)
     if job.status is Status.PAUSED:
-        mended = job.status_reason is Reason.INVALID_SPEC and not changed.spec.problem
-        return resumed(changed, active_runs, now) if mended else changed
-    return invalid(changed) if changed.spec.problem else _replanned(changed, real, active_runs, now)
+        repaired = job.status_reason is Reason.INVALID_SPEC and not changed.spec.problem
+        return resumed(changed, active_runs, now) if repaired else changed
+    return invalid(changed) if changed.spec.problem else _replanned(changed, changes, active_runs, now)
 
 
 def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:
-    """What is wrong with a schedule that is to begin now: a time that has passed, or slots that never come."""
+    """Return why a schedule cannot begin now: its time has passed, or it has no slots at all."""
     if job.spec.problem:
         return [FieldError(job.kind, job.spec.problem)]
     if job.at is not None:
@@ -103,7 +103,7 @@ def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[
 
 
 def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
-    """Whether no slot ever comes, whatever the end."""
+    """Return an error if the spec has no slot at all, whatever ``end_at`` says."""
     if job.is_one_shot:
         comes = job.spec.hours.allow(job.anchor_at)
     else:
@@ -115,7 +115,7 @@ def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
 
 
 def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, caps: Caps) -> None:
-    """What an edit makes of a schedule has to make sense; what it does not touch is not judged again."""
+    """Refuse an edit whose result is not valid. Fields that it does not change are not checked again."""
     require_kind({name: getattr(job, name) for name in KINDS})
     errors = caps.errors(changes)
     if {"start_at", "end_at"} & changes.keys() and job.start_at and job.end_at and job.end_at < job.start_at:
@@ -129,7 +129,7 @@ def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, ca
 
 
 def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
-    """An active schedule after an edit: its pending tick again fits its cadence and its limits."""
+    """Return an active schedule after an edit, with a pending tick that fits its cadence and its limits."""
     if CADENCE_FIELDS & changes.keys() or job.next_run_at is None:
         return begun_cadence(job, active_runs, now)
     if not job.expects_more(active_runs):
@@ -137,7 +137,7 @@ def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now
     if job.end_at is not None and job.next_run_at > job.end_at:
         return planned(job, None, active_runs) if job.next_attempt or _past_end(job) else job
     if job.cadence_slot is None and LIMITS & changes.keys():
-        # The retry of what was the last repeat is pending; now there are slots for it to hold up.
+        # The retry of what was the last repeat is pending; now there are further slots, which wait for it.
         return replace(job, cadence_slot=job.cadence.first_after(now))
     if "jitter_seconds" in changes and not job.next_attempt and job.next_slot is not None:
         return with_tick(job, job.next_slot)
@@ -145,7 +145,7 @@ def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now
 
 
 def _past_end(job: ScheduledJob) -> bool:
-    """Whether the pending slot itself, jitter aside, lies after the end."""
+    """Return whether the pending slot itself, without its jitter, lies after the end."""
     return job.end_at is not None and job.next_slot is not None and job.next_slot > job.end_at
 
 
@@ -156,7 +156,7 @@ def _reanchored(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> Sc
 
 
 def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
-    """A finished schedule goes on if an edit of its limits leaves it something to do."""
+    """Return a finished schedule as active if an edit of its limits leaves it something to do."""
     if not LIMITS & changes.keys() or job.limit_reached or job.spec.problem:
         return job
     fresh = job if job.is_one_shot else anchored(job, now)

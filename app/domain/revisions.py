@@ -9,11 +9,11 @@ from uuid import UUID
 import msgspec
 
 from app.domain.declarations import same
-from app.domain.schedules import ScheduledJob, Status
+from app.domain.schedules import EDITABLE, ScheduledJob, Status
 
 
 class Action(StrEnum):
-    """What happened to a schedule."""
+    """What happened to a schedule or a workflow."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -25,29 +25,29 @@ class Action(StrEnum):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """Who did it."""
+    """Who made a change."""
 
     user_id: int | None
     name: str
 
 
-# Nobody asked for it: a limit was reached, a run failed once too often, a spec became invalid.
+# The author of changes that no user made: a limit was reached, retries were used up, a spec became invalid.
 CARILLON = Author(None, "carillon")
 
-# What people can change.
-EDITABLE = (
-    *("name", "description", "workflow_id", "trigger_node_id", "trigger_payload"),
-    *("interval_seconds", "every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on"),
-    *("start_at", "end_at", "total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds"),
-    *("catch_up", "misfire_grace_seconds", "if_running", "max_queued"),
+# Fields that do not decide whether or when a slot was expected. Snapshots leave them out to stay small.
+_NOT_REMEMBERED = frozenset(
+    {
+        *("name", "description", "trigger_node_id", "trigger_payload"),
+        *("max_retries", "backoff_base_seconds", "timeout_seconds"),
+    }
 )
-# What says, later, whether a slot was expected then.
+# The fields of a snapshot, by which ``explain`` says later whether a slot was expected then. A new field is remembered
+# unless it is excluded above: one that was forgotten could not be explained afterwards.
 REMEMBERED = (
-    *("interval_seconds", "every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on"),
-    *("start_at", "end_at", "total_repeats", "misfire_grace_seconds", "catch_up", "if_running", "max_queued"),
-    *("workflow_id", "status", "status_reason", "anchor_at", "last_error"),
+    *(name for name in EDITABLE if name not in _NOT_REMEMBERED),
+    *("status", "status_reason", "anchor_at", "last_error"),
 )
-# What happens to workflows, and what people can change of them.
+# What can happen to workflows, and the fields that people can change.
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)
 WORKFLOW_FIELDS = (
     *("name", "nodes", "edges", "active", "max_concurrent_runs", "breaker_threshold", "breaker_reset_seconds"),
@@ -56,7 +56,7 @@ _BY_STATUS = {Status.PAUSED: Action.PAUSED, Status.DONE: Action.FINISHED, Status
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """One change."""
+    """One change of a schedule, with a snapshot of the fields that ``explain`` needs."""
 
     scheduled_job_id: UUID
     at: datetime
@@ -77,7 +77,7 @@ class WorkflowRevision(msgspec.Struct, frozen=True, kw_only=True):
     author: str
     action: Action
     changes: dict[str, Any]
-    # Of the changes as JSON, so that pages can be bounded without reading them.
+    # The size of the changes as JSON, so that pages can be bounded without reading them.
     changes_bytes: int
     note: str
 
@@ -109,7 +109,7 @@ def _workflow_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> di
 def revision(
     before: ScheduledJob | None, after: ScheduledJob, action: Action, author: Author, now: datetime, note: str = ""
 ) -> Revision:
-    """A change that was made, with how the schedule is from now on."""
+    """Return the revision for a change from ``before`` to ``after``, or for a creation if ``before`` is None."""
     return Revision(
         scheduled_job_id=after.id,
         at=now,
@@ -123,7 +123,7 @@ def revision(
 
 
 def automatic_revision(before: ScheduledJob, after: ScheduledJob, now: datetime) -> Revision | None:
-    """The change of state that a tick or the end of a run brought about, if it did."""
+    """Return the revision for a change of status by a tick or the end of a run, or None if the status is the same."""
     if before.status is after.status:
         return None
     action = _BY_STATUS.get(after.status, Action.RESUMED)

@@ -25,7 +25,7 @@ class Status(StrEnum):
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.ACTIVE: frozenset({Status.PAUSED, Status.DONE, Status.DEAD}),
     Status.PAUSED: frozenset({Status.ACTIVE, Status.DONE, Status.DEAD}),
-    # A finished one is armed again by an edit that gives it something left to do.
+    # An edit that leaves a finished schedule something to do makes it active again.
     Status.DONE: frozenset({Status.ACTIVE}),
     Status.DEAD: frozenset({Status.ACTIVE}),
 }
@@ -45,7 +45,7 @@ class Reason(StrEnum):
 
 
 class IfRunning(StrEnum):
-    """What a due slot does while an execution of its schedule is pending or running."""
+    """What a due slot does while another run of its schedule is pending or running."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -54,26 +54,25 @@ class IfRunning(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What becomes of slots that were missed."""
+    """What to do about slots that were missed, for example during an outage."""
 
     SKIP = "skip"
     RUN_ONCE = "run_once"
     RUN_ALL = "run_all"
 
 
-class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of ``scheduled_jobs``. ``generation`` fences: it moves whenever the pending tick changes."""
+class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a schedule that people can change, each with its default.
 
-    id: UUID
-    user_profile_id: int
-    owner_kind: OwnerKind = OwnerKind.USER
-    owner_id: str = ""
-    workflow_id: int
+    A field that is written here can be changed, declared in a file, exported, and found in the history: all of these
+    lists are derived from this struct. ``docs/development.md`` lists what else a new field needs.
+    """
+
     name: str
     description: str = ""
+    workflow_id: int
     trigger_node_id: str | None = None
     trigger_payload: dict[str, Any] = msgspec.field(default_factory=dict)
-
     interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
@@ -94,18 +93,35 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     if_running: IfRunning = IfRunning.SKIP
     max_queued: int = 1
 
+
+EDITABLE = ScheduleDefinition.__struct_fields__
+# The values of fields that a caller leaves out. ``name`` and ``workflow_id`` have no default: they are always given.
+DEFAULTS = ScheduleDefinition(name="", workflow_id=0)
+
+
+class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
+    """A schedule with its state: one row of ``scheduled_jobs``.
+
+    ``generation`` grows whenever the pending tick changes, so that a message about an earlier tick matches nothing.
+    """
+
+    id: UUID
+    user_profile_id: int
+    owner_kind: OwnerKind = OwnerKind.USER
+    owner_id: str = ""
+
     status: Status = Status.ACTIVE
     status_reason: Reason = Reason.NONE
     generation: int = 0
-    # Where the slots are counted from. It is one of them if it is ``start_at``, or the slot of a one-shot.
+    # The moment from which slots are counted. It is itself a slot only if it is ``start_at``, or of a one-shot.
     anchor_at: datetime
-    # The next slot of the cadence that has no outcome yet; None while no further one is expected.
+    # The next slot of the cadence that has no outcome yet; None while no further slot is expected.
     cadence_slot: datetime | None = None
     # The pending tick: its slot, when it is due, and which attempt at the slot it will be (0 is the first).
     next_slot: datetime | None = None
     next_run_at: datetime | None = None
     next_attempt: int = 0
-    # The latest slot that has an outcome. A one-shot may not be aimed at or before it again.
+    # The latest slot that has an outcome. A one-shot cannot be moved to this time or to an earlier one.
     last_slot: datetime | None = None
 
     current_repeat: int = 0
@@ -118,7 +134,7 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     last_success_at: datetime | None = None
     last_success_execution_id: UUID | None = None
     dead_at: datetime | None = None
-    # The request that created or changed it last, for traces alone.
+    # The trace of the request that created or changed the schedule last.
     trace_context: str | None = None
     created_at: datetime
     updated_at: datetime
@@ -138,7 +154,7 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> Spec:
-        """When it is due."""
+        """Return the fields that say when the schedule is due."""
         return Spec(
             interval_seconds=self.interval_seconds,
             every=self.every,
@@ -152,58 +168,61 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec_problem(self) -> str:
-        """What is wrong with it since it was accepted, as a zone that is no more; asked at every tick."""
+        """Return why the stored spec is no longer valid (a time zone was removed, say), or an empty string.
+
+        Every tick asks, so the most frequent spec is answered without compiling it.
+        """
         if self.interval_seconds is not None and self.timezone == "UTC" and not self.only_between and not self.not_on:
             return ""
         return self.spec.problem
 
     @property
     def kind(self) -> str:
-        """Which field says when it is due."""
+        """Return the name of the field that says when the schedule is due."""
         return next((name for name in KINDS if getattr(self, name) is not None), KINDS[0])
 
     @property
     def cadence(self) -> Cadence:
-        """The slots that this schedule expects."""
+        """Return the slots that this schedule expects, between its first moment and its end."""
         return Cadence(self._slots, self.first_moment, self.end_at)
 
     @property
     def _slots(self) -> Recurrence:
         if self.interval_seconds is None:
             return self.spec.slots(self.anchor_at)
-        # By far the most, and asked for at every tick.
+        # The most frequent kind, and asked for at every tick: it does not go through ``Spec``.
         allowed = hours(self.timezone, self.only_between, self.not_on)
         return Evenly(self.anchor_at, timedelta(seconds=self.interval_seconds), allowed)
 
     @property
     def is_one_shot(self) -> bool:
-        """Whether it has a single slot."""
+        """Return whether the schedule has a single slot."""
         return self.at is not None or self.after is not None
 
     @property
     def first_moment(self) -> datetime:
-        """The earliest moment that may be a slot: what lies before the anchor was never expected."""
+        """Return the earliest moment that can be a slot: nothing before the anchor was ever expected."""
         if self.is_one_shot or self.anchor_at == self.start_at:
             return self.anchor_at
         return self.anchor_at + timedelta.resolution
 
     @property
     def is_limited(self) -> bool:
-        """Whether a number of repeats ends it; a one-shot ends by itself."""
+        """Return whether ``total_repeats`` ends the schedule; a one-shot ends after its slot anyway."""
         return self.total_repeats > 0 and not self.is_one_shot
 
     @property
     def limit_reached(self) -> bool:
-        """Whether all repeats are completed."""
+        """Return whether all repeats are completed."""
         return self.is_limited and self.current_repeat >= self.total_repeats
 
     def expects_more(self, active_runs: int) -> bool:
-        """Whether another slot is wanted beside the runs that are under way."""
+        """Return whether another slot is needed if all active runs count as repeats."""
         return not self.is_limited or self.current_repeat + active_runs < self.total_repeats
 
 
 class PlannedTick(msgspec.Struct, frozen=True):
-    """The pending tick of a schedule, as far as ringing for it, or claiming it in turn, is concerned."""
+    """The columns of a schedule that are needed to ring for its pending tick, or to claim it."""
 
     id: UUID
     user_profile_id: int
@@ -214,7 +233,7 @@ class PlannedTick(msgspec.Struct, frozen=True):
 
 
 def with_status(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
-    """The schedule in another state, by the transition table."""
+    """Return the schedule in another state; the transition table must allow it."""
     if status not in TRANSITIONS[job.status]:
         raise AssertionError(f"no transition from {job.status} to {status}")
     return msgspec.structs.replace(job, status=status, status_reason=reason)

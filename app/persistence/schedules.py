@@ -1,8 +1,9 @@
-"""Schedules: read, locked, listed and written, as values of the domain."""
+"""Schedules in the database: read, locked, listed and written as structs of the domain."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,9 @@ from sqlalchemy import Row, Select, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, OwnerKind
+from app.domain.access import Actor
 from app.domain.errors import ConflictError
-from app.domain.schedules import CatchUp, IfRunning, PlannedTick, Reason, ScheduledJob, Status
+from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
 from app.persistence.pagination import KnownTotals, Page, Part, read_keys
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
@@ -22,30 +23,28 @@ from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 _TABLE = ScheduledJobRow.__table__
 _DUE = DueTickRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
-# What it takes to ring for a tick; a row that cannot be read whole can still be rung for.
+# The columns that ringing for a tick needs: it works even for a row that cannot be read as a ScheduledJob.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
-_KINDS = {kind.value: kind for kind in OwnerKind}
-_STATUSES = {status.value: status for status in Status}
-_REASONS = {reason.value: reason for reason in Reason}
-_POLICIES = {policy.value: policy for policy in IfRunning}
-_CATCH_UPS = {policy.value: policy for policy in CatchUp}
+# The columns that hold the values of an enum, each with its members by their values.
+_ENUMS = tuple(
+    (field.name, {member.value: member for member in field.type})
+    for field in msgspec.structs.fields(ScheduledJob)
+    if isinstance(field.type, type) and issubclass(field.type, StrEnum)
+)
 _NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
-# What ticks and the ends of runs move; what people write stays where it is.
-_MOVING = (
-    *("status", "status_reason", "generation", "cadence_slot", "next_slot", "next_run_at", "next_attempt", "last_slot"),
-    *("current_repeat", "current_retry", "run_count", "error_count", "last_error", "last_run_at", "last_fired_at"),
-    *("last_success_at", "last_success_execution_id", "dead_at"),
-)
+# The columns that ticks and the ends of runs write: all but those that only edits write.
+_WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context"}
+_MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
 MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
 
 
 @contextmanager
 def _names_of_plugins() -> Iterator[None]:
-    """A plugin has one schedule of a name."""
+    """Report a plugin's second schedule of the same name as a conflict."""
     try:
         yield
     except IntegrityError as error:
@@ -55,7 +54,7 @@ def _names_of_plugins() -> Iterator[None]:
 
 
 def to_job(row: Row[Any]) -> ScheduledJob:
-    """A row as a value."""
+    """Return a row as a schedule."""
     return _from_columns(dict(row._mapping))  # noqa: SLF001 - SQLAlchemy's public way to a row's names
 
 
@@ -72,26 +71,26 @@ async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> Non
 
 
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
-    """One schedule, as it is now."""
+    """Return a schedule, or None if it does not exist."""
     row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()
     return to_job(row) if row else None
 
 
 async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
-    """The ids, the versions and the owners of those of these schedules that there are."""
+    """Return id, version (xmin) and owner of those of these schedules that exist."""
     return await fetch(connection, _VERSIONS, ids)
 
 
 async def many(
     connection: AsyncConnection, ids: Sequence[UUID], *, whole: bool = True
 ) -> list[tuple[int, ScheduledJob]]:
-    """Those of these schedules that there are, each with the version of its row; their payloads only if ``whole``."""
+    """Return those of these schedules that exist, each with its row's version; with payloads only if ``whole``."""
     sql = _MANY if whole else _MANY_LISTED
     return [(record[0], from_record(record[1:])) for record in await fetch(connection, sql, ids)]
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | None = None) -> list[ScheduledJob]:
-    """Every schedule of one owner, or those of a name, newest first."""
+    """Return every schedule of an owner, or those of one name, newest first."""
     query = select(_TABLE).where(_TABLE.c.user_profile_id == user_profile_id).order_by(_TABLE.c.created_at.desc())
     if name is not None:
         query = query.where(_TABLE.c.name == name)
@@ -99,24 +98,24 @@ async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | 
 
 
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
-    """Lock schedules in the order of their ids, waiting for whoever holds one."""
+    """Lock schedules in the order of their ids; wait for other transactions that hold one."""
     return await _locked(connection, _LOCK, ids)
 
 
 async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
-    """Lock those that nobody holds, without waiting: one held row delays no other."""
+    """Lock the schedules that no other transaction holds, without waiting: one held row delays no other."""
     return await _locked(connection, _LOCK_FREE, ids)
 
 
 async def lock_free_ungated(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, ScheduledJob]:
-    """The same, only those whose workflow has no gate that would have to be locked first."""
+    """Lock without waiting, and only schedules whose workflow has no guard or breaker to lock first."""
     return {record["id"]: from_record(record) for record in await fetch(connection, _LOCK_UNGATED, ids)}
 
 
 async def lock_free_with_runs(
     connection: AsyncConnection, run_ids: Sequence[UUID]
 ) -> tuple[dict[UUID, ScheduledJob], dict[UUID, LockedExecution]]:
-    """Lock executions that nobody holds, with their schedules; but for those whose workflow has a breaker to tell."""
+    """Lock runs and their schedules without waiting, except for runs whose workflow has a breaker."""
     jobs: dict[UUID, ScheduledJob] = {}
     runs: dict[UUID, LockedExecution] = {}
     for record in await fetch(connection, _LOCK_WITH_RUNS, run_ids):
@@ -129,29 +128,29 @@ async def lock_free_with_runs(
 
 
 async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
-    """Those of these schedules that there are."""
+    """Return the ids of those of these schedules that exist."""
     rows = await connection.execute(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))))
     return set(rows.scalars())
 
 
 async def touch(connection: AsyncConnection, job_id: UUID) -> None:
-    """Give a locked schedule's row a new version: whoever has read it before must look again."""
+    """Give a locked schedule's row a new version, so that caches of the row are not used any more."""
     await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(name=_TABLE.c.name))
 
 
 async def started_run(connection: AsyncConnection, job_id: UUID, now: datetime) -> None:
-    """Note that a run of a locked schedule has started that had waited."""
+    """Record that a waiting run of a locked schedule has started."""
     await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(last_run_at=now))
 
 
 async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]:
-    """The schedules that wait for their spec to be valid again."""
+    """Return schedules that are paused because their spec is not valid."""
     query = select(_TABLE).where(_TABLE.c.status_reason == Reason.INVALID_SPEC).order_by(_TABLE.c.id).limit(limit)
     return [to_job(row) for row in await connection.execute(query)]
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Which schedules somebody wants to see; None is any."""
+    """The filters and the page of a list of schedules; None does not filter."""
 
     user_profile_id: int | None
     status: str | None
@@ -160,14 +159,14 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page:
-    """The rows of these schedules, newest first: of each its ``created_at``, its ``id`` and its version, ``xmin``."""
+    """Return a page of ``created_at``, ``id`` and version (``xmin``) of schedules, newest first."""
     names = ("user_profile_id", "status", "workflow_id")
     wanted = {name: value for name in names if (value := getattr(listing, name)) is not None}
     return await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part, totals)
 
 
 async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
-    """Lock those of these schedules that the actor may see, for their deletion."""
+    """Lock those of these schedules that the actor may see, before they are deleted."""
     wanted = _visible(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))), actor).order_by(_TABLE.c.id)
     return list((await connection.execute(wanted.with_for_update())).scalars())
 
@@ -178,20 +177,20 @@ async def remove(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
 
 
 async def count_of_workflow(connection: AsyncConnection, workflow_id: int) -> int:
-    """How many schedules run a workflow."""
+    """Return how many schedules run a workflow."""
     query = select(func.count()).select_from(_TABLE).where(_TABLE.c.workflow_id == workflow_id)
     number: int = (await connection.execute(query)).scalar_one()
     return number
 
 
 async def of_workflows(connection: AsyncConnection, workflow_ids: Iterable[int]) -> list[ScheduledJob]:
-    """The schedules that run one of these workflows, by name."""
+    """Return the schedules that run one of these workflows, sorted by name."""
     query = select(_TABLE).where(_TABLE.c.workflow_id.in_(list(workflow_ids))).order_by(_TABLE.c.name, _TABLE.c.id)
     return [to_job(row) for row in await connection.execute(query)]
 
 
 async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list[UUID]:
-    """The schedules of a workflow, locked in order, for its deletion."""
+    """Lock the schedules of a workflow in the order of their ids, before it is deleted, and return their ids."""
     query = select(_TABLE.c.id).where(_TABLE.c.workflow_id == workflow_id).order_by(_TABLE.c.id).with_for_update()
     return list((await connection.execute(query)).scalars())
 
@@ -199,7 +198,7 @@ async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list
 async def overdue(
     connection: AsyncConnection, before: datetime, limit: int, after: PlannedTick | None = None
 ) -> list[PlannedTick]:
-    """A page of the ticks that were due before a moment, the longest overdue first."""
+    """Return a page of the ticks that were due before a moment, the longest overdue first."""
     query = select(*_TICK).join(_DUE, _DUE.c.id == _TABLE.c.id).where(_DUE.c.next_run_at <= before)
     if after is not None:
         query = query.where(tuple_(_DUE.c.next_run_at, _DUE.c.id) > (after.next_run_at, after.id))
@@ -208,7 +207,7 @@ async def overdue(
 
 
 async def has_others(connection: AsyncConnection, owner: int) -> bool:
-    """Whether anybody else has a schedule, or an entity has a run: look-ups in indexes, however many there are."""
+    """Return whether another user has a schedule, or an entity has an active run. It reads indexes only."""
     (row,) = await fetch(connection, _HAS_OTHERS, owner)
     return bool(row["has_others"])
 
@@ -216,9 +215,9 @@ async def has_others(connection: AsyncConnection, owner: int) -> bool:
 async def overdue_in_turn(
     connection: AsyncConnection, before: datetime, limit: int, but: Sequence[int] = ()
 ) -> list[PlannedTick]:
-    """Ticks that were due before a moment: the oldest of each owner, then the second of each, and so on.
+    """Return overdue ticks in turns of the owners: the oldest of each, then the second of each, and so on.
 
-    Those of some owners are left out.
+    The owners in ``but`` are left out.
     """
     turn = func.row_number().over(partition_by=_TABLE.c.user_profile_id, order_by=(_DUE.c.next_run_at, _DUE.c.id))
     ticks = select(*_TICK, turn.label("turn")).join(_DUE, _DUE.c.id == _TABLE.c.id)
@@ -228,7 +227,7 @@ async def overdue_in_turn(
 
 
 async def planned_after(connection: AsyncConnection, after: UUID | None, limit: int) -> list[PlannedTick]:
-    """A page, by id, of all pending ticks."""
+    """Return a page of all pending ticks, sorted by id."""
     query = select(*_TICK).where(_TABLE.c.next_run_at.is_not(None)).order_by(_TABLE.c.id).limit(limit)
     if after is not None:
         query = query.where(_TABLE.c.id > after)
@@ -281,16 +280,13 @@ async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) ->
 
 
 def from_record(record: Sequence[Any]) -> ScheduledJob:
-    """A row as the driver answers it; what stands behind the columns is left to others."""
+    """Return the driver's record as a schedule; values behind the columns of a schedule are ignored."""
     return _from_columns(dict(zip(_COLUMNS, record, strict=False)))
 
 
 def _from_columns(values: dict[str, Any]) -> ScheduledJob:
-    # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
-    values["owner_kind"] = _KINDS.get(values["owner_kind"], values["owner_kind"])
-    values["status"] = _STATUSES.get(values["status"], values["status"])
-    values["status_reason"] = _REASONS.get(values["status_reason"], values["status_reason"])
-    values["if_running"] = _POLICIES.get(values["if_running"], values["if_running"])
-    values["catch_up"] = _CATCH_UPS.get(values["catch_up"], values["catch_up"])
+    for name, members in _ENUMS:
+        # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
+        values[name] = members.get(values[name], values[name])
     values["not_on"] = tuple(values["not_on"])
     return ScheduledJob(**values)

@@ -1,8 +1,9 @@
-"""What callers hand in. The types carry the bounds; what needs more than one field is checked by the use case."""
+"""The bodies of requests. Types carry the bounds; rules about several fields are checked by the services."""
 
 import re
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -14,12 +15,12 @@ from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import DEFAULT_CAPS
 from app.domain.notifications import NoticeEvent
-from app.domain.schedules import CatchUp, IfRunning
+from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
 
 INT_MAX = 2**31 - 1
-# What the database can number.
+# The ids that the database can assign.
 IDS = range(1, INT_MAX + 1)
 BATCH_MAX = 1000
 EXAMPLE_NODES = [
@@ -40,26 +41,51 @@ TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europ
 Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
 Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
 Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
-# These bounds are the defaults: settings can raise them, so it is the use case that refuses (``app.domain.limits``).
+# These bounds are the defaults. Settings can raise them, so the service checks them (``app.domain.limits``).
 MaxRetries = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": DEFAULT_CAPS.max_retries})]
 TimeoutSeconds = Annotated[int, Meta(ge=1, extra_json_schema={"maximum": DEFAULT_CAPS.timeout_seconds})]
 Payload = Annotated[dict[str, Any], Meta(description=f"At most {DEFAULT_CAPS.payload_bytes} bytes of JSON.")]
 
 
 class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A body; a field that is not known, or not writable, is refused."""
+    """The body of a request; a field that is unknown or not writable is refused."""
+
+
+class Changes(Input):
+    """New values for some fields of an object: read them with ``given``, as any of them may be UNSET."""
+
+
+C = TypeVar("C", bound=Changes)
+
+
+def optional_fields_of(form: type[Input], without: Collection[str] = ()) -> Callable[[type[C]], type[C]]:
+    """Give a class of changes the fields of ``form``, none of them required: a PATCH takes what a POST takes."""
+    optional = [
+        (field.name, field.type | UnsetType, UNSET)
+        for field in msgspec.structs.fields(form)
+        if field.name not in without
+    ]
+
+    def with_fields(changes: type[C]) -> type[C]:
+        named = {"__doc__": changes.__doc__, "__qualname__": changes.__qualname__}
+        whole = msgspec.defstruct(
+            changes.__name__, optional, bases=(changes,), module=changes.__module__, namespace=named, kw_only=True
+        )
+        return cast("type[C]", whole)
+
+    return with_fields
 
 
 class SpecInput(Input):
-    """When: exactly one of the first five, and what narrows it down."""
+    """When a schedule is due: exactly one of the first five fields, and the fields that restrict it."""
 
     interval_seconds: Positive | None = None
     every: Every | None = None
     cron: Cron | None = None
     at: Instant | None = None
     after: Duration | None = None
-    timezone: TimezoneName = "UTC"
-    jitter_seconds: NotNegative = 0
+    timezone: TimezoneName = DEFAULTS.timezone
+    jitter_seconds: NotNegative = DEFAULTS.jitter_seconds
     only_between: Window | None = None
     not_on: Weekdays = msgspec.field(default_factory=list)
     start_at: Instant | None = None
@@ -67,19 +93,19 @@ class SpecInput(Input):
 
 
 class ScheduleFields(SpecInput, kw_only=True):
-    """All that is said of a schedule, but what it runs."""
+    """All fields of a schedule but its workflow. The bounds are here, the defaults in the domain."""
 
     name: Name
-    description: Description = ""
-    trigger_node_id: NodeId | None = None
-    total_repeats: NotNegative = 0
-    max_retries: MaxRetries = 3
-    backoff_base_seconds: Positive | None = None
-    timeout_seconds: TimeoutSeconds = 600
-    catch_up: CatchUp = CatchUp.SKIP
-    misfire_grace_seconds: NotNegative = 60
-    if_running: IfRunning = IfRunning.SKIP
-    max_queued: NotNegative = 1
+    description: Description = DEFAULTS.description
+    trigger_node_id: NodeId | None = DEFAULTS.trigger_node_id
+    total_repeats: NotNegative = DEFAULTS.total_repeats
+    max_retries: MaxRetries = DEFAULTS.max_retries
+    backoff_base_seconds: Positive | None = DEFAULTS.backoff_base_seconds
+    timeout_seconds: TimeoutSeconds = DEFAULTS.timeout_seconds
+    catch_up: CatchUp = DEFAULTS.catch_up
+    misfire_grace_seconds: NotNegative = DEFAULTS.misfire_grace_seconds
+    if_running: IfRunning = DEFAULTS.if_running
+    max_queued: NotNegative = DEFAULTS.max_queued
     trigger_payload: Payload = msgspec.field(default_factory=dict)
 
 
@@ -87,55 +113,30 @@ class ScheduleInput(ScheduleFields, kw_only=True):
     """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
 
     workflow_id: Positive
-    # The id of the user who owns the workflow; needed for one of somebody else. It is not stored.
+    # The id of the user who owns the workflow; required if that is another user. It is not stored.
     workflow_owner: Positive | None = None
 
 
 class DeclaredScheduleInput(ScheduleFields, kw_only=True):
-    """A schedule in a file: it names its workflow, and may say that it is paused."""
+    """A schedule in a file: it refers to its workflow by name, and can be declared as paused."""
 
     workflow: Name
     paused: bool = False
 
 
-class ScheduleChanges(Input):
+@optional_fields_of(ScheduleInput)
+class ScheduleChanges(Changes):
     """New values for some fields of a schedule."""
-
-    name: Name | UnsetType = UNSET
-    workflow_id: Positive | UnsetType = UNSET
-    workflow_owner: Positive | UnsetType | None = UNSET
-    interval_seconds: Positive | UnsetType | None = UNSET
-    every: Every | UnsetType | None = UNSET
-    cron: Cron | UnsetType | None = UNSET
-    at: Instant | UnsetType | None = UNSET
-    after: Duration | UnsetType | None = UNSET
-    timezone: TimezoneName | UnsetType = UNSET
-    jitter_seconds: NotNegative | UnsetType = UNSET
-    only_between: Window | UnsetType | None = UNSET
-    not_on: Weekdays | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
-    trigger_node_id: NodeId | UnsetType | None = UNSET
-    start_at: Instant | UnsetType | None = UNSET
-    end_at: Instant | UnsetType | None = UNSET
-    total_repeats: NotNegative | UnsetType = UNSET
-    max_retries: MaxRetries | UnsetType = UNSET
-    backoff_base_seconds: Positive | UnsetType | None = UNSET
-    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
-    catch_up: CatchUp | UnsetType = UNSET
-    misfire_grace_seconds: NotNegative | UnsetType = UNSET
-    if_running: IfRunning | UnsetType = UNSET
-    max_queued: NotNegative | UnsetType = UNSET
-    trigger_payload: Payload | UnsetType = UNSET
 
 
 class ScheduleBatchInput(Input):
-    """Many new schedules, all or none."""
+    """New schedules that are created together: all of them, or none."""
 
     schedules: Annotated[list[ScheduleInput], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class LooseScheduleBatch(Input):
-    """The same before its items are looked at, so that every bad one can be named, not only the first."""
+    """The same batch with unchecked items, so that the errors of all items can be reported, not only the first."""
 
     schedules: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)]
 
@@ -147,41 +148,41 @@ class ScheduleIdsInput(Input):
 
 
 class Span(Input, rename={"since": "from", "until": "to"}):
-    """A stretch of time, open where nothing is given."""
+    """A range of time; an end that is not given is open."""
 
     since: Instant | None = None
     until: Instant | None = None
 
 
 class PreviewInput(SpecInput, kw_only=True):
-    """A spec to look at: how it reads, what surprises it holds, and its next runs. Nothing is stored."""
+    """A spec to describe: in words, with warnings and its next runs. Nothing is stored."""
 
     count: Annotated[int, Meta(ge=1, le=500)] = 10
-    # Of an existing schedule, for its jitter; where the spec is its own, for its phase too.
+    # An existing schedule whose jitter is used, and its anchor too if the spec is the same.
     id: UUID | None = None
-    timeout_seconds: Positive = 600
+    timeout_seconds: Positive = DEFAULTS.timeout_seconds
 
 
 class Moment(Input):
-    """A point in time; now, if none is given."""
+    """A point in time; without `at`, the present."""
 
     at: Instant | None = None
 
 
 class RunInput(Input):
-    """How a manual run behaves while another one is under way; without it, as the schedule says."""
+    """What a manual run does while another run is active; without `if_running`, as the schedule says."""
 
     if_running: IfRunning | UnsetType = UNSET
 
 
 class NoteInput(Input):
-    """An optional remark."""
+    """An optional note for the history."""
 
     note: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class NodeInput(Input):
-    """A node as it comes in."""
+    """A node of a workflow."""
 
     id: NodeId
     type: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -204,28 +205,21 @@ class WorkflowInput(Input):
     breaker_reset_seconds: Positive | None = None
 
 
-# A label; in a history its changes are said to be by "apply:" and this.
+# The history names "apply:" and the namespace as the author of changes by files.
 Namespace = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)")]
 
 
 class DeclarationInput(Input):
-    """A document of a file, before its items are looked at one by one."""
+    """One document of a file, with unchecked items."""
 
     namespace: Namespace
     workflows: list[Any] | None = None
     schedules: list[Any] | None = None
 
 
-class WorkflowChanges(Input):
+@optional_fields_of(WorkflowInput)
+class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
-
-    name: Name | UnsetType = UNSET
-    nodes: Nodes | UnsetType = UNSET
-    edges: Edges | UnsetType = UNSET
-    active: bool | UnsetType = UNSET
-    max_concurrent_runs: Positive | UnsetType | None = UNSET
-    breaker_threshold: Positive | UnsetType | None = UNSET
-    breaker_reset_seconds: Positive | UnsetType | None = UNSET
 
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]+", max_length=2000, examples=["https://example.com/hook"])]
@@ -236,7 +230,7 @@ Events = Annotated[list[NoticeEvent], Meta(min_length=1, max_length=20)]
 
 
 class NotificationInput(Input):
-    """Whom to tell of what; without a schedule and a workflow, of all that is yours."""
+    """A URL to notify of events; without a schedule and a workflow, of the events of all your objects."""
 
     url: Url
     events: Events = msgspec.field(default_factory=lambda: list(NoticeEvent))
@@ -245,22 +239,19 @@ class NotificationInput(Input):
     active: bool = True
 
 
-class NotificationChanges(Input):
+@optional_fields_of(NotificationInput, without=("schedule_id", "workflow_id"))
+class NotificationChanges(Changes):
     """New values for some fields of a notification."""
-
-    url: Url | UnsetType = UNSET
-    events: Events | UnsetType = UNSET
-    active: bool | UnsetType = UNSET
 
 
 class WebhookInput(Input):
-    """An address to call at its times; exactly one of cron and interval_minutes says when."""
+    """A URL to call regularly; exactly one of cron and interval_minutes says when."""
 
     url: Url
     name: Annotated[str, Meta(max_length=255)] = ""
     method: Method = "POST"
     headers: Headers = msgspec.field(default_factory=dict)
-    # What is sent; without one, the event.
+    # The body that is sent; if it is empty, the event is sent.
     payload: Payload = msgspec.field(default_factory=dict)
     cron: Cron | None = None
     interval_minutes: Minutes | None = None
@@ -270,20 +261,9 @@ class WebhookInput(Input):
     max_retries: MaxRetries = 3
 
 
-class WebhookChanges(Input):
+@optional_fields_of(WebhookInput)
+class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
-
-    url: Url | UnsetType = UNSET
-    name: Annotated[str, Meta(max_length=255)] | UnsetType = UNSET
-    method: Method | UnsetType = UNSET
-    headers: Headers | UnsetType = UNSET
-    payload: Payload | UnsetType = UNSET
-    cron: Cron | UnsetType | None = UNSET
-    interval_minutes: Minutes | UnsetType | None = UNSET
-    timezone: TimezoneName | UnsetType = UNSET
-    active: bool | UnsetType = UNSET
-    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
-    max_retries: MaxRetries | UnsetType = UNSET
 
 
 SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"])]
@@ -294,7 +274,7 @@ Sharing = Literal["all"] | Annotated[list[int], Meta(max_length=1000)]
 
 
 class SecretInput(Input):
-    """A new secret. Without allowed_hosts it can be sent nowhere."""
+    """A new secret. It can be sent to `allowed_hosts` only: without any, to no host."""
 
     name: SecretName
     value: SecretValue
@@ -302,24 +282,21 @@ class SecretInput(Input):
     shared_with: Sharing = msgspec.field(default_factory=list)
 
 
-class SecretChanges(Input):
+@optional_fields_of(SecretInput, without=("name",))
+class SecretChanges(Changes):
     """New values for some fields of a secret."""
-
-    value: SecretValue | UnsetType = UNSET
-    allowed_hosts: AllowedHosts | UnsetType = UNSET
-    shared_with: Sharing | UnsetType = UNSET
 
 
 class CompletionInput(Input):
-    """How work ended that was started earlier."""
+    """The result of work that was started by an earlier call."""
 
     status: Literal["success", "failed"]
     output: Any = None
     error: Annotated[str, Meta(max_length=2000)] = ""
 
 
-class SettingsChanges(Input):
-    """What to turn."""
+class SettingsChanges(Changes):
+    """New values for some settings."""
 
     schedules_enabled: bool | UnsetType = UNSET
 
@@ -327,7 +304,7 @@ class SettingsChanges(Input):
 class UserInput(Input):
     """A new user."""
 
-    # Python's ``$`` alone would let a line break follow.
+    # Python's ``$`` alone would accept a trailing line break.
     username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)")]
     role: Role = Role.MEMBER
 
@@ -339,14 +316,14 @@ class TokenInput(Input):
 
 
 def require_secret_name(name: str) -> str:
-    """A name that a secret can have; no other is there."""
+    """Return the name if a secret can have it; refuse it otherwise."""
     if not re.match(NAME_PATTERN, name):
         raise InvalidError(FieldError("name", "A name has letters, digits and _, up to 100, and no digit in front."))
     return name
 
 
 def require_host(url: str) -> None:
-    """A URL that leads somewhere."""
+    """Refuse a URL without a host."""
     try:
         host = URL(url).host
     except ValueError:
@@ -356,10 +333,10 @@ def require_host(url: str) -> None:
 
 
 def in_utc(values: dict[str, Any]) -> dict[str, Any]:
-    """The same values with every instant in UTC, as all are stored and shown."""
+    """Return the values with every time in UTC, as times are stored and shown."""
     return {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
-def given(changes: Input) -> dict[str, Any]:
-    """The fields that a caller set."""
+def given(changes: Changes) -> dict[str, Any]:
+    """Return the fields that a caller has set."""
     return {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}

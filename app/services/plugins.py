@@ -14,7 +14,8 @@ from app.actions.context import PluginSchedule, PluginScheduleChanges, PluginSch
 from app.actions.plugins import Capability, LoadedActions, LoadedPlugin
 from app.domain.access import Actor
 from app.domain.errors import CarillonError, ConflictError, NotFoundError, UnavailableError
-from app.domain.schedules import ScheduledJob
+from app.domain.schedules import EDITABLE, ScheduledJob
+from app.domain.specs import KINDS
 from app.domain.workflows import TRIGGER_TYPE
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
@@ -29,8 +30,10 @@ OUTAGE_PAUSE_SECONDS = 1.0
 START_SECONDS = 60.0
 # Only to have a draft checked; the workflow gets its number when it is written.
 NO_WORKFLOW_YET = 1
-_SPEC_FIELDS = ("interval_seconds", "every", "cron", "at", "timezone")
-_PLAIN_FIELDS = ("name", "description", *_SPEC_FIELDS, "max_retries", "timeout_seconds")
+# Fields of which a plugin's None means "not given".
+_SPEC_FIELDS = frozenset({*KINDS, "timezone"})
+# What a plugin can say of a schedule in the words of the API; ``payload`` is the one field with another name.
+_PLAIN_FIELDS = tuple(name for name in PluginScheduleInput.__struct_fields__ if name in EDITABLE)
 
 T = TypeVar("T")
 

@@ -91,7 +91,7 @@ class ScheduleQueryService:
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
         """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
-        require_years(wanted, "at")
+        require_years({"at": wanted.at})
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
             now = await database_now(connection)

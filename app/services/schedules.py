@@ -37,7 +37,7 @@ from app.persistence import executions, schedules, workflows
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import KnownTotals, Page, Part
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
-from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
+from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.listing import FIRST_ROWS, PAYLOAD, ShownSchedules, read_shown, selected
 from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
 
@@ -169,7 +169,7 @@ class ScheduleService:
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """New values; a changed cadence moves the next run at once."""
         values = changed_values(changes)
-        named = changes.workflow_owner or None
+        named = given(changes).get("workflow_owner")
 
         async def edit(connection: Connection, schedule_id: UUID) -> Changed:
             if "workflow_id" in values or named is not None:
@@ -250,10 +250,11 @@ def author_of(actor: Actor) -> Author:
 
 def spec_values(wanted: SpecInput) -> dict[str, Any]:
     """What was given, with its spec in the stored form; ``InvalidError`` names what is wrong."""
-    _require_sane(wanted)
-    values = canonical(in_utc(msgspec.structs.asdict(wanted)))
-    require_kind(values)
-    return _stored(values)
+    values = msgspec.structs.asdict(wanted)
+    _require_sane(values)
+    stored = canonical(in_utc(values))
+    require_kind(stored)
+    return _stored(stored)
 
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
@@ -292,25 +293,26 @@ def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
 
 def changed_values(changes: ScheduleChanges) -> dict[str, Any]:
     """What was given, in the stored form; ``InvalidError`` names what is wrong."""
-    _require_sane(changes)
-    return _stored(canonical(in_utc(given(changes))))
+    values = given(changes)
+    _require_sane(values)
+    return _stored(canonical(in_utc(values)))
 
 
-def _require_sane(wanted: SpecInput | ScheduleChanges) -> None:
-    """What the types cannot say."""
-    require_years(wanted, "at", "start_at", "end_at")
-    start, end = wanted.start_at, wanted.end_at
-    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
+def _require_sane(values: dict[str, Any]) -> None:
+    """Refuse what the types cannot: times outside the supported years, and an end before the start."""
+    require_years(values)
+    start, end = values.get("start_at"), values.get("end_at")
+    if start is not None and end is not None and end < start:
         raise InvalidError(FieldError("end_at", "The end must not be before start_at."))
 
 
-def require_years(wanted: Input, *fields: str) -> None:
-    """The moments that were given lie where plans are made."""
-    errors = []
-    for field in fields:
-        moment = getattr(wanted, field)
-        if isinstance(moment, datetime) and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR:
-            errors.append(FieldError(field, f"The year must be between {EARLIEST_YEAR} and {LATEST_YEAR}."))
+def require_years(values: dict[str, Any]) -> None:
+    """Refuse times outside the years for which schedules are planned."""
+    errors = [
+        FieldError(name, f"The year must be between {EARLIEST_YEAR} and {LATEST_YEAR}.")
+        for name, moment in values.items()
+        if isinstance(moment, datetime) and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR
+    ]
     if errors:
         raise InvalidError(*errors)
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from app.cli.operators import OPERATOR
 from app.domain.declarations import differences
 from app.domain.errors import CarillonError, InvalidError, NotFoundError
-from app.domain.revisions import EDITABLE
-from app.domain.schedules import Reason, Status
+from app.domain.schedules import EDITABLE, Reason, Status
 from app.persistence.database import Database
 from app.services.declarations.exporting import ExportService, Selection, schedule_entry
 from app.services.declarations.files import Source, read_file

@@ -4,7 +4,7 @@ import pytest
 
 from app.actions.catalog import Catalog
 from app.actions.plugins import load_actions
-from app.domain.revisions import EDITABLE
+from app.domain.schedules import EDITABLE
 from app.services.declarations.files import Source, read_files
 from app.services.inputs import DeclaredScheduleInput
 

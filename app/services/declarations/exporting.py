@@ -10,8 +10,7 @@ from sqlalchemy import Row
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import ABSENT, Key, Managed, same
 from app.domain.errors import FieldError, InvalidError, NotFoundError
-from app.domain.revisions import EDITABLE
-from app.domain.schedules import Reason, ScheduledJob, Status
+from app.domain.schedules import EDITABLE, Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
 from app.persistence.database import Connection, Database, read_one_moment
 from app.services.declarations.yaml_text import write_documents
