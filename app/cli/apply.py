@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from app.cli.main import BAD_INPUT, bad_input, say_problems
-from app.cli.operators import OPERATOR, on_database, settings_with_database
+from app.cli.operators import OPERATOR, on_database
 from app.domain.declarations import ABSENT, Act, Difference, Step
 from app.domain.errors import NotFoundError
 from app.domain.schedules import Status
+from app.embedded.data_folder import settings_with_database
 from app.observability.logs import set_up_logging
 from app.persistence.users import BUILT_IN_ADMIN
 from app.services.declarations.applying import ApplyRequest, Report

@@ -96,7 +96,7 @@ class WorkerGroupAnswers:
         self._counted: dict[Path, Counted] = {}
         self._past: Counted = {}
 
-    def ended(self, socket: Path) -> None:
+    def process_exited(self, socket: Path) -> None:
         """The process there has ended, and another takes its place."""
         self._past = summed((self._past, growing(self._counted.pop(socket, {}))))
         socket.unlink(missing_ok=True)
