@@ -1,9 +1,9 @@
-# One image for `carillon api`, `worker`, `migrate` and every other command; Postgres and Redis are outside.
+# One image for `carillon api`, `worker`, `migrate` and all other commands. It contains neither Postgres nor Redis.
 #
 #   docker build --build-arg VERSION=0.2.0 --build-arg REVISION=$(git rev-parse HEAD) --tag carillon:0.2.0 .
 #
-# Pin the base by digest where builds must repeat: --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
-# The builder's steps use only files of this folder and $VENV, so they can be replayed without a container engine.
+# Pin the base image by digest for reproducible builds: --build-arg PYTHON_IMAGE=python:3.13-slim-bookworm@sha256:...
+# The builder's steps use only files of this folder and $VENV, so that a test can run them without a container engine.
 ARG PYTHON_IMAGE=python:3.13-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS builder
@@ -14,13 +14,13 @@ ENV VENV=/carillon \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 
-# The production environment: no pip in it, wheels only, every file checked against the lock.
+# The production environment: without pip, from wheels only, every file checked against the lock.
 COPY requirements.lock ./
 RUN python -m venv --without-pip "$VENV" \
  && python -m pip --python "$VENV/bin/python" install --require-hashes --only-binary :all: -r requirements.lock
 
-# The build tool and what it needs, taken with their hashes from the development lock into an environment that stays
-# behind. A name that is missing here stops the build: pip refuses whatever comes without a hash.
+# The build tool and its dependencies, with their hashes from the development lock, in an environment that is not copied
+# to the runtime image. If a dependency is missing in this list the build fails, because pip requires a hash for each.
 COPY requirements-dev.lock ./
 RUN awk '/^[^ #]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } wanted' \
         requirements-dev.lock > build-tools.lock \
@@ -48,7 +48,7 @@ LABEL org.opencontainers.image.title="Carillon" \
 # Nothing is installed in a running container.
 RUN python -m pip uninstall --yes --root-user-action ignore pip
 
-# Bytecode came with the install; the root file system is read-only and only /tmp may be written.
+# Bytecode was compiled at installation. The root file system is read-only at run time; only /tmp is writable.
 ENV PATH=/carillon/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -56,7 +56,8 @@ ENV PATH=/carillon/bin:$PATH \
     CARILLON_HOST=0.0.0.0
 COPY --from=builder /carillon /carillon
 
-# Numeric, so that Kubernetes can verify runAsNonRoot. Health is Kubernetes' business: /health/live and /health/ready.
+# Numeric, so that Kubernetes can verify runAsNonRoot. There is no HEALTHCHECK: Kubernetes probes /health/live and
+# /health/ready.
 USER 65532:65532
 WORKDIR /tmp
 EXPOSE 8000 9100

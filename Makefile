@@ -1,5 +1,5 @@
-# Everything a newcomer needs: `make up` to run it, `make test` to check it.
-# Only Python >= 3.11 with pip and make are assumed; the rest is installed into .venv.
+# `make up` runs Carillon, `make test` checks it.
+# Needs Python >= 3.11 with pip, and make; everything else is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +12,8 @@ UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes
 
 setup: $(STAMP)
 
-# Hash-checked, then ourselves in place. Touched last, so an interrupted set-up starts again.
+# Installs the locked dependencies by hash, then Carillon itself in editable mode. The stamp is touched last, so that an
+# interrupted set-up starts again.
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Carillon needs Python 3.11 or newer; PYTHON=$(PYTHON) is older. Try: make PYTHON=python3.12" >&2; exit 1; }
 	@echo "Setting up $(VENV) (once; takes about a minute) ..."
@@ -21,31 +22,31 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-# One exec, so that Ctrl-C and SIGTERM reach Carillon itself.
+# By exec, so that Ctrl-C and SIGTERM reach Carillon itself.
 up: $(STAMP)
 	@exec $(BIN)/carillon up
 
-# One run of tests for each core, and one more: many of them wait for something.
+# One test process per core and one more, because many tests wait for events.
 TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
 
-# Breaks a deployment of seven processes for SECONDS and accounts for every slot; the same SEED breaks the same things.
+# Injects faults into a deployment of seven processes for SECONDS and checks every slot; the same SEED repeats the faults.
 SECONDS ?= 120
 SEED ?= 1
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
 
-# Sends hostile clients to a deployment with memory limits and prints what good clients saw meanwhile.
+# Runs hostile clients against a deployment with memory limits and prints what other clients saw meanwhile.
 attack: $(STAMP)
 	$(BIN)/python -m tests.attack.run
 
-# Upgrades a busy deployment from the last release to this tree and back, ROUNDS times, and accounts for every slot.
+# Upgrades a busy deployment from the last release to this tree and back, ROUNDS times, and checks every slot.
 ROUNDS ?= 5
 rolling: $(STAMP)
 	$(BIN)/python -m tests.releases.rolling --rounds $(ROUNDS)
 
-# Measures Carillon and its peers in one run; prints a table and writes bench.json and bench.svg.
+# Measures Carillon and comparable schedulers in one run; prints a table and writes bench.json and bench.svg.
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench.run
 
@@ -59,7 +60,7 @@ fmt: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# After a change of dependencies; needs uv (pip install uv). The image leaves the embedded servers out.
+# Run it after changing dependencies; needs uv (pip install uv). The image does not contain the embedded servers.
 lock:
 	$(UV_COMPILE) --output-file requirements.lock
 	$(UV_COMPILE) --extra embedded --group dev --output-file requirements-dev.lock

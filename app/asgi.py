@@ -1,4 +1,4 @@
-"""The ASGI application: ``carillon api`` serves it with the limits of ``app.api.server``, which other servers lack."""
+"""The ASGI application. ``carillon api`` serves it with the limits of ``app.api.server``, which other servers lack."""
 
 from litestar import Litestar
 
@@ -8,7 +8,7 @@ from app.wiring import wire_api
 
 
 def application() -> Litestar:
-    """The API, with the settings of the environment."""
+    """Return the API, configured by the environment."""
     settings = load_settings()
     set_up_logging(settings.log_format, settings.log_level)
     return wire_api(settings)

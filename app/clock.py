@@ -1,6 +1,6 @@
-"""The one module that reads the clock. Everything that decides is handed ``now`` instead.
+"""The only module that reads the clock. Code that decides takes ``now`` as an argument instead.
 
-Due times are judged by the database's clock; this one serves logs, timestamps in answers and waiting.
+Whether a tick is due is decided by the database's clock. This one is for logs, timestamps in responses and waiting.
 """
 
 import time
@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The current instant, aware, in UTC."""
+    """Return the current time, aware, in UTC."""
     return datetime.now(UTC)
 
 
 def monotonic() -> float:
-    """Seconds that never jump, for leases and deadlines inside this process."""
+    """Return seconds that never jump, for leases and deadlines inside this process."""
     return time.monotonic()
 
 
 def thread_seconds() -> float:
-    """Seconds of the processor that this thread has used: a machine that stalls does not count."""
+    """Return the CPU seconds that this thread has used; time in which the machine stalls does not count."""
     return time.thread_time()

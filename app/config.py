@@ -1,9 +1,9 @@
-"""Settings, read once from the environment. A bad value is refused by name, before anything starts."""
+"""Settings, read once from the environment. A wrong value is refused with its name before anything starts."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Literal
+from typing import Any, Literal, get_args
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -11,70 +11,92 @@ import msgspec
 from app import failpoints
 
 ENV_PREFIX = "CARILLON_"
-
-# libpq spells TLS as sslmode; asyncpg's dialect as ssl. Accept what operators already have in their Secrets.
+# Settings whose variables have no prefix: the services that send cron pings already use these names.
+_OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEARER_TOKEN"}
+# libpq calls the TLS option sslmode, asyncpg's dialect calls it ssl. Operators' Secrets usually hold libpq's URLs.
 _QUERY_NAMES = {"sslmode": "ssl"}
 
-
-# These are called so wherever there is a cron ping.
-_OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEARER_TOKEN"}
-
-
+KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+HIGHEST_PORT = 65_535
+PORTS = ("port", "metrics_port", "api_metrics_port")
 POSITIVE = (
     *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
     *("poll_seconds", "poll_batch", "poll_lease_seconds"),
     *("max_retries_limit", "timeout_seconds_limit", "payload_bytes_limit"),
     *("http_connections", "http_connections_per_address"),
 )
-# What a column of Postgres can hold.
-LARGEST_INTEGER = 2**31 - 1
 NOT_NEGATIVE = (
     *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days"),
     *("quota_schedules", "quota_workflows", "quota_webhooks", "quota_notifications", "quota_parked_runs"),
 )
+# The largest value of an integer column in Postgres.
+LARGEST_INTEGER = 2**31 - 1
+STORED_AS_INTEGER = ("max_retries_limit", "timeout_seconds_limit")
 
 
 class SettingsError(Exception):
-    """A setting in the environment cannot be used."""
+    """A setting is missing or has a wrong value. The message names its environment variable."""
 
     code = "bad_setting"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting with its default; the environment's name is the field's, upper-cased, after ``CARILLON_``."""
+def env_name(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return _OWN_NAMES.get(name, ENV_PREFIX + name.upper())
 
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings with their defaults. The variable of a setting is ``CARILLON_`` and its name in upper case."""
+
+    # The address and port of the API; port 0 lets `carillon up` choose a free one.
     host: str = "127.0.0.1"
     port: int = 8000
+    # The folder in which `carillon up` keeps the embedded servers' data and the admin token.
     data_dir: str = ".data"
+    # The URLs of Postgres and Redis. `carillon up` starts an embedded server for each that is blank.
     database_url: str = ""
     redis_url: str = ""
+    # The token of the built-in admin; blank: there is none (`carillon up` creates one).
     admin_token: str = ""
+    # Hosts, addresses and CIDRs that outgoing calls may reach although they are not public, separated by commas.
     http_allow: str = ""
+    # The secret that signs the calls of admins and plugins; blank: they are not signed.
     signing_secret: str = ""
+    # False: slots are recorded as missed and not made up for. Manual runs still run.
     schedules_enabled: bool = True
+    # A folder whose files are secrets that admins' templates may name.
     secrets_dir: str = ""
+    # The URL under which targets reach the API for callbacks; blank: the address that the API listens on.
     public_url: str = ""
+    # The token of the cron ping; the second is used if the first is blank. Both blank: every ping is refused.
     cron_run_token: str = ""
     auth_bearer_token: str = ""
+    # Seconds between two runs of the reconciler, which looks for ticks whose wake-up was lost.
     reconcile_seconds: float = 5.0
+    # Seconds between two polls of entities, entities per poll, and seconds until another worker takes over the polling.
     poll_seconds: float = 60.0
     poll_batch: int = 100
     poll_lease_seconds: float = 70.0
+    # Seconds without a renewal after which a worker's runs count as lost.
     lease_seconds: float = 30.0
-    # After which what is past is dropped, a week at a time; 0 is never.
+    # Days for which executions and the ledger are kept; whole weeks are dropped. 0: for ever.
     history_days: int = 30
+    # Seconds that a stopping worker has to finish its runs before it hands them back.
     drain_seconds: float = 25.0
+    # Runs that one worker process executes at the same time.
     worker_concurrency: int = 1000
+    # Half of the connections to Postgres that one process may open.
     database_pool_size: int = 10
-    # Requests a minute by token; failed authentication a minute by address. 0 switches the counting off.
+    # Requests per minute of one token. 0: neither this limit nor the next.
     rate_limit_per_minute: int = 6000
+    # Failed authentications per minute from one address.
     auth_failures_per_minute: int = 300
-    # Addresses and CIDRs of proxies whose X-Forwarded-For is believed, separated by commas.
+    # Addresses and CIDRs of proxies whose X-Forwarded-For is trusted, separated by commas.
     trusted_proxies: str = ""
-    # Open connections of one API process, from one address and in all. Trusted proxies count in all only.
+    # Open connections to one API process: from one address (trusted proxies excepted), and in total.
     http_connections_per_address: int = 512
     http_connections: int = 4096
-    # How many objects each user may have; 0 is no limit.
+    # The number of objects that one user may have. 0: no limit.
     quota_schedules: int = 0
     quota_workflows: int = 0
     quota_webhooks: int = 0
@@ -84,63 +106,64 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_retries_limit: int = 1_000
     timeout_seconds_limit: int = 2_592_000
     payload_bytes_limit: int = 65_536
-    # Where this process shall die, for fault suites: see ``app.failpoints``.
+    # Points at which the process kills itself, for fault tests: see ``app.failpoints``.
     failpoints: str = ""
-    # Where a worker answers Prometheus; 0 is nowhere.
+    # The port on which a worker serves health and metrics. 0: none.
     metrics_port: int = 0
-    # Where the API answers Prometheus; 0 is its own port, any other takes /metrics away from there.
+    # The port on which the API serves /metrics. 0: the port of the API; any other removes /metrics from that port.
     api_metrics_port: int = 0
-    # The bearer token that /metrics asks for, of the API and of workers; none if blank.
+    # The bearer token that /metrics of the API and of workers requires. Blank: none.
     metrics_token: str = ""
-    # Where traces go, by OTLP over HTTP, and which share of them; they are off without an address.
+    # The OTLP/HTTP address to which traces are sent (blank: no traces), and the share of them, from 0 to 1.
     otel_endpoint: str = ""
     otel_sample_ratio: float = 1.0
+    # `auto` is `console` on a terminal and `json` elsewhere.
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     def __post_init__(self) -> None:
-        """Refuse values that the types allow and that cannot work."""
-        for name in ("port", "metrics_port", "api_metrics_port"):
-            if not 0 <= getattr(self, name) <= 65535:  # noqa: PLR2004 - the highest TCP port
-                raise SettingsError(f"CARILLON_{name.upper()} must be between 0 and 65535, not {getattr(self, name)}")
+        """Refuse values that have the right type and cannot work."""
+        self._require(PORTS, lambda value: 0 <= value <= HIGHEST_PORT, f"must be between 0 and {HIGHEST_PORT}")
         self._require(POSITIVE, lambda value: value > 0, "must be greater than 0")
         self._require(NOT_NEGATIVE, lambda value: value >= 0, "must not be negative")
         largest = f"must not be greater than {LARGEST_INTEGER}"
-        self._require(("max_retries_limit", "timeout_seconds_limit"), lambda value: value <= LARGEST_INTEGER, largest)
-        if not 0 <= self.otel_sample_ratio <= 1:
-            raise SettingsError("CARILLON_OTEL_SAMPLE_RATIO must be between 0 and 1")
+        self._require(STORED_AS_INTEGER, lambda value: value <= LARGEST_INTEGER, largest)
+        self._require(("otel_sample_ratio",), lambda value: 0 <= value <= 1, "must be between 0 and 1")
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
         _ = self.proxy_networks
 
-    def _require(self, names: Iterable[str], is_good: Callable[[float], bool], demand: str) -> None:
+    def _require(self, names: Iterable[str], is_valid: Callable[[float], bool], demand: str) -> None:
         for name in names:
-            if not is_good(getattr(self, name)):
-                raise SettingsError(f"{ENV_PREFIX}{name.upper()} {demand}")
+            value = getattr(self, name)
+            if not is_valid(value):
+                raise SettingsError(f"{env_name(name)} {demand}; it is {value}")
 
     @property
     def callback_url(self) -> str:
-        """Where targets reach the API: as it is said, or where it listens."""
+        """The URL under which targets reach the API: ``public_url``, or the address that the API listens on."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - read, not bound
         return self.public_url or f"http://{host}:{self.port}"
 
     @property
     def cron_token(self) -> str:
-        """The token of the cron ping; nobody is let in if it is blank."""
+        """The token of the cron ping; if it is blank, every ping is refused."""
         return self.cron_run_token or self.auth_bearer_token
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
-        """Hosts and CIDRs that outgoing calls may reach although they are not public."""
+        """Hosts, addresses and CIDRs that outgoing calls may reach although they are not public."""
         return _parts(self.http_allow)
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Networks of the proxies whose ``X-Forwarded-For`` is believed."""
+        """Networks of the proxies whose ``X-Forwarded-For`` is trusted."""
         try:
             return tuple(ip_network(part, strict=False) for part in _parts(self.trusted_proxies))
         except ValueError as error:
-            raise SettingsError(f"CARILLON_TRUSTED_PROXIES must hold addresses and CIDRs: {error}") from None
+            raise SettingsError(
+                f"CARILLON_TRUSTED_PROXIES must be a list of addresses and CIDRs, separated by commas: {error}"
+            ) from None
 
 
 def _parts(text: str) -> tuple[str, ...]:
@@ -148,37 +171,45 @@ def _parts(text: str) -> tuple[str, ...]:
 
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from the environment; a blank value means the default."""
-    given = {}
-    for name in Settings.__struct_fields__:
-        value = environ.get(_OWN_NAMES.get(name, ENV_PREFIX + name.upper()), "").strip()
-        if value:
-            given[name] = value
-    try:
-        settings = msgspec.convert(given, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"A CARILLON_ setting is wrong: {error}") from None
-    _readable("redis_url", settings.redis_url)
+    """Return the settings of the environment; a blank variable means the default."""
+    values = {}
+    for field in msgspec.structs.fields(Settings):
+        text = environ.get(env_name(field.name), "").strip()
+        if text:
+            values[field.name] = _converted(field, text)
+    settings = Settings(**values)
+    _split_url("redis_url", settings.redis_url)
     return msgspec.structs.replace(settings, database_url=async_database_url(settings.database_url))
 
 
-def _readable(name: str, url: str) -> SplitResult:
-    """The parts of a URL; what is wrong with one is said without quoting it."""
+def _converted(field: msgspec.structs.FieldInfo, text: str) -> Any:
+    try:
+        return msgspec.convert(text, field.type, strict=False)
+    except msgspec.ValidationError:
+        expected = KINDS.get(field.type) or f"one of {', '.join(get_args(field.type))}"
+        raise SettingsError(
+            f"{env_name(field.name)} must be {expected}. Correct it, or unset it to use the default, {field.default}"
+        ) from None
+
+
+def _split_url(name: str, url: str) -> SplitResult:
+    """Return the parts of a URL. The error does not quote the URL, which may contain a password."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
         raise SettingsError(
-            f"{ENV_PREFIX}{name.upper()} cannot be read: / ? # @ : % in a name or password are written %2F and so on"
+            f"{env_name(name)} is not a valid URL. If the user name or the password contains one of / ? # @ : % "
+            "write it percent-encoded, such as %2F for /"
         ) from None
     return parts
 
 
 def async_database_url(url: str) -> str:
-    """The URL for SQLAlchemy's asyncpg dialect, from any usual spelling of a Postgres URL."""
+    """Return the URL for SQLAlchemy's asyncpg dialect, from any usual form of a Postgres URL."""
     if not url:
         return ""
-    parts = _readable("database_url", url)
+    parts = _split_url("database_url", url)
     if parts.scheme.split("+")[0] not in {"postgres", "postgresql"}:
         raise SettingsError("CARILLON_DATABASE_URL must start with postgresql://")
     query = urlencode([(_QUERY_NAMES.get(key, key), value) for key, value in parse_qsl(parts.query)])
@@ -187,12 +218,14 @@ def async_database_url(url: str) -> str:
 
 
 def require_stores(settings: Settings) -> Settings:
-    """Every process but ``up`` needs to be told where Postgres and Redis are, and where to die, if it shall."""
+    """Arm the failpoints, and return the settings if they name Postgres and Redis, which all but ``up`` need."""
     try:
         failpoints.arm(settings.failpoints)
     except ValueError as error:
-        raise SettingsError(f"CARILLON_FAILPOINTS cannot be used: {error}") from None
+        raise SettingsError(f"CARILLON_FAILPOINTS has a wrong value: {error}") from None
     for name in ("database_url", "redis_url"):
         if not getattr(settings, name):
-            raise SettingsError(f"CARILLON_{name.upper()} is not set; `carillon up` brings its own servers")
+            raise SettingsError(
+                f"{env_name(name)} is not set. Set it, or run `carillon up`, which starts embedded servers"
+            )
     return settings

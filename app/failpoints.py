@@ -1,7 +1,7 @@
-"""Places where a process can be told to die, as by ``kill -9``. For fault suites; nothing happens unless armed.
+"""Failpoints: places in the code where the process kills itself, as by ``kill -9``. For fault tests only.
 
-``CARILLON_FAILPOINTS="after_claim=0.02,before_settle=0.5"`` gives each point that is named the chance with which
-reaching it is the end.
+Nothing happens unless they are armed: ``CARILLON_FAILPOINTS="after_claim=0.02,before_settle=0.5"`` gives each named
+point the probability with which reaching it kills the process.
 """
 
 import os
@@ -10,25 +10,25 @@ import signal
 from typing import Final
 
 POINTS: Final = frozenset(
-    {f"{when}_{what}" for when in ("before", "after") for what in ("claim", "plan", "send", "settle")}
+    {f"{when}_{step}" for when in ("before", "after") for step in ("claim", "plan", "send", "settle")}
 )
 
-_chances: dict[str, float] = {}
+_probabilities: dict[str, float] = {}
 
 
 def arm(text: str) -> None:
-    """Give points their chances; ``ValueError`` for what cannot be read."""
-    chances = {}
+    """Set the probabilities of all points; raise ``ValueError`` if the text cannot be parsed."""
+    probabilities = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, chance = part.partition("=")
+        name, _, probability = part.partition("=")
         if name not in POINTS:
-            raise ValueError(f"there is no point '{name}'; there are {', '.join(sorted(POINTS))}")
-        chances[name] = float(chance or 1)
-    _chances.clear()
-    _chances.update(chances)
+            raise ValueError(f"there is no failpoint '{name}'; the failpoints are {', '.join(sorted(POINTS))}")
+        probabilities[name] = float(probability or 1)
+    _probabilities.clear()
+    _probabilities.update(probabilities)
 
 
-def failpoint(point: str) -> None:
-    """Die here, if the environment and chance say so."""
-    if _chances and random.random() < _chances.get(point, 0.0):  # noqa: S311 - no secret
+def failpoint(name: str) -> None:
+    """Kill this process with the probability that the point is armed with."""
+    if _probabilities and random.random() < _probabilities.get(name, 0.0):  # noqa: S311 - not for secrets
         os.kill(os.getpid(), signal.SIGKILL)

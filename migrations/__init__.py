@@ -1,1 +1,1 @@
-"""Alembic migrations. They are packaged, so that ``carillon migrate`` works from the wheel and the image."""
+"""Alembic migrations. They are part of the wheel, so that ``carillon migrate`` works from the wheel and the image."""

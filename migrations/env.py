@@ -1,4 +1,4 @@
-"""What Alembic runs: on a connection that is handed over, or on CARILLON_DATABASE_URL from the command line."""
+"""Alembic's environment: uses the connection of ``carillon migrate``, or CARILLON_DATABASE_URL on the command line."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from app.config import load_settings
 from app.persistence.migrations import run_alembic
 from app.persistence.tables import Base
 
-# The weeks of these are made as time goes on; no migration knows them.
+# Prefixes of the weekly partitions, which workers create as time passes; Alembic must ignore them.
 PARTITIONS = ("workflow_executions_", "ledger_entries_")
 
 

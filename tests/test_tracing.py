@@ -362,7 +362,7 @@ async def test_a_share_of_the_traces_is_sent(traced: Settings, collector: Collec
 
 def test_the_share_is_fair_to_the_ids_of_executions() -> None:
     """They are UUIDs, in which some bits are always the same."""
-    taken = otlp._Share(0.25)
+    taken = otlp._RatioSampler(0.25)
     ids = [UUID(int=uuid4().int & ~(0xF << 76) | 8 << 76) for _ in range(2000)]
     decided = [taken.should_sample(None, one.int, "tick").decision.is_sampled() for one in ids]
     assert 350 < sum(decided) < 650

@@ -18,7 +18,7 @@ from app.api.problems import TooManyRequestsError
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
-from app.observability.tracing import Kind, Tracer, current, kept, trace_id_of
+from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.connection_pool import PARTY
 from app.persistence.pagination import MOST_OFFSET, Part
 from app.queue.counters import RateLimits
@@ -263,4 +263,4 @@ async def _in_request(
 def _came_with(scope: Scope) -> str | None:
     """The context that a request brings, if it makes sense."""
     headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope.get("headers", ()) if name in _HEADERS}
-    return kept(headers) if headers else None
+    return stored_context(headers) if headers else None

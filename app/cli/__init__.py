@@ -1,4 +1,11 @@
-"""Speaks to operators: the ``carillon`` command."""
+"""The ``carillon`` command. It may use every other package; nothing imports it.
+
+- ``main``: the list of subcommands, and how errors are printed.
+- ``processes``: ``up``, ``api``, ``worker`` and ``migrate``, the processes of a deployment.
+- ``apply``: ``apply`` and ``export``, workflows and schedules as files.
+- ``admin``: ``breaker``, ``plugins``, ``user`` and ``token``.
+- ``operators``: the database connection and the rights of ``apply`` and ``admin``.
+"""
 
 from app.cli.main import main
 

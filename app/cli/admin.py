@@ -22,69 +22,86 @@ from app.services.validation import checked
 from app.services.views import BreakerDetail
 from app.services.workflows import BreakerService
 
-Limit = Annotated[int, Parameter(help="How many transitions to show.")]
+AsJson = Annotated[bool, Parameter(negative="", help="Print JSON on standard output.")]
+Limit = Annotated[int, Parameter(help="The number of transitions to show.")]
 
-
-breaker = App(name="breaker", help="The circuit breaker of a workflow.")
+breaker = App(name="breaker", help="Show or reset the circuit breaker of a workflow.")
 
 
 @breaker.default
-def show(workflow: str, *, json: Annotated[bool, Parameter(negative="")] = False, limit: Limit = 20) -> None:
-    """Show the circuit breaker of a workflow, given by its id or its name, with its latest transitions."""
+def show(workflow: str, *, json: AsJson = False, limit: Limit = 20) -> None:
+    """Show the circuit breaker of a workflow with its latest transitions.
+
+    Parameters
+    ----------
+    workflow
+        The id of the workflow, or its name if only one workflow has it.
+    """
 
     async def read(database: Database) -> BreakerDetail:
-        return await BreakerService(database).get(OPERATOR, await _found(database, workflow), limit)
+        return await BreakerService(database).get(OPERATOR, await _workflow_id(database, workflow), limit)
 
-    _say(on_database(read), as_json=json)
+    _print_breaker(on_database(read), as_json=json)
 
 
 @breaker.command
-def reset(workflow: str, *, json: Annotated[bool, Parameter(negative="")] = False, limit: Limit = 20) -> None:
-    """Close the circuit breaker of a workflow by hand."""
+def reset(workflow: str, *, json: AsJson = False, limit: Limit = 20) -> None:
+    """Close the circuit breaker of a workflow.
+
+    Parameters
+    ----------
+    workflow
+        The id of the workflow, or its name if only one workflow has it.
+    """
 
     async def close(database: Database) -> BreakerDetail:
-        return await BreakerService(database).reset(OPERATOR, await _found(database, workflow), limit)
+        return await BreakerService(database).reset(OPERATOR, await _workflow_id(database, workflow), limit)
 
-    _say(on_database(close), as_json=json)
+    _print_breaker(on_database(close), as_json=json)
 
 
-async def _found(database: Database, workflow: str) -> int:
-    """The id of a workflow that is named by its id, or by a name that only one has."""
+async def _workflow_id(database: Database, workflow: str) -> int:
+    """Return the id of a workflow that is given by its id or by its name."""
     if workflow.isdecimal() and workflow.isascii():
         return int(workflow)
     async with database.transaction() as connection:
         ids = await workflows.ids_of_name(connection, workflow)
-    if len(ids) != 1:
-        many = f"{len(ids)} workflows are called '{workflow}'; give the id" if ids else f"no workflow is '{workflow}'"
-        raise NotFoundError(many)
+    if not ids:
+        raise NotFoundError(f"There is no workflow with the name '{workflow}'.")
+    if len(ids) > 1:
+        raise NotFoundError(f"{len(ids)} workflows have the name '{workflow}'. Give the id instead.")
     return ids[0]
 
 
-def _say(found: BreakerDetail, *, as_json: bool) -> None:
+def _print_breaker(detail: BreakerDetail, *, as_json: bool) -> None:
     if as_json:
-        # Alone on stdout, so that a script can take it.
-        print(msgspec.json.encode(found).decode())  # noqa: T201
+        _print_json(detail)
         return
     console = Console()
-    console.print(_summary(found), markup=False, soft_wrap=True)
-    if found.transitions:
+    console.print(_breaker_summary(detail), markup=False, soft_wrap=True)
+    if detail.transitions:
         table = Table("at", "from", "to", "reason")
-        for change in found.transitions:
-            table.add_row(rfc3339(change.at), change.from_state, change.to_state, change.reason)
+        for transition in detail.transitions:
+            table.add_row(rfc3339(transition.at), transition.from_state, transition.to_state, transition.reason)
         console.print(table)
 
 
-def _summary(found: BreakerDetail) -> str:
-    words = f"Workflow {found.workflow_id} ({found.workflow_name}): breaker {found.state}"
-    if found.breaker_threshold is None:
-        return f"{words}; it has no breaker_threshold, so it never opens."
-    failures = f"{found.failure_count} of {found.breaker_threshold} consecutive failures"
-    until = f", half-open from {rfc3339(found.half_opens_at)}" if found.half_opens_at else ""
-    return f"{words}, {failures}{until}."
+def _breaker_summary(detail: BreakerDetail) -> str:
+    state = f"Workflow {detail.workflow_id} ({detail.workflow_name}): breaker {detail.state}"
+    if detail.breaker_threshold is None:
+        return f"{state}; it has no breaker_threshold, so it never opens."
+    failures = f"{detail.failure_count} of {detail.breaker_threshold} consecutive failures"
+    until = f", half-open from {rfc3339(detail.half_opens_at)}" if detail.half_opens_at else ""
+    return f"{state}, {failures}{until}."
+
+
+def _print_json(value: msgspec.Struct) -> None:
+    """Print JSON alone on stdout, without rich's wrapping and colours, so that a script can read it."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
 
 
 class InstalledPlugin(msgspec.Struct):
-    """What one distribution brings."""
+    """A distribution that contains a plugin, and what the plugin offers."""
 
     plugin: str
     capabilities: list[str] = []
@@ -93,29 +110,29 @@ class InstalledPlugin(msgspec.Struct):
 
 
 class Installed(msgspec.Struct):
-    """All that is installed, and what is wrong with it."""
+    """The plugins that are installed, and the errors of those that cannot be loaded."""
 
     plugins: list[InstalledPlugin]
     problems: list[PluginProblem]
 
 
-def plugins(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """List the plugins that are installed, and what is wrong with them; the exit code is 1 if anything is."""
-    found = _installed()
+def plugins(*, json: AsJson = False) -> None:
+    """List the installed plugins and their errors. The exit code is 1 if there are errors."""
+    installed = _installed()
     if json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        _print_json(installed)
     else:
-        _show(found)
-    if found.problems:
+        _print_plugins(installed)
+    if installed.problems:
         sys.exit(1)
 
 
 def _installed() -> Installed:
     loaded, entities = load_actions(), load_entity_schedulers()
-    names = {one.name for one in loaded.plugins} | {one.plugin for one in entities.schedulers}
+    names = {plugin.name for plugin in loaded.plugins} | {scheduler.plugin for scheduler in entities.schedulers}
     by_name = {name: InstalledPlugin(name) for name in sorted(names)}
-    for one in loaded.plugins:
-        by_name[one.name].capabilities += sorted(one.plugin.capabilities)
+    for plugin in loaded.plugins:
+        by_name[plugin.name].capabilities += sorted(plugin.plugin.capabilities)
     for action in loaded.actions:
         by_name[action.origin].actions.append(action.name)
     for scheduler in entities.schedulers:
@@ -123,31 +140,48 @@ def _installed() -> Installed:
     return Installed(list(by_name.values()), [*loaded.problems, *entities.problems])
 
 
-def _show(found: Installed) -> None:
+def _print_plugins(installed: Installed) -> None:
     console = Console()
     table = Table("plugin", "actions", "entities", "capabilities")
-    for one in found.plugins:
-        table.add_row(one.plugin, "\n".join(one.actions), "\n".join(one.entity_types), "\n".join(one.capabilities))
+    for plugin in installed.plugins:
+        offers = (plugin.actions, plugin.entity_types, plugin.capabilities)
+        table.add_row(plugin.plugin, *("\n".join(names) for names in offers))
     console.print(table)
-    for problem in found.problems:
+    for problem in installed.problems:
         console.print(f"{problem.plugin}: {problem.error}", style="red", markup=False)
 
 
 def create_user(name: str, *, admin: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Create a user."""
-    wanted = checked({"username": name, "role": Role.ADMIN if admin else Role.MEMBER}, UserInput)
-    made = on_database(lambda database: _service(database).create(OPERATOR, wanted))
-    Console().print(f"Created user {made.username} (id {made.id}, {made.role}).", markup=False)
+    """Create a user.
+
+    Parameters
+    ----------
+    name
+        The name of the user.
+    admin
+        Give the user the role admin instead of member.
+    """
+    request = checked({"username": name, "role": Role.ADMIN if admin else Role.MEMBER}, UserInput)
+    created = on_database(lambda database: _users(database).create(OPERATOR, request))
+    Console().print(f"Created user {created.username} (id {created.id}, {created.role}).", markup=False)
 
 
 def create_token(user: str, *, name: str = "cli") -> None:
-    """Create a token for a user. It is shown this once."""
-    wanted = checked({"name": name}, TokenInput)
-    made = on_database(lambda database: _service(database).create_token_for(OPERATOR, user, wanted))
-    Console(stderr=True).print(f"Token {made.id} ({made.name}) of {user}; it is not shown again:", markup=False)
-    # Alone on stdout, so that a script can take it.
-    print(made.token)  # noqa: T201
+    """Create an API token for a user. It is shown only once.
+
+    Parameters
+    ----------
+    user
+        The name of the user.
+    name
+        A name for the token, to recognise it in lists.
+    """
+    request = checked({"name": name}, TokenInput)
+    created = on_database(lambda database: _users(database).create_token_for(OPERATOR, user, request))
+    Console(stderr=True).print(f"Token {created.id} ({created.name}) of {user}; it is shown only once:", markup=False)
+    # Alone on stdout, so that a script can read it.
+    sys.stdout.write(f"{created.token}\n")
 
 
-def _service(database: Database) -> UserService:
+def _users(database: Database) -> UserService:
     return UserService(database, admin_token="")

@@ -1,10 +1,9 @@
-"""The ``carillon`` command: its subcommands, imported when they are called, and how errors are printed."""
+"""The ``carillon`` command: its subcommands, which are imported when they are called, and how errors are printed."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import NoReturn
 
 from cyclopts import App
 from rich.console import Console
@@ -13,57 +12,70 @@ from rich.text import Text
 from app.config import SettingsError
 from app.domain.errors import CarillonError, UnavailableError
 
+FAILED = 1
+BAD_INPUT = 2
+
 app = App(
     name="carillon",
-    help="Recurring workflows over HTTP. Postgres decides, Redis rings the bell.",
+    help="Run workflows on a schedule, over HTTP. Postgres decides, Redis rings the bell.",
     version=lambda: version("carillon"),
 )
-user = App(name="user", help="Users.")
-token = App(name="token", help="Tokens.")
+user = App(name="user", help="Manage users.")
+token = App(name="token", help="Manage API tokens.")
 app.command(user)
 app.command(token)
-app.command("app.cli.processes:up")
-app.command("app.cli.processes:api")
-app.command("app.cli.processes:worker")
-app.command("app.cli.processes:migrate")
-app.command("app.cli.apply:apply")
-app.command("app.cli.apply:export")
-app.command("app.cli.admin:breaker")
-app.command("app.cli.admin:plugins")
-user.command("app.cli.admin:create_user", name="create")
-token.command("app.cli.admin:create_token", name="create")
+# The help is here because `carillon --help` does not import the commands; docstrings have the help on parameters.
+app.command(
+    "app.cli.processes:up",
+    help="Run the API and a worker on this machine, with embedded Postgres and Valkey unless their URLs are set.",
+)
+app.command("app.cli.processes:api", help="Serve the HTTP API.")
+app.command("app.cli.processes:worker", help="Run schedules until stopped by SIGINT or SIGTERM.")
+app.command("app.cli.processes:migrate", help="Bring the database schema up to date.")
+app.command(
+    "app.cli.apply:apply",
+    help="Create and change workflows and schedules as files declare them.\n\n"
+    "Each file is applied as a whole or not at all. Paused schedules stay paused. Exit codes: 0 done, 1 the database "
+    "is unavailable, 2 a file has errors.",
+)
+app.command(
+    "app.cli.apply:export",
+    help="Write workflows and schedules as YAML that `carillon apply` reads.\n\n"
+    "Applying the result unchanged changes nothing.",
+)
+app.command("app.cli.admin:breaker", help="Show or reset the circuit breaker of a workflow.")
+app.command(
+    "app.cli.admin:plugins", help="List the installed plugins and their errors. The exit code is 1 if there are errors."
+)
+user.command("app.cli.admin:create_user", name="create", help="Create a user.")
+token.command(
+    "app.cli.admin:create_token", name="create", help="Create an API token for a user. It is shown only once."
+)
 
 
 def main() -> None:
-    """Run a command; what is refused is said in one line."""
+    """Run a command. Expected errors are printed as one line, without a traceback; the exit code is 1."""
     try:
         app()
     except (SettingsError, CarillonError) as error:
-        _fail(str(error))
-
-
-def _fail(words: str) -> NoReturn:
-    Console(stderr=True).print(Text(f"carillon: {words}", style="red"), soft_wrap=True)
-    sys.exit(1)
-
-
-BAD_INPUT = 2
+        print_errors([f"carillon: {error}"])
+        sys.exit(FAILED)
 
 
 @contextmanager
-def bad_input() -> Iterator[None]:
-    """What is refused within is said in one line."""
+def exit_on_bad_input() -> Iterator[None]:
+    """Print an error of the input and exit with code 2. If the database is unavailable, retrying helps: code 1."""
     try:
         yield
     except UnavailableError:
         raise
     except CarillonError as error:
-        say_problems([f"carillon: {error}"])
+        print_errors([f"carillon: {error}"])
         sys.exit(BAD_INPUT)
 
 
-def say_problems(problems: list[str]) -> None:
-    """One line each, beside the output."""
+def print_errors(messages: list[str]) -> None:
+    """Print one red line for each message on stderr."""
     console = Console(stderr=True)
-    for problem in problems:
-        console.print(Text(problem, style="red"), soft_wrap=True)
+    for message in messages:
+        console.print(Text(message, style="red"), soft_wrap=True)

@@ -1,4 +1,8 @@
-"""``carillon up``, ``api``, ``worker`` and ``migrate``: the processes of a deployment."""
+"""``carillon up``, ``api``, ``worker`` and ``migrate``: the processes of a deployment.
+
+This module imports neither the services nor the database: ``up`` and the parent of several workers never use them, and
+would only start later and hold more memory. ``api``, ``worker`` and ``migrate`` import what they need when they run.
+"""
 
 import asyncio
 import gc
@@ -11,36 +15,48 @@ from pathlib import Path
 from typing import Annotated
 
 import structlog
-import uvicorn
 import uvloop
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.operators import settings_with_database
 from app.config import SettingsError, load_settings, require_stores
 from app.embedded import EmbeddedError
 from app.embedded.child_process import standard_output
+from app.embedded.data_folder import settings_with_database
 from app.embedded.stack import run_stack
 from app.observability.logs import set_up_logging
 from app.observability.serving import serving
 from app.observability.worker_group import WorkerGroupAnswers
 
 STARTUP_FAILURE = 3
-COLLECT_AFTER = 50_000
+# Allocations between two garbage collections of the youngest generation; Python's default is 700.
+COLLECT_AFTER_ALLOCATIONS = 50_000
+RESTART_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
 
 
-def spare_the_collector() -> None:
-    """Look for garbage in cycles seldom: there is little of it, and much that lives as long as its run."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 20)
+def up() -> None:
+    """Run the API and a worker on this machine, with embedded Postgres and Valkey unless their URLs are set."""
+    try:
+        asyncio.run(run_stack(load_settings(), os.environ, standard_output()))
+    except (SettingsError, EmbeddedError, OSError) as error:
+        _print_error(error)
+        sys.exit(1)
+
+
+def _print_error(error: Exception) -> None:
+    """Print the error as one red line; the quoted output of a server may have several lines."""
+    message = " ".join(str(error).split())
+    Console(stderr=True).print(Text(f"carillon up: {message}", style="red"), soft_wrap=True)
 
 
 def api() -> None:
     """Serve the HTTP API."""
     settings = require_stores(load_settings())
-    # Imported here: the other commands do without it.
+    import uvicorn
+
     from app.api.server import raise_file_limit, server_config
 
     raise_file_limit(settings.http_connections)
@@ -51,39 +67,14 @@ def api() -> None:
         sys.exit(STARTUP_FAILURE)
 
 
-def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(show=False)] = None) -> None:
-    """Fire schedules until stopped.
-
-    Parameters
-    ----------
-    processes
-        How many of them, for a machine with several cores.
-    answer_at
-        For one of several: the socket where it answers the one that has started it.
-    """
-    settings = require_stores(load_settings())
-    set_up_logging(settings.log_format, settings.log_level)
-    if processes > 1:
-        uvloop.run(run_worker_group(processes, settings.host, settings.metrics_port, settings.metrics_token))
-        return
-    # Imported here: the other commands, and the parent of several workers, do without it.
-    from app.worker import run_until_signalled
-
-    if answer_at:
-        structlog.contextvars.bind_contextvars(process=answer_at.stem)
-    spare_the_collector()
-    uvloop.run(run_until_signalled(settings, answer_at))
-
-
 def migrate(*, wait: bool = False) -> None:
-    """Bring the database's schema up to date.
+    """Bring the database schema up to date.
 
     Parameters
     ----------
     wait
-        Change nothing, and wait until somebody else has done it.
+        Do not migrate; wait until another process has done it.
     """
-    # Imported here: Alembic takes a while.
     from app.persistence.migrations import migrate as migrate_database
     from app.persistence.migrations import until_migrated
 
@@ -93,55 +84,68 @@ def migrate(*, wait: bool = False) -> None:
     Console().print("The database is up to date.")
 
 
-AGAIN_SECONDS = 1.0
+def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(show=False)] = None) -> None:
+    """Run schedules until stopped by SIGINT or SIGTERM.
 
-log = structlog.get_logger(__name__)
+    Parameters
+    ----------
+    processes
+        The number of worker processes, for a machine with several cores.
+    answer_at
+        For one of several processes: the socket on which it answers its parent.
+    """
+    settings = require_stores(load_settings())
+    set_up_logging(settings.log_format, settings.log_level)
+    if processes > 1:
+        uvloop.run(run_worker_group(processes, settings.host, settings.metrics_port, settings.metrics_token))
+        return
+    from app.worker import run_until_signalled
+
+    if answer_at:
+        structlog.contextvars.bind_contextvars(process=answer_at.stem)
+    collect_garbage_seldom()
+    uvloop.run(run_until_signalled(settings, answer_at))
+
+
+def collect_garbage_seldom() -> None:
+    """Make garbage collection rare: a worker makes few cycles, and most of its objects live as long as their run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 20)
 
 
 async def run_worker_group(processes: int, host: str, port: int, metrics_token: str = "") -> None:
-    """Keep so many workers running until SIGINT or SIGTERM; they are told, and waited for. A port answers for all."""
+    """Keep this many workers running until SIGINT or SIGTERM, then stop them and wait for them.
+
+    If there is a port, health and metrics of all of them are served there as those of one worker.
+    """
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="carillon-")))
-        sockets = [folder / f"{place}.sock" for place in range(processes)]
+        sockets = [folder / f"{number}.sock" for number in range(processes)]
         answers = WorkerGroupAnswers(sockets)
         if port:
             await stack.enter_async_context(serving((host, port), answers, metrics_token))
         async with asyncio.TaskGroup() as group:
             for socket in sockets:
-                group.create_task(_keep(socket, answers, stopping))
+                group.create_task(_keep_worker_running(socket, answers, stopping))
 
 
-async def _keep(socket: Path, answers: WorkerGroupAnswers, stopping: asyncio.Event) -> None:
-    told = asyncio.create_task(stopping.wait())
+async def _keep_worker_running(socket: Path, answers: WorkerGroupAnswers, stopping: asyncio.Event) -> None:
+    stop_requested = asyncio.create_task(stopping.wait())
     while not stopping.is_set():
         command = (sys.executable, "-m", "app.cli", "worker", "--answer-at", str(socket))
-        worker = await asyncio.create_subprocess_exec(*command)
-        ended = asyncio.create_task(worker.wait())
-        await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+        process = await asyncio.create_subprocess_exec(*command)
+        exited = asyncio.create_task(process.wait())
+        await asyncio.wait({exited, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             with suppress(ProcessLookupError):
-                worker.terminate()
-            await ended
+                process.terminate()
+            await exited
             return
-        answers.ended(socket)
-        log.warning("worker_process_ended", process=socket.stem, code=ended.result())
+        answers.process_exited(socket)
+        log.warning("worker_process_ended", process=socket.stem, code=exited.result())
         with suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), AGAIN_SECONDS)
-
-
-def up() -> None:
-    """Run the API and a worker here, on embedded Postgres and Valkey unless URLs name others."""
-    try:
-        asyncio.run(run_stack(load_settings(), os.environ, standard_output()))
-    except (SettingsError, EmbeddedError, OSError) as error:
-        _print_error(error)
-        sys.exit(1)
-
-
-def _print_error(error: Exception) -> None:
-    """One red line; a server's last words may have been several."""
-    words = " ".join(str(error).split())
-    Console(stderr=True).print(Text(f"carillon up: {words}", style="red"), soft_wrap=True)
+            await asyncio.wait_for(stopping.wait(), RESTART_SECONDS)

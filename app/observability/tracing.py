@@ -1,7 +1,10 @@
-"""Traces: which request, tick and run led to which call.
+"""Traces, as the other packages see them: spans that show which request, tick and run led to which call.
 
-They are off unless an address is configured, and then nobody is handed a tracer and there is no current span.
-``otlp`` alone knows OpenTelemetry, and is imported only where traces are wanted.
+Traces are off unless an address is configured: then there is no tracer and no current span. Only ``otlp`` knows
+OpenTelemetry; it is imported when traces are on.
+
+A *stored context* is the text by which a span is kept in the database: W3C's traceparent and, after a space, its
+tracestate if there is one.
 """
 
 import re
@@ -15,12 +18,12 @@ from uuid import UUID
 
 Attributes = Mapping[str, str | int | None]
 
-# W3C's traceparent: version, trace, span and flags; later versions may say more behind them.
+# W3C's traceparent: version, trace id, span id and flags; later versions may append more.
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 class Kind(Enum):
-    """What a span is to those on its other side."""
+    """The role of a span, as OpenTelemetry defines it."""
 
     INTERNAL = "INTERNAL"
     SERVER = "SERVER"
@@ -29,33 +32,33 @@ class Kind(Enum):
 
 
 class Span(Protocol):
-    """Something that takes a while; it begins when it is made and ends with its block."""
+    """A piece of work with a duration. It begins when it is created and ends with its ``with`` block."""
 
     @property
     def trace_id(self) -> str:
-        """The trace that it is part of, as 32 hexadecimal digits."""
+        """The id of its trace, as 32 hexadecimal digits."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tells somebody else of it, by W3C."""
+        """The W3C headers that pass the span on to another service."""
 
     def rename(self, name: str) -> None:
-        """Give it a name that was not known when it began."""
+        """Set the name, if it was not known at the beginning."""
 
     def note(self, attributes: Attributes) -> None:
-        """Say more about it; what is None is not said."""
+        """Add attributes; those that are None are left out."""
 
     def fail(self, kind: str) -> None:
-        """It went wrong, in this way: a word, and nothing that somebody said."""
+        """Mark the span as failed, with an error type. Never pass an error text: it may contain user data."""
 
     def child(self, name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager["Span"]:
-        """A span within it."""
+        """Return a new span inside this one."""
 
 
 class Tracer(Protocol):
-    """Makes spans, and sends away what has ended."""
+    """Creates spans, and exports them when they have ended."""
 
-    def span(  # noqa: PLR0913 - all that may be known when one begins
+    def span(  # noqa: PLR0913 - everything that may be known at the beginning of a span
         self,
         name: str,
         kind: Kind,
@@ -66,55 +69,55 @@ class Tracer(Protocol):
         links: Iterable[str | None] = (),
         began: datetime | None = None,
     ) -> AbstractContextManager[Span]:
-        """A span below one of elsewhere; else the first of its trace, which has this id, or one by chance.
+        """Return a span below ``parent``, or without one the first span of a trace with this id, or a random id.
 
-        Parents and links are contexts as they are kept. It may have begun before.
+        ``parent`` and ``links`` are stored contexts. ``began`` is given if the work began before this call.
         """
 
     async def close(self) -> None:
-        """Send what is left, within a few seconds."""
+        """Export the remaining spans, within a few seconds."""
 
 
 _current: ContextVar[Span | None] = ContextVar("current_span", default=None)
 
 
 def current() -> Span | None:
-    """The innermost span that this is part of; None where there is none, as always when traces are off."""
+    """Return the innermost span of this task; None if there is none, as always when traces are off."""
     return _current.get()
 
 
 def enter(span: Span) -> Token[Span | None]:
-    """Make a span the current one until ``leave``."""
+    """Make a span the current one until ``leave`` is called with the returned token."""
     return _current.set(span)
 
 
 def leave(token: Token[Span | None]) -> None:
-    """Make the span current again that was so before."""
+    """Make the previous span the current one again."""
     _current.reset(token)
 
 
-def kept(headers: Mapping[str, str]) -> str | None:
-    """A context as it is kept: W3C's traceparent and, behind a space, its tracestate; None if it makes no sense."""
+def stored_context(headers: Mapping[str, str]) -> str | None:
+    """Return the stored context of W3C headers; None if they are missing or not valid."""
     parent, state = headers.get("traceparent", "").strip(), headers.get("tracestate", "").strip()
     return f"{parent} {state}".strip() if trace_id_of(parent) else None
 
 
 def current_context() -> str | None:
-    """The current span as it is kept."""
+    """Return the stored context of the current span; None if there is none."""
     span = _current.get()
-    return None if span is None else kept(span.headers)
+    return None if span is None else stored_context(span.headers)
 
 
 def trace_id_of(context: str) -> str | None:
-    """The trace that a traceparent, or what is kept of one, names; None if it makes no sense."""
-    found = _TRACEPARENT.fullmatch(context.partition(" ")[0])
-    if found is None or (found[2] and context.startswith("00")):
+    """Return the trace id of a traceparent or a stored context; None if it is not valid."""
+    match = _TRACEPARENT.fullmatch(context.partition(" ")[0])
+    if match is None or (match[2] and context.startswith("00")):
         return None
-    return found[1]
+    return match[1]
 
 
 def add_trace_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Let a log line name its trace, unless it names one already."""
+    """Add the id of the current trace to a log line that has none."""
     span = _current.get()
     if span is not None:
         event.setdefault("trace_id", span.trace_id)
@@ -122,10 +125,10 @@ def add_trace_id(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
 
 
 def open_tracer(endpoint: str, sample_ratio: float, service: str) -> Tracer | None:
-    """A tracer that sends to a collector's OTLP/HTTP address; none without an address."""
+    """Return a tracer that exports to a collector's OTLP/HTTP address; None without an address."""
     if not endpoint:
         return None
-    # Imported here: who traces nothing shall not have it in memory.
+    # Imported here: without traces OpenTelemetry would only take memory.
     from app.observability.otlp import OtlpTracer
 
     return OtlpTracer(endpoint, sample_ratio, service)

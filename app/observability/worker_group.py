@@ -1,4 +1,7 @@
-"""Metrics and health of several worker processes, answered as one."""
+"""Metrics and health of several worker processes, merged into the answers of one.
+
+The parent of ``carillon worker --processes N`` asks each process on its unix socket and merges what they answer.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,125 +16,134 @@ from prometheus_client.registry import Collector
 
 from app.observability.serving import Health
 
-# What only grows: it is added up, and what an ended process had counted is still counted.
-GROWING = {"counter", "histogram", "summary"}
-# Of the gauges, these are shares of a whole.
-SHARES = {
+# Types that only grow. They are summed, and what an exited process had counted stays in the sum.
+CUMULATIVE_TYPES = {"counter", "histogram", "summary"}
+# Gauges that are summed, since each process has a part of the total.
+SUMMED_GAUGES = {
     *("carillon_runs_in_flight", "carillon_database_connections"),
     *("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"),
 }
-# And of these the worst counts. Of all others the greatest does; most are the same everywhere.
-LEAST = {"carillon_mode", "process_start_time_seconds"}
+# Gauges of which the smallest value is shown. Of all others the largest is; most are the same in every process.
+SMALLEST_GAUGES = {"carillon_mode", "process_start_time_seconds"}
 
-Counted = dict[str, Metric]
+# Shorter than the timeout of the probes, five seconds.
+ANSWER_SECONDS = 3.0
+WORST_FIRST = ("unavailable", "degraded", "ok")
+NO_ANSWER = {"status": "unavailable", "detail": "This process does not answer."}
+# The host has no meaning: the connection goes to the unix socket.
+_BASE_URL = "http://worker"
+
+# The metrics of one process, by name.
+Metrics = dict[str, Metric]
+# The name of a sample and its labels.
+Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def parsed(text: str) -> Counted:
-    """What one process says, by the names of the metrics."""
+class WorkerGroupAnswers:
+    """The merged answers of the worker processes behind these sockets."""
+
+    def __init__(self, sockets: Sequence[Path]) -> None:
+        """Name the sockets; nothing is asked yet."""
+        self._sockets = sockets
+        # The last metrics of each process, and the sum of what exited processes had counted.
+        self._latest: dict[Path, Metrics] = {}
+        self._exited: Metrics = {}
+
+    def process_exited(self, socket: Path) -> None:
+        """Keep the counters of the process that has exited, and free the socket for its successor."""
+        self._exited = merge_metrics((self._exited, cumulative_only(self._latest.pop(socket, {}))))
+        socket.unlink(missing_ok=True)
+
+    async def live(self) -> bool:
+        """Return False if a process is stuck: it accepts connections and does not answer.
+
+        One that is not there is no reason to restart the group, because the parent restarts it.
+        """
+        return not any(isinstance(answer, TimeoutError) for answer in await self._ask_all("/health/live"))
+
+    async def ready(self) -> Health:
+        """Return the worst status of all processes, with the answer of each."""
+        answers = [_readiness(answer) for answer in await self._ask_all("/health/ready")]
+        worst = next(status for status in WORST_FIRST if any(answer.get("status") == status for answer in answers))
+        return Health(worst != WORST_FIRST[0], msgspec.json.encode({"status": worst, "processes": answers}))
+
+    async def metrics(self) -> bytes:
+        """Return the merged metrics. A process that does not answer counts with its last known values."""
+        answers = await self._ask_all("/metrics")
+        for socket, answer in zip(self._sockets, answers, strict=True):
+            if isinstance(answer, bytes):
+                self._latest[socket] = parse_metrics(answer.decode())
+        return render_metrics(merge_metrics((*self._latest.values(), self._exited)))
+
+    async def _ask_all(self, path: str) -> list[bytes | Exception]:
+        return await asyncio.gather(*(_ask(socket, path) for socket in self._sockets))
+
+
+async def _ask(socket: Path, path: str) -> bytes | Exception:
+    connector, timeout = UnixConnector(str(socket)), ClientTimeout(total=ANSWER_SECONDS)
+    try:
+        async with (
+            ClientSession(connector=connector, timeout=timeout) as client,
+            client.get(_BASE_URL + path) as response,
+        ):
+            return await response.read()
+    except (ClientError, OSError) as error:
+        return error
+
+
+def _readiness(answer: bytes | Exception) -> dict[str, str]:
+    return NO_ANSWER if isinstance(answer, Exception) else msgspec.json.decode(answer, type=dict[str, str])
+
+
+def parse_metrics(text: str) -> Metrics:
+    """Return the metrics of a text in Prometheus's format, by name."""
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
-def growing(counted: Counted) -> Counted:
-    """What of it outlives the process."""
-    return {name: family for name, family in counted.items() if family.type in GROWING}
+def render_metrics(metrics: Metrics) -> bytes:
+    """Return metrics as a text in Prometheus's format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_FixedCollector(metrics))
+    return generate_latest(registry)
 
 
-def summed(all_counted: Iterable[Counted]) -> Counted:
-    """One for all, each series by the rule of its metric."""
-    families: Counted = {}
-    series: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
-    for counted in all_counted:
-        for name, family in counted.items():
+def cumulative_only(metrics: Metrics) -> Metrics:
+    """Return the metrics that still count after their process has exited."""
+    return {name: family for name, family in metrics.items() if family.type in CUMULATIVE_TYPES}
+
+
+def merge_metrics(metrics_of_processes: Iterable[Metrics]) -> Metrics:
+    """Merge the metrics of several processes: each series becomes one, by the rule of its metric."""
+    families: Metrics = {}
+    series: dict[str, dict[Series, list[float]]] = {}
+    for metrics in metrics_of_processes:
+        for name, family in metrics.items():
             families.setdefault(name, family)
             values = series.setdefault(name, {})
             for sample in family.samples:
                 values.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
-    return {name: _family(family, series[name]) for name, family in families.items()}
+    return {name: _merged_family(family, series[name]) for name, family in families.items()}
 
 
-def as_text(counted: Counted) -> bytes:
-    """In Prometheus's text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Given(counted))
-    return generate_latest(registry)
+def _merged_family(family: Metric, values_of_series: dict[Series, list[float]]) -> Metric:
+    merged = Metric(family.name, family.documentation, family.type)
+    for (name, labels), values in values_of_series.items():
+        merged.add_sample(name, dict(labels), _merged_value(family, values))
+    return merged
 
 
-def _family(like: Metric, values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]) -> Metric:
-    made = Metric(like.name, like.documentation, like.type)
-    for (name, labels), found in values.items():
-        made.add_sample(name, dict(labels), _one(like, found))
-    return made
-
-
-def _one(family: Metric, values: list[float]) -> float:
-    if family.type in GROWING or family.name in SHARES:
+def _merged_value(family: Metric, values: list[float]) -> float:
+    if family.type in CUMULATIVE_TYPES or family.name in SUMMED_GAUGES:
         return sum(values)
-    return min(values) if family.name in LEAST else max(values)
+    return min(values) if family.name in SMALLEST_GAUGES else max(values)
 
 
-class _Given(Collector):
-    def __init__(self, counted: Counted) -> None:
-        self._counted = counted
+class _FixedCollector(Collector):
+    """Hands metrics that exist already to a registry."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """All of it."""
-        return iter(self._counted.values())
-
-
-# Probes wait for five seconds.
-ASK_SECONDS = 3.0
-WORST_FIRST = ("unavailable", "degraded", "ok")
-# The host means nothing: the socket is where the process is.
-_URL = "http://worker"
-SILENT = {"status": "unavailable", "detail": "This process does not answer."}
-
-
-class WorkerGroupAnswers:
-    """What the processes behind these sockets say together."""
-
-    def __init__(self, sockets: Sequence[Path]) -> None:
-        """Nobody has been heard yet."""
-        self._sockets = sockets
-        # The latest that each has said, and all that those who have ended had counted.
-        self._counted: dict[Path, Counted] = {}
-        self._past: Counted = {}
-
-    def ended(self, socket: Path) -> None:
-        """The process there has ended, and another takes its place."""
-        self._past = summed((self._past, growing(self._counted.pop(socket, {}))))
-        socket.unlink(missing_ok=True)
-
-    async def live(self) -> bool:
-        """One that does not come up is started again by us; one that is up and stuck is not."""
-        return not any(isinstance(found, TimeoutError) for found in await self._ask("/health/live"))
-
-    async def ready(self) -> Health:
-        """All of them have to be."""
-        said = [_readiness(found) for found in await self._ask("/health/ready")]
-        worst = next(status for status in WORST_FIRST if any(one.get("status") == status for one in said))
-        told = {"status": worst, "processes": said}
-        return Health(worst != WORST_FIRST[0], msgspec.json.encode(told))
-
-    async def metrics(self) -> bytes:
-        """Sums; one that is silent now has counted what it had when it was last heard."""
-        answers = await self._ask("/metrics")
-        for socket, answer in zip(self._sockets, answers, strict=True):
-            if isinstance(answer, bytes):
-                self._counted[socket] = parsed(answer.decode())
-        return as_text(summed((*self._counted.values(), self._past)))
-
-    async def _ask(self, path: str) -> list[bytes | Exception]:
-        return await asyncio.gather(*(_answer(socket, path) for socket in self._sockets))
-
-
-def _readiness(found: bytes | Exception) -> dict[str, str]:
-    return SILENT if isinstance(found, Exception) else msgspec.json.decode(found, type=dict[str, str])
-
-
-async def _answer(socket: Path, path: str) -> bytes | Exception:
-    connector, limit = UnixConnector(str(socket)), ClientTimeout(total=ASK_SECONDS)
-    try:
-        async with ClientSession(connector=connector, timeout=limit) as client, client.get(_URL + path) as answer:
-            return await answer.read()
-    except (ClientError, OSError) as error:
-        return error
+        """Return all metrics."""
+        return iter(self._metrics.values())

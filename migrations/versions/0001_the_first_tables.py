@@ -13,7 +13,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "user_profiles",
         sa.Column("id", sa.Integer(), sa.Identity(always=False), nullable=False),
@@ -312,7 +312,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_table("node_results")
     op.drop_index(
         "uq_workflow_executions_no_overlap",

@@ -16,7 +16,7 @@ OUTCOMES = (
     "'skipped_queue_full', 'skipped_retry')"
 )
 AT_THE_LIMIT = "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active'"
-# Alembic does not compare these by itself: name, table, before, after.
+# CHECK constraints, which Alembic does not compare: name, table, before, after.
 CHECKS = (
     ("done_at_the_limit", "scheduled_jobs", AT_THE_LIMIT, f"{AT_THE_LIMIT} OR num_nonnulls(at, after) = 1"),
     (
@@ -54,7 +54,7 @@ ACTIVE = "status IN ('pending', 'running')"
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "circuit_breaker_transitions",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
@@ -180,7 +180,7 @@ def upgrade() -> None:
         postgresql_where=sa.text("status = 'running'"),
     )
     op.add_column("workflow_executions", sa.Column("unrun_outcome", sa.Text(), nullable=True))
-    # These were cancelled before they began.
+    # Executions that were cancelled before they started.
     op.execute(
         "UPDATE workflow_executions SET unrun_outcome = 'missed' WHERE finished_at IS NOT NULL AND started_at IS NULL"
     )
@@ -190,7 +190,7 @@ def upgrade() -> None:
     for name, table, condition in NEW_CHECKS:
         op.create_check_constraint(op.f(f"ck_{table}_{name}"), table, condition)
     _never_overlap(f"exclusive AND NOT queued AND {ACTIVE}")
-    # The anchor was the first slot; now it is where the counting begins.
+    # The anchor was the first slot; now it is the moment from which intervals are counted.
     op.execute(
         "UPDATE scheduled_jobs SET anchor_at = anchor_at - make_interval(secs => interval_seconds) "
         "WHERE start_at IS NULL OR anchor_at <> start_at"
@@ -198,7 +198,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back. Schedules that the first tables cannot hold are deleted, queued runs too."""
+    """Downgrade the schema. Schedules that the first tables cannot store are deleted, and queued runs too."""
     op.execute(
         "DELETE FROM scheduled_jobs WHERE interval_seconds IS NULL OR interval_seconds <> trunc(interval_seconds)"
     )

@@ -12,7 +12,7 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 
-# Alembic does not compare these by itself: name, before, after.
+# CHECK constraints, which Alembic does not compare: name, before, after.
 CHECKS = (
     (
         "trigger_known",
@@ -29,7 +29,7 @@ DEADLINE = "ck_workflow_executions_awaiting_has_deadline"
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "locks",
         sa.Column("name", sa.Text(), nullable=False),
@@ -98,7 +98,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back. What waits for a callback is lost."""
+    """Downgrade the schema. Runs that wait for a callback are lost."""
     op.execute("UPDATE workflow_executions SET trigger = 'schedule' WHERE trigger = 'cron'")
     op.execute(
         "UPDATE workflow_executions SET status = 'lost', finished_at = clock_timestamp(), awaiting = false, "

@@ -13,7 +13,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "notifications",
         sa.Column("id", sa.Integer(), sa.Identity(always=False), nullable=False),
@@ -77,7 +77,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_index(op.f("ix_deliveries_notification_id"), table_name="deliveries")
     op.drop_index("ix_deliveries_due", table_name="deliveries", postgresql_where=sa.text("status = 'pending'"))
     op.drop_table("deliveries")

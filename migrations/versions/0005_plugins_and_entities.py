@@ -1,4 +1,4 @@
-"""Plugins, what they own, and entities"""
+"""Plugins as owners, and entities"""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ CHECKS = (
 
 
 def add_owner_id(table: str) -> None:
-    """Until now all belonged to users, who are known by their numbers."""
+    """Add the owner's id. Until now every owner was a user, whose id is a number."""
     op.add_column(table, sa.Column("owner_id", sa.Text(), nullable=True))
     op.execute(sa.text(f"UPDATE {table} SET owner_id = CAST(user_profile_id AS text)"))  # noqa: S608 - our own names
     op.alter_column(table, "owner_id", nullable=False)
 
 
 def recognise_plugins() -> None:
-    """Those who were plugins before the tables went back are plugins again."""
+    """Mark the users of plugins as plugins again, if the database was downgraded before."""
     op.execute("UPDATE user_profiles SET kind = 'plugin' WHERE username LIKE 'plugin:%'")
     for table in ("workflows", "scheduled_jobs"):
         op.execute(
@@ -44,7 +44,7 @@ def recognise_plugins() -> None:
 
 
 def set_triggers(known: Sequence[str]) -> None:
-    """What may start an execution."""
+    """Set the triggers that an execution may have."""
     name = op.f("ck_workflow_executions_trigger_known")
     op.drop_constraint(name, "workflow_executions")
     listed = ", ".join(f"'{one}'" for one in sorted(known))
@@ -52,7 +52,7 @@ def set_triggers(known: Sequence[str]) -> None:
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "webhooks",
         sa.Column("id", sa.Integer(), sa.Identity(always=False), nullable=False),
@@ -146,8 +146,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
-    # What entities did has no place in the old tables.
+    """Downgrade the schema."""
+    # The old tables cannot store executions of entities.
     op.execute("DELETE FROM workflow_executions WHERE entity_type IS NOT NULL")
     set_triggers(TRIGGERS)
     for table, name, _ in CHECKS:

@@ -1,4 +1,4 @@
-"""Mishaps: what could not be handled"""
+"""Mishaps: errors while handling a schedule or an execution"""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "mishaps",
         sa.Column("subject_id", sa.Uuid(), nullable=False),
@@ -25,5 +25,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_table("mishaps")

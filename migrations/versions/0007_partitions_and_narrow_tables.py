@@ -1,4 +1,4 @@
-"""Executions and ledger by weeks, and narrow tables of what is active and what is due"""
+"""Weekly partitions of executions and ledger, and narrow tables of active executions and due ticks"""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ down_revision: str | None = "0006"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
-# What stands in a row while it is active.
+# The columns that active_executions copies from workflow_executions.
 ACTIVE_COLUMNS = (
     *("scheduled_job_id", "workflow_id", "entity_type", "entity_id", "trigger", "status", "exclusive", "queued"),
     *("awaiting", "retry_attempt", "timeout_seconds", "token", "worker_id", "due_at", "deadline_at", "started_at"),
 )
 ALONE = "NULLIF({row}exclusive AND NOT {row}queued, false)"
-# Both triggers look their rows up one by one, whatever the sizes were when the plan was made.
+# Both triggers look rows up by key: a plan that was made while a table was small must not scan it when it is large.
 LOOKED_UP = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     _partition_executions()
     _partition_ledger()
     _keep_active_executions()
@@ -34,7 +34,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     for table in ("workflow_executions", "scheduled_jobs"):
         for event in ("insert", "update", "delete"):
             op.execute(f"DROP TRIGGER keep_after_{event} ON {table}")
@@ -52,7 +52,7 @@ def downgrade() -> None:
 
 
 def _order_schedules(newest: list[str]) -> None:
-    """In the whole order of the lists: thousands may be made in one moment."""
+    """Index schedules in the complete order of lists: thousands may have the same creation time."""
     op.drop_index("ix_scheduled_jobs_newest", "scheduled_jobs")
     op.drop_index("ix_scheduled_jobs_owner_newest", "scheduled_jobs")
     op.create_index("ix_scheduled_jobs_newest", "scheduled_jobs", newest)
@@ -65,7 +65,7 @@ def _partition_executions() -> None:
         "PARTITION BY RANGE (id)"
     )
     op.execute("ALTER TABLE by_week ADD COLUMN results jsonb NOT NULL DEFAULT '[]'")
-    # What no week takes; the weeks themselves are made as time goes on.
+    # The default partition, for rows of weeks without a partition. Workers create the weekly ones as time passes.
     op.execute("CREATE TABLE workflow_executions_rest PARTITION OF by_week DEFAULT WITH (fillfactor = 70)")
     op.execute(
         "INSERT INTO by_week SELECT e.*, coalesce((SELECT jsonb_agg(to_jsonb(n) - 'execution_id' "
@@ -211,7 +211,7 @@ def _forget(table: str) -> None:
 
 
 def _follow(leader: str, follower: str) -> None:
-    """Whatever is done to the one is done to the other in the same statement."""
+    """Make triggers that copy every change of one table to the other in the same statement."""
     for event, rows, function in (
         ("insert", "NEW TABLE AS written", f"keep_{follower}"),
         ("update", "NEW TABLE AS written", f"keep_{follower}"),

@@ -1,4 +1,4 @@
-"""What files declare"""
+"""Namespaces of what files declare"""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "managed_workflows",
         sa.Column("namespace", sa.String(length=63), nullable=False),
@@ -41,6 +41,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_table("managed_schedules")
     op.drop_table("managed_workflows")

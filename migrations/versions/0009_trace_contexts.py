@@ -1,4 +1,4 @@
-"""Where traces come from"""
+"""Trace contexts"""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ TABLES = ("workflow_executions", "scheduled_jobs")
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     for table in TABLES:
         op.add_column(table, sa.Column("trace_context", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     for table in TABLES:
         op.drop_column(table, "trace_context")

@@ -1,4 +1,4 @@
-"""History follows its schedules by the statement"""
+"""History without foreign keys: a trigger deletes it with its schedules"""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ depends_on: str | Sequence[str] | None = None
 
 HISTORY = ("workflow_executions", "ledger_entries")
 LOOKED_UP = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-# What stands in a row of what is active, as it was decided in 0007.
+# The columns that active_executions copies from workflow_executions, as in 0007.
 ACTIVE_COLUMNS = (
     *("scheduled_job_id", "workflow_id", "entity_type", "entity_id", "trigger", "status", "exclusive", "queued"),
     *("awaiting", "retry_attempt", "timeout_seconds", "token", "worker_id", "due_at", "deadline_at", "started_at"),
@@ -19,8 +19,8 @@ ACTIVE_COLUMNS = (
 
 
 def upgrade() -> None:
-    """Apply."""
-    # Whoever writes a row of history holds its schedule; a key would look it up and lock it once more for each.
+    """Upgrade the schema."""
+    # A transaction that writes history has locked the schedule already; a foreign key would read and lock it for each row.
     for table in HISTORY:
         op.drop_constraint(f"fk_{table}_scheduled_job_id", table, type_="foreignkey")
     deletes = " ".join(f"DELETE FROM {table} AS t USING gone WHERE t.scheduled_job_id = gone.id;" for table in HISTORY)  # noqa: S608
@@ -32,7 +32,7 @@ def upgrade() -> None:
         "CREATE TRIGGER forget_history AFTER DELETE ON scheduled_jobs REFERENCING OLD TABLE AS gone "
         "FOR EACH STATEMENT EXECUTE FUNCTION forget_history()"
     )
-    # What is new cannot be among the active ones yet.
+    # New rows need no lookup: they cannot be in active_executions yet.
     listed = ", ".join(ACTIVE_COLUMNS)
     op.execute(
         f"CREATE FUNCTION add_active_executions() RETURNS trigger LANGUAGE plpgsql {LOOKED_UP} AS $$ BEGIN "  # noqa: S608
@@ -43,13 +43,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     _on_insert("keep_active_executions")
     op.execute("DROP FUNCTION add_active_executions")
     op.execute("DROP TRIGGER forget_history ON scheduled_jobs")
     op.execute("DROP FUNCTION forget_history")
     for table in HISTORY:
-        # Rows that outlived their schedules, if there are any.
+        # Rows without a schedule, which the foreign key would refuse.
         op.execute(
             f"DELETE FROM {table} AS t WHERE scheduled_job_id IS NOT NULL "  # noqa: S608
             "AND NOT EXISTS (SELECT FROM scheduled_jobs AS j WHERE j.id = t.scheduled_job_id)"

@@ -1,4 +1,4 @@
-"""Parked runs keep their graph and their place"""
+"""Parked runs keep the graph that they started with"""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.add_column("workflow_executions", sa.Column("graph", postgresql.JSONB(), nullable=True))
     op.create_index(
         "ix_active_executions_suspended_of_workflow",
@@ -24,6 +24,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_index("ix_active_executions_suspended_of_workflow", "active_executions")
     op.drop_column("workflow_executions", "graph")

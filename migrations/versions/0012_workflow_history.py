@@ -13,7 +13,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "workflow_revisions",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
@@ -35,5 +35,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_table("workflow_revisions")

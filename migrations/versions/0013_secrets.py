@@ -1,4 +1,4 @@
-"""Secrets that have owners"""
+"""Secrets with owners"""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ NOW = sa.text("clock_timestamp()")
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "secrets",
         sa.Column("id", sa.Integer(), sa.Identity(always=False), nullable=False),
@@ -39,6 +39,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_column("callbacks", "secrets")
     op.drop_table("secrets")

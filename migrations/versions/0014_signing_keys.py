@@ -1,4 +1,4 @@
-"""A signing key for each owner, and deliveries that are taken by notification"""
+"""A signing key for each owner, and an index of deliveries by notification"""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply."""
+    """Upgrade the schema."""
     op.create_table(
         "signing_keys",
         sa.Column("id", sa.Integer(), sa.Identity(always=False), nullable=False),
@@ -37,7 +37,7 @@ def upgrade() -> None:
         unique=True,
         postgresql_where=sa.text("retires_at IS NULL"),
     )
-    # Which notifications have something to deliver is read from this index alone, however long their piles are.
+    # Workers find the notifications with pending deliveries by this index alone, however many deliveries each has.
     op.create_index(
         "ix_deliveries_waiting",
         "deliveries",
@@ -47,6 +47,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.drop_index("ix_deliveries_waiting", table_name="deliveries")
     op.drop_table("signing_keys")

@@ -1,4 +1,4 @@
-"""History is deleted in parts, and what did not succeed is found by an index"""
+"""History is deleted in parts, and unsuccessful executions are found by an index"""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ KEPT = ("id", "user_profile_id", "scheduled_job_id", "workflow_id", "entity_type
 
 
 def upgrade() -> None:
-    """Apply."""
-    # The revisions of a schedule are deleted in parts as well, after it is gone.
+    """Upgrade the schema."""
+    # The revisions of a schedule are deleted in parts too, after the schedule itself.
     op.drop_constraint("fk_schedule_revisions_scheduled_job_id", "schedule_revisions", type_="foreignkey")
     op.create_table(
         "deleted_histories",
@@ -28,7 +28,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("scheduled_job_id", name="pk_deleted_histories"),
     )
     op.create_index("ix_deleted_histories_deleted_at", "deleted_histories", ["deleted_at"])
-    # What is under way goes at once, so that a late settle finds nothing; the rest is noted, and deleted in parts.
+    # Active executions are deleted at once, so that a late settle finds nothing; the rest is noted and deleted in parts.
     op.execute(
         f"CREATE OR REPLACE FUNCTION forget_history() RETURNS trigger LANGUAGE plpgsql {LOOKED_UP} AS $$ BEGIN "  # noqa: S608
         "DELETE FROM workflow_executions AS e USING active_executions AS a JOIN gone ON gone.id = a.scheduled_job_id "
@@ -40,7 +40,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Downgrade the schema."""
     op.execute("DROP TRIGGER keep_unsuccessful ON workflow_executions")
     op.execute("DROP FUNCTION keep_unsuccessful_executions")
     _forget_active("")
@@ -64,10 +64,10 @@ def downgrade() -> None:
 
 
 def _keep_unsuccessful() -> None:
-    """A narrow table of what ended otherwise than well.
+    """Create a narrow table of executions that did not succeed, and the trigger that fills it.
 
-    A partial index on ``status`` would count it among the indexed columns, and no end of a run could stay on its page
-    any more. A trigger by the row with a condition costs a success one comparison.
+    A partial index on ``status`` would make it an indexed column, and the update at the end of a run could no longer
+    stay on its page (HOT). A row trigger with a condition costs a successful run one comparison.
     """
     op.create_table(
         "unsuccessful_executions",
@@ -93,7 +93,7 @@ def _keep_unsuccessful() -> None:
             columns,
             postgresql_where=sa.text(where) if where else None,
         )
-    # How far what was there before has been gone through, from the newest on; no row once it is done.
+    # How far existing rows have been copied, beginning with the newest; the row is deleted when all are.
     op.create_table(
         "backfills",
         sa.Column("name", sa.Text(), nullable=False),

@@ -115,4 +115,4 @@ async def test_an_operator_looks_at_a_breaker_and_resets_it(
     assert "breaker closed, 0 of 1 consecutive failures" in out
     assert "closed" == (await carillon.breaker(workflow))["state"]
     code, _, error = await command(settings, "breaker", "nobody")
-    assert (1, "carillon: no workflow is 'nobody'") == (code, error.strip())
+    assert (1, "carillon: There is no workflow with the name 'nobody'.") == (code, error.strip())

@@ -117,9 +117,9 @@ def test_one_image_by_version_tag_or_digest(render: Renderer, values: Values, ex
     ("values", "expected"),
     [
         (DEFAULTS, ["port-forward service/carillon 8000:80", "get secret carillon", '{{index .data "admin-token"']),
-        (EVERYTHING, ["https://bells.example.org/api/v1", "made by the chart", "service/bells 8000:8080"]),
-        ({"migrations": {"enabled": False}}, ["the pods wait until `carillon migrate` has been run"]),
-        ({"api": {"replicas": 1}}, ["Raise api.replicas to 2"]),
+        (EVERYTHING, ["https://bells.example.org/api/v1", "The chart created the Secret", "service/bells 8000:8080"]),
+        ({"migrations": {"enabled": False}}, ["the pods wait until you run `carillon migrate`"]),
+        ({"api": {"replicas": 1}}, ["Set api.replicas to 2"]),
     ],
 )
 def test_the_notes_say_what_to_do_next(render: Renderer, values: Values, expected: list[str]) -> None:

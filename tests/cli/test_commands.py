@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.apply import read_sources
-from app.cli.main import app, bad_input
+from app.cli.main import app, exit_on_bad_input
 from app.config import Settings
 from app.domain.errors import UnavailableError
 from app.services.declarations.files import Source
@@ -52,7 +52,7 @@ async def test_a_folder_is_applied_and_exported(settings: Settings, tmp_path: Pa
 
 def test_a_database_that_is_away_is_no_bad_input() -> None:
     """It exits as every command does: trying again may help."""
-    with pytest.raises(UnavailableError), bad_input():
+    with pytest.raises(UnavailableError), exit_on_bad_input():
         raise UnavailableError
 
 
@@ -66,8 +66,8 @@ def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_refused_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """2: trying again does not help."""
-    for path, words in ((tmp_path / "nothing.yaml", "No such file or directory"), (tmp_path, "there is no .yaml file")):
-        with pytest.raises(SystemExit) as caught, bad_input():
+    for path, words in ((tmp_path / "nothing.yaml", "No such file or directory"), (tmp_path, "there is no .yaml or")):
+        with pytest.raises(SystemExit) as caught, exit_on_bad_input():
             read_sources([path])
         assert (2, True) == (caught.value.code, f"carillon: {path}: {words}" in capsys.readouterr().err)
 

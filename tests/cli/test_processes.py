@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +22,15 @@ from tests.test_metrics import samples
 
 RUNS = 10
 SUCCESSES = 'carillon_executions_ended_total{status="success"}'
+# Packages that `carillon up` and the parent of several workers never use.
+HEAVY = ("app.wiring", "app.persistence", "app.services", "app.engine", "app.api", "sqlalchemy", "litestar", "uvicorn")
+
+
+def test_the_commands_of_processes_import_little() -> None:
+    """Importing app.cli.processes imports neither the services nor the database, so that parents start fast."""
+    code = f"import sys, app.cli.processes; print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "" == result.stdout.strip()
 
 
 def children(pid: int) -> set[int]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from app.observability.logs import SAY_SECONDS
+from app.observability.logs import LOG_AGAIN_SECONDS
 from app.persistence.migrations import migrate
 from app.worker import run_worker
 from tests.carillon import Carillon, until
@@ -101,7 +101,7 @@ async def test_workers_wait_for_what_is_missing_and_fire_when_it_comes(
         assert once == tuple(line["event"] for line in said if line["event"] in once)
         assert 1 == len([line for line in said if line["event"] == "database_back"])
         for event in ("database_away", "redis_away"):
-            assert min(seconds_between([line for line in said if line["event"] == event])) > SAY_SECONDS - 1
+            assert min(seconds_between([line for line in said if line["event"] == event])) > LOG_AGAIN_SECONDS - 1
 
 
 @pytest.mark.parametrize(

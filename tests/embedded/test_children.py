@@ -8,7 +8,7 @@ from rich.console import Console
 
 from app.config import load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from app.embedded.child_process import DRAIN_STEPS, Output, RestartPolicy, StopStep, exit_words
+from app.embedded.child_process import DRAIN_STEPS, Output, RestartPolicy, StopStep, describe_exit
 from app.embedded.stack import LOOPBACK, ChildEnv, child_environment
 
 
@@ -72,7 +72,7 @@ def test_pauses_grow_until_a_child_has_settled() -> None:
 @pytest.mark.parametrize(("code", "words"), [(-9, "signal 9"), (0, "code 0"), (3, "code 3")])
 def test_an_end_in_words(code: int, words: str) -> None:
     """A signal is told from a code."""
-    assert f"exited with {words}" == exit_words(code)
+    assert f"exited with {words}" == describe_exit(code)
 
 
 def test_the_longest_stop_fits_into_the_promise() -> None:
@@ -92,6 +92,6 @@ def test_lines_stay_whole_and_plain_for_a_pipe() -> None:
     written = io.StringIO()
     output = Output(Console(file=written))
     output.relay("api", "\x1b[31m[red]\x1b[0m " + "x" * 300)
-    output.say("Carillon is ready at http://127.0.0.1:8000", "bold green")
+    output.print_line("Carillon is ready at http://127.0.0.1:8000", "bold green")
     expected = ["api      | [red] " + "x" * 300, "Carillon is ready at http://127.0.0.1:8000"]
     assert expected == written.getvalue().splitlines()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.embedded import DataFolderInUse, DataFolderLock, DataFolderUnusable
-from app.embedded.data_folder import kept_admin_token
+from app.embedded.data_folder import stored_admin_token
 from tests.embedded.processes import CHECKOUT
 
 HOLDER = """
@@ -50,14 +50,14 @@ def test_an_impossible_folder_is_named(folder: Path) -> None:
     (folder / "file").touch()
     with pytest.raises(DataFolderUnusable, match="set CARILLON_DATA_DIR to another"):
         DataFolderLock(folder / "file/data").acquire()
-    with pytest.raises(DataFolderUnusable, match="admin's token cannot be kept"):
-        kept_admin_token(folder / "file/data")
+    with pytest.raises(DataFolderUnusable, match="admin token cannot be stored"):
+        stored_admin_token(folder / "file/data")
 
 
 def test_the_admin_token_stays_the_same(folder: Path) -> None:
     """It is made once, is long, and only its owner may read it."""
-    token = kept_admin_token(folder / "data")
-    assert token == kept_admin_token(folder / "data")
+    token = stored_admin_token(folder / "data")
+    assert token == stored_admin_token(folder / "data")
     assert 43 == len(token)
     assert 0o600 == (folder / "data/admin-token").stat().st_mode & 0o777
 
@@ -65,4 +65,4 @@ def test_the_admin_token_stays_the_same(folder: Path) -> None:
 def test_an_empty_token_file_is_filled(folder: Path) -> None:
     """A blank file would let nobody in."""
     (folder / "admin-token").touch()
-    assert kept_admin_token(folder)
+    assert stored_admin_token(folder)

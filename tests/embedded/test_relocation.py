@@ -95,7 +95,7 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(root: Path, private: I
     copy = reachable_install(private, UNPRIVILEGED).root
     (copy / "planted").touch()
     copy.chmod(0o777)
-    with pytest.raises(NoTemporaryFolder, match=f"{copy} is in the way"):
+    with pytest.raises(NoTemporaryFolder, match=f"{copy} exists, and another user"):
         reachable_install(private, UNPRIVILEGED)
     assert [copy] == list(root.iterdir())
 

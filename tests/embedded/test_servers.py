@@ -183,7 +183,7 @@ def test_strange_files_are_not_touched(folder: Path) -> None:
     precious = folder / "postgres/thesis.txt"
     precious.parent.mkdir()
     precious.write_text("precious")
-    with pytest.raises(DataFolderUnusable, match="holds files that are no Postgres data"):
+    with pytest.raises(DataFolderUnusable, match="contains files that are not Postgres data"):
         EmbeddedPostgres(folder / "postgres").start()
     assert "precious" == precious.read_text()
 
@@ -193,7 +193,7 @@ def test_a_failed_start_quotes_the_server(folder: Path) -> None:
     server = EmbeddedPostgres(folder / "postgres")
     server.data_dir.mkdir()
     (server.data_dir / "PG_VERSION").write_text("9.6\n")
-    with pytest.raises(ServerDidNotStart, match=r"postgres ended while it started: .* configuration file"):
+    with pytest.raises(ServerDidNotStart, match=r"postgres exited while starting: .* configuration file"):
         server.start()
     assert server.process.poll() is not None
 

@@ -66,7 +66,7 @@ def test_lines_are_relayed_one_by_one() -> None:
     code = "import sys; print('one'); print('noise 1'); print('two', file=sys.stderr); print('three', end='')"
 
     async def bring_up(supervisor: Supervisor) -> None:
-        await supervisor.complete(_child("migrate", code, muted=("noise",)))
+        await supervisor.run_to_end(_child("migrate", code, muted=("noise",)))
         _stop()
 
     assert {"migrate  | one", "migrate  | two", "migrate  | three"} == set(_run(bring_up)[:-1])
@@ -76,7 +76,7 @@ def test_an_endless_line_is_cut() -> None:
     """A child that never ends its line is relayed in pieces, and loses nothing."""
 
     async def bring_up(supervisor: Supervisor) -> None:
-        await supervisor.complete(_child("api", "print('x' * 200_000)"))
+        await supervisor.run_to_end(_child("api", "print('x' * 200_000)"))
         _stop()
 
     lines = [line.removeprefix("api      | ") for line in _run(bring_up)[:-1]]
@@ -89,8 +89,8 @@ def test_a_failed_step_ends_everything() -> None:
 
     async def bring_up(supervisor: Supervisor) -> None:
         supervisor.keep_running(_child("valkey", WAITS + "\nprint('never')"))
-        await supervisor.until("it", _printed(written, "up"))
-        await supervisor.complete(_child("migrate", "raise SystemExit(3)"))
+        await supervisor.wait_for("it", _printed(written, "up"))
+        await supervisor.run_to_end(_child("migrate", "raise SystemExit(3)"))
 
     with pytest.raises(ChildFailed, match="migrate exited with code 3"):
         _run(bring_up, written)
@@ -102,7 +102,7 @@ def test_a_child_that_cannot_start_is_given_up_before_ready() -> None:
 
     async def bring_up(supervisor: Supervisor) -> None:
         supervisor.keep_running(_child("worker", "raise SystemExit('no luck')"))
-        await supervisor.until("the impossible", lambda: "patience")
+        await supervisor.wait_for("the impossible", lambda: "patience")
 
     with pytest.raises(ChildFailed, match="worker does not start: it was tried 5 times and exited with code 1"):
         _run(bring_up)
@@ -112,7 +112,7 @@ def test_a_missing_program_is_named() -> None:
     """The launcher says which program is not there."""
 
     async def bring_up(supervisor: Supervisor) -> None:
-        await supervisor.complete(Child(name="api", command=Command(argv=("/no/such/program",), env={})))
+        await supervisor.run_to_end(Child(name="api", command=Command(argv=("/no/such/program",), env={})))
 
     written = io.StringIO()
     with pytest.raises(ChildFailed):
@@ -141,7 +141,7 @@ def test_children_are_stopped_in_the_reverse_order() -> None:
     async def bring_up(supervisor: Supervisor) -> None:
         for name in ("postgres", "api"):
             supervisor.keep_running(_child(name, code))
-            await supervisor.until(name, _printed(written, f"{name:<8} | is up"))
+            await supervisor.wait_for(name, _printed(written, f"{name:<8} | is up"))
         _stop()
 
     assert ["api      | ends", "postgres | ends"] == _run(bring_up, written)[-2:]
@@ -155,10 +155,10 @@ def test_a_stubborn_child_meets_harsher_signals() -> None:
 
     async def bring_up(supervisor: Supervisor) -> None:
         supervisor.keep_running(_child("worker", code, stop_steps=steps))
-        await supervisor.until("it", _printed(written, "up"))
+        await supervisor.wait_for("it", _printed(written, "up"))
         _stop()
 
-    assert ["worker   | up", "Stopping ... (once more to hasten it)"] == _run(bring_up, written)
+    assert ["worker   | up", "Stopping ... (Ctrl-C again to stop faster)"] == _run(bring_up, written)
 
 
 def test_a_second_signal_hastens_the_stop() -> None:
@@ -172,7 +172,7 @@ def test_a_second_signal_hastens_the_stop() -> None:
 
     async def bring_up(supervisor: Supervisor) -> None:
         supervisor.keep_running(_child("worker", code, stop_steps=steps))
-        await supervisor.until("it", _printed(written, "up"))
+        await supervisor.wait_for("it", _printed(written, "up"))
         _stop()
 
     assert "worker   | no" == _run(bring_up, written)[-1]
@@ -184,7 +184,7 @@ def test_what_is_missing_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -
     answers = iter(["Postgres is away", "Postgres is away", None])
 
     async def bring_up(supervisor: Supervisor) -> None:
-        await supervisor.until("the API", lambda: next(answers))
+        await supervisor.wait_for("the API", lambda: next(answers))
         _stop()
 
     assert "Still waiting for the API: Postgres is away" in _run(bring_up)

@@ -220,7 +220,7 @@ def test_a_wrong_setting_is_one_red_line(up: Up) -> None:
     with up(CARILLON_PORT="http") as carillon:
         assert 1 == carillon.ends()
     assert 1 == len(carillon.output.splitlines())
-    assert carillon.output.startswith("carillon up: A CARILLON_ setting is wrong")
+    assert carillon.output.startswith("carillon up: CARILLON_PORT must be a whole number")
 
 
 def test_a_closed_pipe_is_survived(up: Up, notes: Path) -> None:

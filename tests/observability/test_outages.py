@@ -5,7 +5,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from app import clock
-from app.observability.logs import SAY_SECONDS, LogThrottle, Outage
+from app.observability.logs import LOG_AGAIN_SECONDS, LogThrottle, Outage
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_an_outage_is_said_now_and_then_however_many_suffer(later: list[float]) 
     """It is over when all who missed it have it again."""
     outage = Outage(structlog.get_logger(), away="thing_away", back="thing_back")
     with capture_logs() as said:
-        for _ in range(int(SAY_SECONDS) + 1):
+        for _ in range(int(LOG_AGAIN_SECONDS) + 1):
             outage.report("one", "gone")
             outage.report("other", "gone")
             later[0] += 1
@@ -29,8 +29,8 @@ def test_an_outage_is_said_now_and_then_however_many_suffer(later: list[float]) 
         outage.clear("a third")
         assert ["thing_away", "thing_away"] == [line["event"] for line in said]
         outage.clear("other")
-    assert [0, SAY_SECONDS] == [line["seconds"] for line in said[:2]]
-    assert ("thing_back", SAY_SECONDS + 1) == (said[2]["event"], said[2]["seconds"])
+    assert [0, LOG_AGAIN_SECONDS] == [line["seconds"] for line in said[:2]]
+    assert ("thing_back", LOG_AGAIN_SECONDS + 1) == (said[2]["event"], said[2]["seconds"])
 
 
 def test_what_comes_and_goes_is_not_said_more_often(later: list[float]) -> None:
@@ -48,5 +48,5 @@ def test_each_kind_has_turns_of_its_own(later: list[float]) -> None:
     """The first time at once."""
     seldom = LogThrottle()
     assert [True, True, False] == [seldom.should_log("a"), seldom.should_log("b"), seldom.should_log("a")]
-    later[0] += SAY_SECONDS
+    later[0] += LOG_AGAIN_SECONDS
     assert [True, False] == [seldom.should_log("b"), seldom.should_log("b")]

@@ -1,7 +1,7 @@
 """Several expositions become one, each metric by its rule."""
 
 from app.observability.metrics import exposition
-from app.observability.worker_group import as_text, growing, parsed, summed
+from app.observability.worker_group import cumulative_only, merge_metrics, parse_metrics, render_metrics
 from tests.test_metrics import samples
 
 ONE = """
@@ -27,7 +27,7 @@ OTHER = ONE.replace("carillon_mode 1.0", "carillon_mode 0.0").replace(
 
 def test_counts_and_shares_are_added_up_and_the_worst_mode_counts() -> None:
     """A process that runs without the bell shows, and nobody is a release and a half."""
-    found = samples(as_text(summed((parsed(ONE), parsed(OTHER)))).decode())
+    found = samples(render_metrics(merge_metrics((parse_metrics(ONE), parse_metrics(OTHER)))).decode())
     assert 0 == found["carillon_mode"]
     assert 6 == found["carillon_runs_in_flight"]
     assert 1 == found['carillon_build_info{version="1"}']
@@ -38,11 +38,11 @@ def test_counts_and_shares_are_added_up_and_the_worst_mode_counts() -> None:
 
 def test_of_a_process_that_has_ended_only_what_grows_is_kept() -> None:
     """It runs nothing any more."""
-    assert {"carillon_executions_ended", "carillon_run_seconds"} == growing(parsed(ONE)).keys()
+    assert {"carillon_executions_ended", "carillon_run_seconds"} == cumulative_only(parse_metrics(ONE)).keys()
 
 
 def test_one_alone_is_what_it_was() -> None:
     """Nothing gets lost on the way, neither names nor types nor help."""
     text = exposition().decode()
-    again = as_text(summed((parsed(text),))).decode()
+    again = render_metrics(merge_metrics((parse_metrics(text),))).decode()
     assert sorted(text.splitlines()) == sorted(again.splitlines())

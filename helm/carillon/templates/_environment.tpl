@@ -1,4 +1,4 @@
-{{/* Numbers by way of JSON: helm holds them as floats, and prints a million as 1e+06. */}}
+{{/* A value as text. Numbers are converted by JSON: helm stores them as floats and prints a million as 1e+06. */}}
 {{- define "carillon.text" -}}
 {{- if kindIs "slice" . -}}
 {{ join "," . }}
@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Every plain setting as NAME: "text"; what is blank is left to the code. */}}
+{{/* Every setting that is not secret, as NAME: "text". Blank settings are left out, so that the default applies. */}}
 {{- define "carillon.settings" -}}
 CARILLON_PORT: "8000"
 {{- range $name, $value := .Values.settings }}
@@ -23,19 +23,19 @@ CARILLON_{{ $name | snakecase | upper }}: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The variable that a secret value is given in. */}}
+{{/* The environment variable of a secret value. */}}
 {{- define "carillon.secretVariable" -}}
 {{- eq . "cronRunToken" | ternary "CRON_RUN_TOKEN" (printf "CARILLON_%s" (. | snakecase | upper)) -}}
 {{- end -}}
 
-{{/* The Secret that holds a value: (list $ "databaseUrl"). */}}
+{{/* The name of the Secret with a value: (list $ "databaseUrl"). */}}
 {{- define "carillon.secretName" -}}
 {{- $root := first . -}}
 {{- $usual := $root.Values.secret.create | ternary (include "carillon.fullname" $root) $root.Values.existingSecret -}}
 {{- index $root.Values.secretNames (last .) | default $usual -}}
 {{- end -}}
 
-{{/* Variables from Secrets: (list $ "databaseUrl" "redisUrl"). An empty key name leaves one out. */}}
+{{/* Variables from Secrets: (list $ "databaseUrl" "redisUrl"). A value with an empty key is left out. */}}
 {{- define "carillon.secretEnv" -}}
 {{- $root := first . -}}
 {{- range $value := rest . }}
@@ -49,7 +49,7 @@ CARILLON_{{ $name | snakecase | upper }}: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* The environment of a process that starts after the release's objects exist: (list $ "databaseUrl" ...). */}}
+{{/* The environment of a process that starts after the objects of the release exist: (list $ "databaseUrl" ...). */}}
 {{- define "carillon.environment" -}}
 {{- $root := first . -}}
 envFrom:
@@ -65,14 +65,14 @@ env:
   {{- end }}
 {{- end -}}
 
-{{/* Whether the migration has a copy of the database URL: a Secret that the chart makes comes too late for a hook. */}}
+{{/* The Secret with the migration's copy of the database URL, if needed: a hook runs before the chart's Secret. */}}
 {{- define "carillon.migrateSecret" -}}
 {{- if and .Values.migrations.enabled .Values.secret.create (not .Values.secretNames.databaseUrl) -}}
 {{ include "carillon.fullname" . }}-migrate
 {{- end -}}
 {{- end -}}
 
-{{/* What rolls the pods when it changes. Of the Secret only what was given: what was made up stays. */}}
+{{/* Annotations that restart the pods when settings or given secrets change. Generated secrets never change. */}}
 {{- define "carillon.checksums" -}}
 checksum/settings: {{ include "carillon.settings" . | sha256sum }}
 {{- if .Values.secret.create }}

@@ -2,20 +2,20 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Cut short, so that every suffix of the chart still fits into the 63 characters of a label. */}}
+{{/* The full name, cut so that the name with any suffix of the chart fits into the 63 characters of a label. */}}
 {{- define "carillon.fullname" -}}
 {{- $name := include "carillon.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
 {{- .Values.fullnameOverride | default $full | trunc 46 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* What all pods of the release have in common, and no others have. */}}
+{{/* Labels of all pods of the release and of no other pods. */}}
 {{- define "carillon.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "carillon.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* What identifies a component's pods: (list $ "api"). Immutable once installed: never add to it. */}}
+{{/* Labels that select the pods of a component: (list $ "api"). Kubernetes cannot change them: never add one. */}}
 {{- define "carillon.selectorLabels" -}}
 {{ include "carillon.releaseLabels" (first .) }}
 app.kubernetes.io/component: {{ last . }}
@@ -39,7 +39,7 @@ labels:
   {{- include "carillon.labels" (list $root (index . 1)) | nindent 2 }}
 {{- end -}}
 
-{{/* A hook of these events and this weight: (list "pre-install,pre-upgrade" -10). What fails stays, to be looked at. */}}
+{{/* Annotations of a hook with these events and weight: (list "pre-install,pre-upgrade" -10). Failed hooks stay. */}}
 {{- define "carillon.hook" -}}
 helm.sh/hook: {{ first . }}
 helm.sh/hook-weight: {{ last . | quote }}
@@ -51,7 +51,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- .Values.serviceAccount.name | default $own -}}
 {{- end -}}
 
-{{/* A hook runs before the release's own account exists, so it brings one of its own. */}}
+{{/* The ServiceAccount of a hook. Hooks run before the account of the release exists, so they have their own. */}}
 {{- define "carillon.migrateServiceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{ include "carillon.fullname" . }}-migrate
@@ -70,7 +70,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 {{- end -}}
 
-{{/* Where the API is found inside the cluster. */}}
+{{/* The URL of the API inside the cluster. */}}
 {{- define "carillon.url" -}}
 http://{{ include "carillon.fullname" . }}.{{ .Release.Namespace }}.svc:{{ int .Values.service.port }}
 {{- end -}}

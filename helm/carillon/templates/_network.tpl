@@ -1,4 +1,4 @@
-{{/* The head of a policy for a component's pods: (list $ "component"). */}}
+{{/* The beginning of a policy for the pods of a component: (list $ "component"). */}}
 {{- define "carillon.policySpec" -}}
 podSelector:
   matchLabels:
@@ -6,7 +6,7 @@ podSelector:
 policyTypes: [Ingress, Egress]
 {{- end -}}
 
-{{/* The rule for scrapers: (list $ port). */}}
+{{/* The rule for Prometheus: (list $ port). */}}
 {{- define "carillon.ingressToMetrics" -}}
 - ports:
     - protocol: TCP
@@ -17,7 +17,7 @@ policyTypes: [Ingress, Egress]
   {{- end }}
 {{- end -}}
 
-{{/* One rule for what leaves: (list ports peers); no peers is anywhere. */}}
+{{/* One egress rule: (list ports peers). Without peers every destination is allowed. */}}
 {{- define "carillon.egressTo" -}}
 - ports:
     {{- range first . }}
@@ -58,7 +58,7 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
-{{/* Nothing unless traces are sent. */}}
+{{/* The rule for the trace collector; empty if no traces are sent. */}}
 {{- define "carillon.egressToCollector" -}}
 {{- if .Values.settings.otelEndpoint -}}
 {{- with .Values.networkPolicy.collector -}}
@@ -67,7 +67,7 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
-{{/* Any port of the targets, or the ports that are named; nothing without targets. */}}
+{{/* The rule for targets, on all ports or on the given ones; empty without targets. */}}
 {{- define "carillon.egressToWebhooks" -}}
 {{- with .Values.networkPolicy.webhooks -}}
 {{- if .to }}
@@ -84,7 +84,7 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
-{{/* What both the API and the workers reach: names and the stores. */}}
+{{/* The rules that the API and the workers share: DNS, PostgreSQL and Redis. */}}
 {{- define "carillon.egressOfProcesses" -}}
 {{ include "carillon.egressToDns" . }}
 {{ include "carillon.egressToPostgres" . }}

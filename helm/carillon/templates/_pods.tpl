@@ -1,4 +1,4 @@
-{{/* Above the drain time: the pause before the signal, the drain itself, and some seconds to close. */}}
+{{/* The grace period: the preStop pause, the drain time, and some seconds to exit. */}}
 {{- define "carillon.gracePeriodSeconds" -}}
 {{- .Values.settings.drainSeconds | ceil | int | add .Values.api.preStopSeconds 10 -}}
 {{- end -}}
@@ -20,7 +20,7 @@ annotations:
 {{- end -}}
 
 {{/*
-What every pod has in common, up to the restricted Pod Security Standard: (list $ .Values.part "volumes of its own").
+What all pods share, within the Pod Security Standard `restricted`: (list $ .Values.part "volumes of its own").
 Service links are off: a Service named "carillon" would set CARILLON_PORT to tcp://...
 */}}
 {{- define "carillon.pod" -}}
@@ -69,7 +69,7 @@ volumes:
   {{- end }}
 {{- end -}}
 
-{{/* What every container has in common: (list $ "mounts of its own"). */}}
+{{/* What all containers share: (list $ "mounts of its own"). */}}
 {{- define "carillon.container" -}}
 {{- $root := first . -}}
 image: {{ include "carillon.image" $root | quote }}
@@ -91,7 +91,7 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* With the migration's Job switched off, a pod waits until somebody has migrated. */}}
+{{/* The init container that waits for the migration, if the Job for it is disabled. */}}
 {{- define "carillon.waiting" -}}
 {{- if not .Values.migrations.enabled -}}
 initContainers:
@@ -107,8 +107,8 @@ initContainers:
 {{- end -}}
 
 {{/*
-Each constraint as it is given: (list $ "component" constraints). Those without a selector count the component's own pods
-of the same revision.
+Topology spread constraints: (list $ "component" constraints). Those without a labelSelector count the pods of the
+component with the same revision.
 */}}
 {{- define "carillon.spread" -}}
 {{- $own := dict "matchLabels" (include "carillon.selectorLabels" (list (first .) (index . 1)) | fromYaml) -}}
@@ -123,7 +123,7 @@ topologySpreadConstraints:
 {{- end -}}
 {{- end -}}
 
-{{/* The three probes of a part: (list .Values.part "port name"). Liveness asks about the process alone. */}}
+{{/* The three probes: (list .Values.part "port name"). The liveness probe checks only the process itself. */}}
 {{- define "carillon.probes" -}}
 {{- $port := last . -}}
 {{- with (first .).probes -}}
@@ -137,14 +137,14 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* A Deployment's replicas; unless an autoscaler is at work, who would have to win them back at every upgrade. */}}
+{{/* The replicas of a Deployment. Left out with an autoscaler: every upgrade would undo its scaling. */}}
 {{- define "carillon.replicas" -}}
 {{- if not (or .autoscaling.enabled (kindIs "invalid" .replicas)) -}}
 replicas: {{ int .replicas }}
 {{- end -}}
 {{- end -}}
 
-{{/* The fewest pods that a part ever has. */}}
+{{/* The smallest number of pods of a part. */}}
 {{- define "carillon.fewestPods" -}}
 {{- .autoscaling.enabled | ternary .autoscaling.minReplicas .replicas | int -}}
 {{- end -}}
@@ -159,7 +159,7 @@ metadata:
   {{- include "carillon.metadata" (list $root (last .) (printf "-%s" (last .))) | nindent 2 }}
 spec:
   maxUnavailable: {{ include "carillon.text" $part.podDisruptionBudget.maxUnavailable }}
-  # A pod that is not ready serves nobody, and keeps no node from being drained.
+  # A pod that is not ready serves no requests and must not block draining its node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

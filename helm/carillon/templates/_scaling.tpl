@@ -1,4 +1,4 @@
-{{/* The bounds of an autoscaler: (list "min's name" "max's name" .Values.part.autoscaling). */}}
+{{/* The limits of an autoscaler: (list "name of the minimum" "name of the maximum" .Values.part.autoscaling). */}}
 {{- define "carillon.bounds" -}}
 {{- with last . -}}
 {{- if lt (int .maxReplicas) (int .minReplicas) }}
