@@ -28,7 +28,7 @@ from app.engine.leases import WorkerLease
 from app.engine.notifications import NotificationSender
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
-from app.engine.ringing import Ringer
+from app.engine.ringing import BellHealth, Ringer
 from app.engine.run_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
@@ -37,7 +37,7 @@ from app.observability.metrics import CONNECTIONS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
-from app.queue.bell import Bell, BellHealth, RedisPool, open_pool
+from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.counters import RateLimits
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Limits, SecretChecks

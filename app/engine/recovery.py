@@ -18,14 +18,12 @@ from app.domain.schedules import PlannedTick
 from app.domain.ticks import Tick
 from app.engine import schedule_changes
 from app.engine.places import UNKNOWN
-from app.engine.ringing import Ringer
+from app.engine.queue_port import Queue, QueueUnavailableError, Redeliver, execution_wake, tick_wake
+from app.engine.ringing import BellHealth, Ringer
 from app.engine.ticks import TickEngine
 from app.observability.metrics import MODE, RECONCILED
 from app.persistence import executions, leases, schedules
 from app.persistence.database import Database, database_now
-from app.queue.bell import Bell, BellHealth, BellUnreachableError
-from app.queue.wire import execution_wake, tick_wake
-from app.queue.worker import Redeliver
 
 # A tick this late has lost its message; one that is merely waiting its turn rings twice at no cost.
 OVERDUE = timedelta(seconds=1)
@@ -72,7 +70,7 @@ class Reconciler:
     def __init__(
         self,
         database: Database,
-        bell: Bell,
+        queue: Queue,
         health: BellHealth,
         ringer: Ringer,
         engine: TickEngine,
@@ -80,7 +78,7 @@ class Reconciler:
     ) -> None:
         """Claim directly whatever has been overdue for longer than a lease, and everything due while Redis is sick."""
         self._database = database
-        self._bell = bell
+        self._queue = queue
         self._health = health
         self._ringer = ringer
         self._engine = engine
@@ -113,11 +111,11 @@ class Reconciler:
         timed_out = await self._engine.settle_all(await self._without_callback())
         taken_up = await self._take_up_valid_specs()
         found = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)
-        if self._health.sick.is_set():
+        if self._health.down.is_set():
             return await self._sweep(found)
         try:
             rung = await self._ring_what_is_missing()
-        except BellUnreachableError as error:
+        except QueueUnavailableError as error:
             self._health.ring_failed(error)
             return await self._sweep(found)
         claimed = await self._claim_overdue(self._patience)
@@ -134,8 +132,8 @@ class Reconciler:
 
         Not through the ringer, which swallows errors: a Redis that fails here must not be taken for a well one.
         """
-        if await self._bell.remembers() and not self._health.may_lack_messages:
-            rung = sum(await self._bell.ring(list(map(tick_wake, await self._overdue(OVERDUE))), clock.now()))
+        if await self._queue.is_intact() and not self._health.may_lack_messages:
+            rung = sum(await self._queue.ring(list(map(tick_wake, await self._overdue(OVERDUE))), clock.now()))
         else:
             rung = await self._refill()
         return rung + await self._ring_pending()
@@ -146,15 +144,15 @@ class Reconciler:
         while True:
             async with self._database.transaction() as connection:
                 page = await executions.pending(connection, PAGE, AHEAD, after)
-            rung += sum(await self._bell.ring(list(map(execution_wake, page)), clock.now()))
+            rung += sum(await self._queue.ring(list(map(execution_wake, page)), clock.now()))
             if len(page) < PAGE:
                 return rung
             after = page[-1]
 
     async def _refill(self) -> int:
-        await self._bell.begin_filling()
+        await self._queue.begin_refill()
         rung = await self._ring_everything()
-        if await self._bell.begin_epoch():
+        if await self._queue.finish_refill():
             self._health.may_lack_messages = False
             log.info("bell_refilled", rung=rung)
         return rung
@@ -166,7 +164,7 @@ class Reconciler:
                 page = await schedules.planned_after(connection, after, PAGE)
             if not page:
                 return rung
-            rung += sum(await self._bell.ring([tick_wake(job) for job in page], clock.now()))
+            rung += sum(await self._queue.ring([tick_wake(job) for job in page], clock.now()))
             after = page[-1].id
 
     async def _claim_overdue(self, by: timedelta) -> int:

@@ -17,6 +17,7 @@ from app.domain.ticks import NotDue, Tick, TickSource
 from app.engine.leases import WorkerLease
 from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
+from app.engine.queue_port import Redeliver
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.spans import in_run, in_tick, note_outcome
@@ -42,7 +43,6 @@ from app.persistence.execution_rows import (
 from app.persistence.fast_path import RunResult
 from app.persistence.row_cache import ScheduleCache
 from app.persistence.settle import settle, settle_free
-from app.queue.worker import Redeliver
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0

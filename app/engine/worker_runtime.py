@@ -14,11 +14,11 @@ from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
 from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
+from app.engine.ringing import BellHealth
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
 from app.observability.logs import LogThrottle, Outage
 from app.persistence.database import unreachable_reason
-from app.queue.bell import BellHealth
 
 # Renewed three times within its life.
 RENEWALS_PER_LEASE = 3
@@ -76,7 +76,7 @@ class WorkerRuntime:
         self._loops = {
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
             asyncio.create_task(self._repeat("bell", self._bell_health.probe)),
-            asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.sick)),
+            asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.down)),
             asyncio.create_task(self._repeat("share out", self._reconciler.share_out)),
             asyncio.create_task(self._repeat("deliver", self._deliver)),
             asyncio.create_task(self._repeat("poll", self._poller.step)),
@@ -150,7 +150,7 @@ class WorkerRuntime:
         some = {kind: number for kind, number in found.counts.items() if number}
         if some:
             log.info("reconciled", **some)
-        if found.bell_away or self._bell_health.sick.is_set():
+        if found.bell_away or self._bell_health.down.is_set():
             return SWEEP_SECONDS
         # Staggered, so that many workers do not all ask at once.
         return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret

@@ -5,7 +5,8 @@ from hashlib import sha256
 
 from arq.connections import ArqRedis
 
-from app.queue.bell import BellUnreachableError, bell_errors
+from app.engine.queue_port import QueueUnavailableError
+from app.queue.bell import bell_errors
 from app.queue.scripts import LIMIT
 
 WINDOW_MS = 60_000
@@ -39,6 +40,6 @@ class RateLimits:
         try:
             async with bell_errors():
                 wait_ms = await self._limit(keys=[key], args=[per_minute, WINDOW_MS])
-        except BellUnreachableError:
+        except QueueUnavailableError:
             return None
         return math.ceil(wait_ms / 1000) if wait_ms else None

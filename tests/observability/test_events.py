@@ -34,7 +34,7 @@ def events_in_code() -> set[str]:
         name = call.func.id if isinstance(call.func, ast.Name) else ""
         if is_log_call(call):
             found.append(call.args[0])
-        elif name == "all_or_each":
+        elif name == "batch_or_each":
             found.append(call.args[2])
         elif name == "Outage":
             found += [keyword.value for keyword in call.keywords]
