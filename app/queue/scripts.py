@@ -104,9 +104,10 @@ redis.call('SET', KEYS[2], '1', 'PX', 60000)
 return 1
 """
 
-# KEYS: a counter. ARGV: the limit, the window in ms. Answers the ms to wait if the counter is over the limit, else 0. A
-# counter that lost its time to live would refuse for ever: it is given one again.
-LIMIT = """
+# KEYS: a counter. ARGV: the limit, the window in ms.
+# Returns the ms until the window ends if the counter is over the limit, else 0.
+# A counter that has lost its time to live would refuse requests for ever, so it is given one again.
+COUNT = """
 local count = redis.call('INCR', KEYS[1])
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then

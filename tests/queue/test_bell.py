@@ -11,7 +11,7 @@ from app.domain.executions import PendingRun
 from app.engine.queue_port import PROBLEMS, QueueUnavailableError, Wake
 from app.engine.ringing import BellHealth, Ringer
 from app.queue.bell import RING_BATCH, Bell, RedisPool, open_pool
-from app.queue.counters import RateLimits
+from app.queue.counters import RedisCounter
 from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE
 from tests.refusing import REFUSALS, healed
 
@@ -77,18 +77,24 @@ async def test_a_redis_that_is_away_is_one_kind_of_error() -> None:
         await bell.ring([wake("a")], clock.now())
     with pytest.raises(QueueUnavailableError):
         await bell.ping()
-    assert await RateLimits(pool, 1).count_request("x") is None
+    with pytest.raises(QueueUnavailableError):
+        await RedisCounter(pool).count("x", 1, 60)
     await pool.aclose()
 
 
-async def test_limits_count_each_party(redis: RedisPool) -> None:
-    """Over the limit there is a time to wait; others are not concerned."""
-    limits = RateLimits(redis, 2)
-    assert [None, None] == [await limits.count_failure("a") for _ in range(2)]
-    wait = await limits.count_failure("a")
-    assert wait is not None
-    assert 1 <= wait <= 60
-    assert await limits.count_failure("b") is None
+async def test_a_counter_has_a_limit_for_each_key(redis: RedisPool) -> None:
+    """Over the limit there is a time to wait, at most the window; other keys are not concerned."""
+    counter = RedisCounter(redis)
+    assert [0, 0] == [await counter.count("a", 2, 60) for _ in range(2)]
+    assert 0 < await counter.count("a", 2, 60) <= 60
+    assert 0 == await counter.count("b", 2, 60)
+
+
+async def test_a_counter_without_a_time_to_live_is_given_one(redis: RedisPool) -> None:
+    """Else it would refuse requests for ever."""
+    await redis.set("a", 5)
+    assert 0 < await RedisCounter(redis).count("a", 2, 60) <= 60
+    assert 0 < await redis.pttl("a") <= 60_000
 
 
 async def test_a_flush_while_it_is_filled_is_noticed(redis: RedisPool) -> None:
