@@ -114,7 +114,8 @@ class MicroBatcher(Generic[T, R]):
             for _, future in batch:
                 _fail(future, error)
             return
-        log.warning("batch_spoilt", batch=self._name, count=len(batch), error=f"{type(error).__name__}: {error}"[:500])
+        detail = f"{type(error).__name__}: {error}"[:500]
+        log.warning("batch_retried_individually", batch=self._name, count=len(batch), error=detail)
         for pair in batch:
             await self._answer([pair])
 

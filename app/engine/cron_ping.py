@@ -98,7 +98,7 @@ class CronPing:
             await self._poll_entities()
             await self._run_waiting(engine)
             await self._postman.run_all(PING_SECONDS)
-        log.info("pinged", **msgspec.structs.asdict(done))
+        log.info("cron_ping_finished", **msgspec.structs.asdict(done))
         return done
 
     async def _settle_lost(self, engine: TickEngine) -> None:
@@ -174,7 +174,7 @@ async def _keep(lease: WorkerLease, seconds: float, ended: asyncio.Event) -> Non
         try:
             await lease.renew()
         except UnavailableError:
-            log.warning("database_away", loop="lease of a ping")
+            log.warning("database_unreachable", loop="lease of a ping")
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -80,13 +80,13 @@ class Housekeeper:
         """One that cannot be made is missed by nobody: its rows go to the rest."""
         try:
             if await retention.make_week(self._database, week):
-                log.info("week_made", week=week.name)
+                log.info("partition_created", week=week.name)
         except NotNowError as error:
-            log.warning("week_not_made", week=week.name, error=str(error))
+            log.warning("partition_creation_failed", week=week.name, error=str(error))
 
     async def _drop(self, week: Week) -> None:
         try:
             if await retention.drop_week(self._database, week):
-                log.info("week_dropped", week=week.name)
+                log.info("partition_dropped", week=week.name)
         except NotNowError as error:
-            log.warning("week_not_dropped", week=week.name, error=str(error))
+            log.warning("partition_drop_failed", week=week.name, error=str(error))

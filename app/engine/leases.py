@@ -89,7 +89,7 @@ async def held_lock(
                         log.warning("lock_lost", lock=name)
                         return
             except UnavailableError:
-                log.warning("database_away", loop=f"lock {name}")
+                log.warning("database_unreachable", loop=f"lock {name}")
 
     keeper = asyncio.create_task(keep())
     try:

@@ -109,7 +109,7 @@ class NotificationSender:
         async with self._database.transaction() as connection:
             given_up = await notifications.not_delivered(connection, delivery, error, BACKOFF)
         log.warning(
-            "notice_not_delivered",
+            "notification_failed",
             delivery=delivery.ids[0],
             notices=len(delivery.ids),
             error=error,

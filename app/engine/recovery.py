@@ -154,7 +154,7 @@ class Reconciler:
         rung = await self._ring_everything()
         if await self._queue.finish_refill():
             self._health.may_lack_messages = False
-            log.info("bell_refilled", rung=rung)
+            log.info("queue_refilled", rung=rung)
         return rung
 
     async def _ring_everything(self) -> int:
@@ -252,7 +252,7 @@ class Reconciler:
         with suppress(NotFoundError):
             async with self._database.transaction() as connection:
                 changed = await schedule_changes.resume_valid_spec(connection, job_id)
-            log.info("spec_valid_again", schedule=str(job_id), state=changed.job.status)
+            log.info("spec_revalidated", schedule=str(job_id), state=changed.job.status)
             await self._ringer.ticks([changed.job])
             await self._ringer.executions(changed.pending)
 

@@ -39,7 +39,7 @@ class BellHealth:
     def __init__(self, queue: Queue) -> None:
         """Start with the queue up; the first failure says otherwise."""
         self._queue = queue
-        self._outage = Outage(log, away="redis_away", back="redis_back")
+        self._outage = Outage(log, away="redis_unreachable", back="redis_recovered")
         self._down_since = 0.0
         # Set while the queue is down; the reconciler waits for it.
         self.down = asyncio.Event()
@@ -133,8 +133,8 @@ class Ringer:
         try:
             await self._queue.call_off(execution_ids)
         except QueueUnavailableError as error:
-            if self._throttle.should_log("call_off_unheard"):
-                log.warning("call_off_unheard", executions=len(execution_ids), error=str(error))
+            if self._throttle.should_log("call_off_failed"):
+                log.warning("call_off_failed", executions=len(execution_ids), error=str(error))
 
     async def _ring(self, wakes: Sequence[Wake]) -> int:
         if not wakes:
@@ -154,6 +154,6 @@ class Ringer:
         except QueueUnavailableError as error:
             if self._health is not None:
                 self._health.ring_failed(error)
-            if self._throttle.should_log("ring_unheard"):
-                log.warning("ring_unheard", messages=len(wakes), error=str(error))
+            if self._throttle.should_log("ring_failed"):
+                log.warning("ring_failed", messages=len(wakes), error=str(error))
             return [False] * len(wakes)

@@ -267,8 +267,8 @@ class TickEngine:
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
                 in_doubt = True
-                if self._throttle.should_log("settle_waits"):
-                    log.warning("settle_waits", in_flight=len(self.owned), **_named(outcome))
+                if self._throttle.should_log("settle_delayed"):
+                    log.warning("settle_delayed", in_flight=len(self.owned), **_named(outcome))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
         failpoint("after_settle")
         await self._after_settle(outcome, result, in_doubt=in_doubt)

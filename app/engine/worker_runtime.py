@@ -65,7 +65,7 @@ class WorkerRuntime:
         self._suspects: set[UUID] = set()
         self._ending = asyncio.Event()
         self._loops: set[asyncio.Task[None]] = set()
-        self._outage = Outage(log, away="database_away", back="database_back")
+        self._outage = Outage(log, away="database_unreachable", back="database_recovered")
         self._throttle = LogThrottle()
         # Why the lease could not be kept, in words.
         self._lacking = ""
@@ -105,7 +105,7 @@ class WorkerRuntime:
     async def _recover(self) -> float:
         await self._keep_lease()
         recovered = await self._reconciler.recover_scheduled_jobs()
-        log.info("recovered", schedules=recovered)
+        log.info("schedules_recovered", schedules=recovered)
         return 0.0
 
     async def _keep_lease(self) -> float:
@@ -149,7 +149,7 @@ class WorkerRuntime:
         found = await self._reconciler.run_once()
         some = {kind: number for kind, number in found.counts.items() if number}
         if some:
-            log.info("reconciled", **some)
+            log.info("work_reconciled", **some)
         if found.bell_away or self._bell_health.down.is_set():
             return SWEEP_SECONDS
         # Staggered, so that many workers do not all ask at once.

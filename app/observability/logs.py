@@ -21,7 +21,7 @@ _QUOTED_ROWS = re.compile(
 )
 _QUOTED_VALUES = re.compile(r"(invalid input for query argument \$\d+).*")
 _IN_WORDS = ("error", "exception", "words")
-LIBRARY_EVENT = "library_says"
+LIBRARY_EVENT = "library_log"
 
 
 def with_slot(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:

@@ -164,9 +164,9 @@ class QueueWorker:
             message = to_message(job_id, body)
             if message.function in self._handlers:
                 return message
-            log.warning("unknown_function_in_queue", id=shown_id, function=message.function[:SHOWN_CHARACTERS])
+            log.warning("unknown_message_removed", id=shown_id, function=message.function[:SHOWN_CHARACTERS])
         except GarbageError:
-            log.warning("garbage_in_queue", id=shown_id)
+            log.warning("garbage_message_removed", id=shown_id)
         self._finished.tell(job_id)
         return None
 
@@ -179,7 +179,7 @@ class QueueWorker:
             return
         except Exception:
             # The message is finished all the same: the reconciler rings again for what Postgres still expects.
-            log.exception("wake_failed", id=_shown(message.id))
+            log.exception("message_failed", id=_shown(message.id))
         self._finished.tell(message.id)
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
@@ -211,7 +211,7 @@ class QueueWorker:
                     if publish is not None:
                         self._receive(publish["channel"], publish["data"])
             except Exception as error:  # noqa: BLE001 - whatever it is, subscribe again
-                log.debug("listening_failed", error=str(error))
+                log.debug("subscription_failed", error=str(error))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
             finally:
                 with suppress(RedisError, OSError):

@@ -67,8 +67,8 @@ class HealthService:
         """Ask these two."""
         self._database = database
         self._bell = bell
-        self._postgres_outage = Outage(log, away="database_away", back="database_back")
-        self._redis_outage = Outage(log, away="redis_away", back="redis_back")
+        self._postgres_outage = Outage(log, away="database_unreachable", back="database_recovered")
+        self._redis_outage = Outage(log, away="redis_unreachable", back="redis_recovered")
         self._shared = SharedResult(self._look, FRESH_SECONDS)
 
     async def readiness(self) -> Readiness:
