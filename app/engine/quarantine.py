@@ -40,7 +40,7 @@ class Quarantine:
         log.error("schedule_quarantined", **log_fields(tick.job_id), error=_first_line(error))
 
     async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
-        """Count an execution that could not be started or ended; the third time it ends as failed."""
+        """Count an execution that could not be started or ended; the third time it is ended and its schedule paused."""
         try:
             async with self._database.transaction() as connection:
                 times = await quarantine.count_execution(connection, execution_id, token, _first_line(error))
