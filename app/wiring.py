@@ -17,6 +17,7 @@ from app.actions.plugins import Capability, LoadedActions, load_actions
 from app.actions.secrets import SecretStore
 from app.actions.ssrf_guard import AddressGuard
 from app.api.application import MetricsAccess, Services, create_application
+from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
@@ -28,7 +29,7 @@ from app.engine.leases import WorkerLease
 from app.engine.notifications import NotificationSender
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
-from app.engine.ringing import Ringer
+from app.engine.ringing import BellHealth, Ringer
 from app.engine.run_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
@@ -37,8 +38,8 @@ from app.observability.metrics import CONNECTIONS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
-from app.queue.bell import Bell, BellHealth, RedisPool, open_pool
-from app.queue.counters import RateLimits
+from app.queue.bell import Bell, RedisPool, open_pool
+from app.queue.counters import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Limits, SecretChecks
 from app.services.declarations.applying import DeclarationService
@@ -117,7 +118,7 @@ def wire_services(
         callbacks=CallbackService(database, ringer, environment),
         health=HealthService(database, bell),
         figures=GaugeService(database),
-        rate_limits=RateLimits(redis, settings.rate_limit_per_minute, settings.auth_failures_per_minute),
+        rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
     )
 

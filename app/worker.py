@@ -1,8 +1,9 @@
-"""The worker process: ``carillon worker``, and ``WorkerSettings`` for the stock ``arq app.worker.WorkerSettings``."""
+"""The worker process: ``carillon worker``, and ``WorkerSettings`` for arq's own ``arq app.worker.WorkerSettings``."""
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,41 +13,39 @@ import structlog
 
 from app.config import Settings, load_settings, require_stores
 from app.domain.identities import uuid_of
+from app.engine.queue_port import EXECUTE, RUN
+from app.engine.ringing import BellHealth
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
 from app.observability.logs import set_up_logging
 from app.observability.serving import Address, Health, OwnAnswers, serving
-from app.queue.bell import BellHealth
-from app.queue.wire import EXECUTE, RUN, are_arguments
-from app.queue.worker import QueueWorker, stock_arq_settings
+from app.queue.worker import Handlers, QueueWorker, stock_arq_settings
 from app.services.system import readiness_of
 from app.wiring import wire_worker
 
 log = structlog.get_logger(__name__)
 
-Context = dict[str, Any]
-
-# The last messages are taken out of the queue; they would match nothing any more.
+# How long the last messages may take to leave the queue. One that stays does no harm: it matches nothing any more.
 FINISH_SECONDS = 2.0
 
 
-async def execute_scheduled_job(ctx: Context, job_id: str, generation: int) -> None:
-    """The function that a schedule's message names."""
-    # Our own worker has looked at them already; a stock one has not.
-    if are_arguments(EXECUTE, (job_id, generation), {}):
-        engine: TickEngine = ctx["engine"]
+def handlers_of(engine: TickEngine) -> Handlers:
+    """Return the functions that messages name. The queue has checked the arguments before it calls one."""
+
+    async def execute_scheduled_job(job_id: str, generation: int) -> None:
         await engine.execute_scheduled_job(uuid_of(job_id), generation)
 
-
-async def run_execution(ctx: Context, execution_id: str, token: int) -> None:
-    """The function that the message of a manual or handed-back execution names."""
-    if are_arguments(RUN, (execution_id, token), {}):
-        engine: TickEngine = ctx["engine"]
+    async def run_execution(execution_id: str, token: int) -> None:
         await engine.run_execution(uuid_of(execution_id), token)
+
+    return {EXECUTE: execute_scheduled_job, RUN: run_execution}
 
 
 async def run_until_signalled(settings: Settings, answer_at: Path | None = None) -> None:
-    """Work until SIGINT or SIGTERM. One of several answers on a socket, the port is another's."""
+    """Work until SIGINT or SIGTERM.
+
+    With ``answer_at`` this is one of several processes: probes are answered on that socket, the parent has the port.
+    """
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -54,75 +53,69 @@ async def run_until_signalled(settings: Settings, answer_at: Path | None = None)
 
 
 async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Path | None = None) -> None:
-    """Work until told to stop, then hand back what is unfinished."""
+    """Work until ``stopping`` is set, then hand back what is unfinished."""
     own_port = (settings.host, settings.metrics_port) if settings.metrics_port else None
     address: Address | None = answer_at or own_port
     async with wire_worker(settings) as parts:
         worker = QueueWorker(
             parts.redis,
-            {EXECUTE: execute_scheduled_job, RUN: run_execution},
-            {"engine": parts.engine},
+            handlers_of(parts.engine),
             concurrency=settings.worker_concurrency,
-            room=lambda: parts.engine.places.room,
+            free_places=lambda: parts.engine.places.room,
             lease_seconds=settings.lease_seconds,
             on_cancel=parts.life.call_off,
             on_failure=parts.bell_health.failed,
         )
-        async with AsyncExitStack() as beside:
+        async with AsyncExitStack() as stack:
             if address:
                 answers = OwnAnswers(partial(_health, parts.life, parts.bell_health))
-                # Whoever started it asks on the socket, and has asked for the token already.
+                # On the socket only the parent process asks, and it has checked the token already.
                 token = "" if answer_at else settings.metrics_token
-                await beside.enter_async_context(serving(address, answers, token))
+                await stack.enter_async_context(serving(address, answers, token))
             await parts.life.begin()
             log.info("worker_started", concurrency=settings.worker_concurrency)
             await _work(worker, parts.life, settings.drain_seconds, stopping)
 
 
-def _health(life: WorkerRuntime, bell_health: BellHealth) -> Health:
-    """What this worker has found out by itself: to be asked costs nothing, however often."""
-    found = readiness_of(life.lacks(), bell_health.problem)
-    return Health(found.postgres == "ok", msgspec.json.encode(found))
+def _health(runtime: WorkerRuntime, bell_health: BellHealth) -> Health:
+    """Return what this worker knows already: probes cost no query, however many there are."""
+    readiness = readiness_of(runtime.problem(), bell_health.problem)
+    return Health(readiness.postgres == "ok", msgspec.json.encode(readiness))
 
 
-async def _work(worker: QueueWorker, life: WorkerRuntime, drain_seconds: float, stopping: asyncio.Event) -> None:
+async def _work(worker: QueueWorker, runtime: WorkerRuntime, drain_seconds: float, stopping: asyncio.Event) -> None:
     delivering = asyncio.create_task(worker.run())
-    told = asyncio.create_task(stopping.wait())
-    # A delivery that dies ends the worker too: whoever supervises it starts a whole one.
-    await asyncio.wait({delivering, told}, return_when=asyncio.FIRST_COMPLETED)
+    stop_requested = asyncio.create_task(stopping.wait())
+    # If the loop crashes, the process ends too, and its supervisor starts a new one.
+    await asyncio.wait({delivering, stop_requested}, return_when=asyncio.FIRST_COMPLETED)
     log.info("worker_draining", seconds=drain_seconds)
     worker.stop()
     await asyncio.wait({delivering})
-    await life.end(drain_seconds)
+    await runtime.end(drain_seconds)
     with suppress(TimeoutError):
         await asyncio.wait_for(worker.finished(), FINISH_SECONDS)
     log.info("worker_stopped")
-    told.cancel()
+    stop_requested.cancel()
     delivering.result()
 
 
-async def _begin(ctx: Context) -> None:
-    """Arq's on_startup: the same parts, kept up beside the stock loop."""
+@asynccontextmanager
+async def _beside_stock_arq() -> AsyncIterator[Handlers]:
+    """Run all parts of a worker but the queue's loop, which is arq's own."""
     settings = load_settings()
     set_up_logging(settings.log_format, settings.log_level)
-    stack = ctx["stack"] = AsyncExitStack()
-    parts = ctx["parts"] = await stack.enter_async_context(wire_worker(settings))
-    ctx["engine"] = parts.engine
-    await parts.life.begin()
-
-
-async def _end(ctx: Context) -> None:
-    """Arq's on_shutdown: its jobs are cancelled by now, what they ran is handed back."""
-    await ctx["parts"].life.end(0)
-    await ctx["stack"].aclose()
+    async with wire_worker(settings) as parts:
+        await parts.life.begin()
+        try:
+            yield handlers_of(parts.engine)
+        finally:
+            await parts.life.end(0)
 
 
 def __getattr__(name: str) -> Any:
-    """``WorkerSettings`` is made when it is asked for: it needs the environment, importing this module does not."""
+    """Make ``WorkerSettings`` when it is asked for: it needs the environment, and importing this module must not."""
     if name != "WorkerSettings":
         raise AttributeError(name)
     settings = require_stores(load_settings())
-    hooks = stock_arq_settings(
-        settings.redis_url, execute_scheduled_job, run_execution, _begin, _end, settings.worker_concurrency
-    )
-    return type("WorkerSettings", (), hooks)
+    options = stock_arq_settings(settings.redis_url, _beside_stock_arq, settings.worker_concurrency)
+    return type("WorkerSettings", (), options)

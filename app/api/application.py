@@ -15,12 +15,12 @@ from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, DocumentPlugin, PagePlugin, schema_router
 from app.api.problems import HANDLERS
+from app.api.rate_limits import RateLimits
 from app.api.requests import Acting, TrustedProxies, counting_middleware, current_actor, refuse_null, tracing_middleware
 from app.api.schedules import InsightController, ScheduleController
 from app.api.system import ActionController, CronController, HealthController, MetricsController, SettingsController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
-from app.queue.counters import RateLimits
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService

@@ -15,13 +15,13 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 
 from app import clock
 from app.api.problems import TooManyRequestsError
+from app.api.rate_limits import RateLimits
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.connection_pool import PARTY
 from app.persistence.pagination import MOST_OFFSET, Part
-from app.queue.counters import RateLimits
 from app.services.inputs import INT_MAX
 from app.services.users import UserService
 from app.services.validation import read

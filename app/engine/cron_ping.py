@@ -1,4 +1,4 @@
-"""One ping of the cron endpoint: whatever is due is fired here and now, with or without workers."""
+"""The cron endpoint: one request fires everything that is due, in the process that answers it, without workers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -16,7 +16,7 @@ from app.engine.entities import Poller
 from app.engine.leases import WorkerLease, held_lock
 from app.engine.notifications import PING_SECONDS, NotificationSender
 from app.engine.places import Places
-from app.engine.recovery import survived
+from app.engine.recovery import log_errors
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
@@ -29,7 +29,7 @@ LOCK = "cron_ping"
 LOCK_SECONDS = 60.0
 RENEW_SECONDS = 20.0
 PAGE = 500
-# A chain of runs that wait for each other goes on as long as this ping has time for it.
+# Runs that queue behind each other are started round by round, at most so many in one ping.
 MOST_ROUNDS = 200
 RENEWALS_PER_LEASE = 3
 
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class CronPingResult(msgspec.Struct):
-    """What one ping did."""
+    """How the runs of one ping ended, as counts."""
 
     ran: int = 0
     skipped: int = 0
@@ -46,7 +46,7 @@ class CronPingResult(msgspec.Struct):
     dead_lettered: int = 0
 
     def count(self, outcome: Outcome, settled: Settled | EntityRunSettled) -> None:
-        """Note how a run ended."""
+        """Add the outcome of a run."""
         if outcome.status is ExecutionStatus.SUCCESS:
             self.ran += 1
         elif outcome.status is ExecutionStatus.SKIPPED:
@@ -60,9 +60,9 @@ class CronPingResult(msgspec.Struct):
 
 
 class CronPing:
-    """Carries pings out, in the process that is asked."""
+    """Fires what is due, and runs it in this process."""
 
-    def __init__(  # noqa: PLR0913 - what else a worker has
+    def __init__(  # noqa: PLR0913 - the parts of a worker
         self,
         database: Database,
         ringer: Ringer,
@@ -75,31 +75,31 @@ class CronPing:
         enabled: bool,
         tracer: Tracer | None = None,
     ) -> None:
-        """Each ping works under a lease of its own."""
+        """Prepare pings; each of them takes a worker lease of its own."""
         self._database = database
         self._ringer = ringer
         self._actions = actions
         self._poller = poller
-        self._postman = NotificationSender(database, actions.http)
+        self._notification_sender = NotificationSender(database, actions.http)
         self._lease_seconds = lease_seconds
-        # So many run at once.
+        # A page is claimed at once and runs at once.
         self._page = min(PAGE, concurrency)
         self._parked_quota = parked_quota
         self._enabled = enabled
         self._tracer = tracer
 
     async def ping(self) -> CronPingResult:
-        """Fire what is due, wait for it, and count; ``LockBusyError`` while another ping is at it."""
-        done = CronPingResult()
+        """Fire what is due, wait for it, and count. Raise ``LockBusyError`` while another ping is under way."""
+        result = CronPingResult()
         lock = held_lock(self._database, LOCK, lease_seconds=LOCK_SECONDS, renew_seconds=RENEW_SECONDS)
-        async with lock, self._engine(done) as engine:
+        async with lock, self._engine(result) as engine:
             await self._settle_lost(engine)
             await self._fire_due(engine)
             await self._poll_entities()
             await self._run_waiting(engine)
-            await self._postman.run_all(PING_SECONDS)
-        log.info("pinged", **msgspec.structs.asdict(done))
-        return done
+            await self._notification_sender.run_all(PING_SECONDS)
+        log.info("cron_ping_finished", **msgspec.structs.asdict(result))
+        return result
 
     async def _settle_lost(self, engine: TickEngine) -> None:
         async with self._database.transaction() as connection:
@@ -107,7 +107,7 @@ class CronPing:
         await engine.settle_all(lost)
 
     async def _fire_due(self, engine: TickEngine) -> None:
-        """What was due when the ping came, page by page; what comes due meanwhile is the next ping's."""
+        """Fire what was due when the ping began, page by page. What comes due meanwhile is left to the next ping."""
         async with self._database.transaction() as connection:
             moment = await database_now(connection)
         after = None
@@ -117,32 +117,32 @@ class CronPing:
             if not page:
                 return
             after = page[-1]
-            occasion = msgspec.structs.replace(FROM_PING, switched_off=not self._enabled)
-            claimed = await engine.claim_directly([Tick(job.id, job.generation) for job in page], occasion)
-            await _all(engine.run_claimed(result) for result in claimed)
+            source = msgspec.structs.replace(FROM_PING, switched_off=not self._enabled)
+            claimed = await engine.claim_directly([Tick(job.id, job.generation) for job in page], source)
+            await _run_all(engine.run_claimed(tick) for tick in claimed)
 
     async def _poll_entities(self) -> None:
-        """Whatever is wrong with entities, schedules go on."""
+        """Poll entities. Whatever fails there must not stop the schedules."""
         try:
             await self._poller.poll_now()
         except Exception:
             log.exception("poll_failed", entity_type="all")
 
     async def _run_waiting(self, engine: TickEngine) -> None:
-        """What waits to be started, and what has its turn after that."""
+        """Run executions that wait to be started, and those that may start once these have ended."""
         tried: set[tuple[Any, int]] = set()
         for _ in range(MOST_ROUNDS):
             async with self._database.transaction() as connection:
                 pending = await executions.pending(connection, self._page)
-            fresh = [run for run in pending if (run.execution_id, run.token) not in tried]
-            if not fresh:
+            untried = [run for run in pending if (run.execution_id, run.token) not in tried]
+            if not untried:
                 return
-            tried.update((run.execution_id, run.token) for run in fresh)
-            await _all(engine.run_execution(run.execution_id, run.token) for run in fresh)
+            tried.update((run.execution_id, run.token) for run in untried)
+            await _run_all(engine.run_execution(run.execution_id, run.token) for run in untried)
 
     @asynccontextmanager
-    async def _engine(self, done: CronPingResult) -> AsyncIterator[TickEngine]:
-        """An engine with a lease that is renewed while this lasts."""
+    async def _engine(self, result: CronPingResult) -> AsyncIterator[TickEngine]:
+        """Yield an engine under a lease that is renewed until the block ends."""
         lease = WorkerLease(self._database, self._lease_seconds)
         await lease.begin()
         runner = Runner(self._database, self._actions, lease, self._parked_quota)
@@ -155,18 +155,18 @@ class CronPing:
             enabled=self._enabled,
             tracer=self._tracer,
         )
-        engine.on_settled = done.count
+        engine.on_settled = result.count
         ended = asyncio.Event()
-        keeper = asyncio.create_task(_keep(lease, self._lease_seconds / RENEWALS_PER_LEASE, ended))
+        renewals = asyncio.create_task(_renew(lease, self._lease_seconds / RENEWALS_PER_LEASE, ended))
         try:
             yield engine
         finally:
             ended.set()
-            await keeper
+            await renewals
             await lease.release()
 
 
-async def _keep(lease: WorkerLease, seconds: float, ended: asyncio.Event) -> None:
+async def _renew(lease: WorkerLease, seconds: float, ended: asyncio.Event) -> None:
     while not ended.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), seconds)
@@ -174,9 +174,9 @@ async def _keep(lease: WorkerLease, seconds: float, ended: asyncio.Event) -> Non
         try:
             await lease.renew()
         except UnavailableError:
-            log.warning("database_away", loop="lease of a ping")
+            log.warning("database_unreachable", loop="lease of a ping")
 
 
-async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Side by side; one that fails does not stop the others."""
-    await asyncio.gather(*(survived(one) for one in work))
+async def _run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run these at the same time. One that fails does not stop the others."""
+    await asyncio.gather(*map(log_errors, coroutines))

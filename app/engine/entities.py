@@ -1,4 +1,4 @@
-"""Entities with times of their own: their schedulers are found by entry points and polled for what is due."""
+"""Entities: plugins have tables with times of their own, and are polled for the jobs in them that are due."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -27,9 +27,9 @@ GROUP = "carillon.entity_schedulers"
 
 @runtime_checkable
 class EntityScheduler(Protocol):
-    """Knows a table of entities that have times of their own.
+    """A plugin's table of entities that have times of their own.
 
-    Both methods work in the transaction in which the runs are written: what they change counts only if that does.
+    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing.
     """
 
     entity_type: str
@@ -37,14 +37,14 @@ class EntityScheduler(Protocol):
     async def find_due_jobs(
         self, session: Session, now: datetime, until: datetime, limit: int, offset: int
     ) -> Sequence[ScheduledJobConfig]:
-        """The active jobs whose next time is at or before ``until``, the earliest first."""
+        """Return the active jobs whose next time is at or before ``until``, the earliest first."""
 
     async def update_execution_time(self, session: Session, jobs: Sequence[ScheduledJobConfig]) -> None:
-        """Write down the last and the next time of these jobs, and what is wrong with those that have an error."""
+        """Store the last and the next time of these jobs, and the error of those that have one."""
 
 
 class LoadedScheduler(msgspec.Struct, frozen=True):
-    """A scheduler, and the plugin that brings it; and whether its jobs may be others' than the plugin's own."""
+    """A scheduler, the plugin that it comes from, and whether its jobs may belong to other users than the plugin's."""
 
     scheduler: EntityScheduler
     plugin: str
@@ -52,23 +52,23 @@ class LoadedScheduler(msgspec.Struct, frozen=True):
 
 
 class LoadedSchedulers(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The schedulers that can be used, and what is wrong with the others."""
 
     schedulers: tuple[LoadedScheduler, ...]
     problems: tuple[PluginProblem, ...]
 
 
-def load_entity_schedulers(found: Iterable[EntryPoint] | None = None) -> LoadedSchedulers:
-    """All entity schedulers of all plugins, our own first; each problem is said by the plugin's name."""
+def load_entity_schedulers(entry_points: Iterable[EntryPoint] | None = None) -> LoadedSchedulers:
+    """Load the entity schedulers of all plugins, Carillon's own first. A problem names its plugin."""
     taken: dict[str, str] = {}
     schedulers: list[LoadedScheduler] = []
     problems: list[PluginProblem] = []
-    for point in in_group(GROUP, found):
+    for point in in_group(GROUP, entry_points):
         try:
             loaded = point.load()
             scheduler = loaded() if isinstance(loaded, type) else loaded
             reasons = [*scheduler_shortcomings(scheduler), *_taken(scheduler, taken)]
-        except Exception as error:  # noqa: BLE001 - whatever a plugin does wrong is its own
+        except Exception as error:  # noqa: BLE001 - a plugin that fails must not stop the others
             problems.append(problem(point, error))
             continue
         problems += [PluginProblem(point.name, reason) for reason in reasons]
@@ -79,14 +79,14 @@ def load_entity_schedulers(found: Iterable[EntryPoint] | None = None) -> LoadedS
 
 
 def scheduler_shortcomings(scheduler: Any) -> list[str]:
-    """What is wrong with an entity scheduler; nothing, if it may be polled. For authors of plugins, too."""
+    """Return what is wrong with an entity scheduler; empty if it can be polled. Authors of plugins use this too."""
     return list(_shortcomings(scheduler))
 
 
 def _shortcomings(scheduler: Any) -> Iterator[str]:
     entity_type = getattr(scheduler, "entity_type", None)
     if not isinstance(entity_type, str) or not fullmatch(r"[a-z][a-z0-9_.-]{0,99}", entity_type):
-        yield "its entity_type is no name: lower-case letters, digits, dots, dashes"
+        yield "its entity_type must begin with a lower-case letter, followed by letters, digits, dots, dashes"
     for name in ("find_due_jobs", "update_execution_time"):
         if not iscoroutinefunction(getattr(scheduler, name, None)):
             yield f"it has no coroutine function {name}"
@@ -98,39 +98,40 @@ def _taken(scheduler: EntityScheduler, taken: dict[str, str]) -> list[str]:
 
 
 LOCK = "entity_polling"
-# How often is tried to take over from whoever holds the lock.
+# How often a process without the lock tries to take it.
 TRY_SECONDS = 10.0
-# What comes due between two polls is written down by the first of them, with something to spare.
+# A poll writes runs that come due before the next poll, with a margin: a factor of the time between two polls.
 LOOK_AHEAD = 1.25
+# After a poll that failed.
 AGAIN_SECONDS = 5.0
-# A walk over what is due may step over something that has moved: it is repeated until it writes nothing.
+# A job that moves between pages can be missed, so the pages are read again until they hold nothing new.
 MOST_WALKS = 5
-# A scheduler whose jobs are always due again shall not keep the others from being asked.
+# So that a scheduler whose jobs are due again at once does not keep the others from being polled.
 MOST_BATCHES = 1000
 
 log = structlog.get_logger(__name__)
 
 
 class Polled(msgspec.Struct):
-    """What one poll found: runs that were written down, and jobs that could not be."""
+    """The result of a poll: how many runs were written, and how many jobs failed."""
 
     queued: int = 0
     errors: int = 0
-    # Whether every scheduler could be asked to the end.
-    whole: bool = True
+    # Whether every scheduler was polled to its end.
+    complete: bool = True
 
 
 _Seen = set[tuple[str, datetime | None]]
 
 
 class _LockLostError(Exception):
-    """Someone else polls now."""
+    """Another process has taken the lock."""
 
     code = "lock_lost"
 
 
 class Poller:
-    """Polls as long as it holds the lock; without it, tries to get it."""
+    """Polls while it holds the lock in Postgres: of all processes one polls at a time."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Poller:
         batch_size: int,
         lease_seconds: float,
     ) -> None:
-        """Nothing is held yet."""
+        """Prepare polling; the lock is taken by ``step`` or ``poll_now``."""
         self._database = database
         self._ringer = ringer
         self._schedulers = schedulers
@@ -153,23 +154,23 @@ class Poller:
         self._next_poll = 0.0
 
     async def step(self) -> float:
-        """Take or renew the lock, and poll if it is time; the pause until the next step."""
+        """Take or renew the lock, and poll if it is time. Return the seconds until the next step."""
         if not self._schedulers:
             return self._poll_seconds
         if not await self._take():
             return min(self._poll_seconds, TRY_SECONDS)
         if clock.monotonic() >= self._next_poll:
             began = clock.monotonic()
-            # If it fails half way, it is tried again soon.
+            # If the poll fails, the next one comes soon.
             self._next_poll = began + min(self._poll_seconds, AGAIN_SECONDS)
             done = await self.poll(timedelta(seconds=self._poll_seconds * LOOK_AHEAD))
-            if done.whole:
+            if done.complete:
                 self._next_poll = began + self._poll_seconds
-        # Renewed well before it runs out: every 30 of 70 seconds.
+        # The lock is renewed well before it expires: with the default lease every 30 of 70 seconds.
         return max(0.0, min(self._lease_seconds * 3 / 7, self._next_poll - clock.monotonic()))
 
     async def poll_now(self) -> Polled:
-        """One poll of what is due in this moment, unless someone else is at it."""
+        """Poll what is due now, unless another process holds the lock."""
         if not self._schedulers or not await self._take():
             return Polled()
         try:
@@ -178,20 +179,20 @@ class Poller:
             await self.release()
 
     async def poll(self, ahead: timedelta) -> Polled:
-        """Ask every scheduler for what is due until then. One that fails does not stop the others."""
+        """Poll every scheduler for what is due within ``ahead``. One that fails does not stop the others."""
         done = Polled()
         for loaded in self._schedulers:
             try:
                 await self._poll_one(loaded, ahead, done)
             except _LockLostError:
                 log.warning("lock_lost", lock=LOCK)
-                done.whole = False
+                done.complete = False
                 break
             except UnavailableError:
                 raise
             except Exception:
                 done.errors += 1
-                done.whole = False
+                done.complete = False
                 log.exception("poll_failed", entity_type=loaded.scheduler.entity_type)
         POLLED.labels("queued").inc(done.queued)
         POLLED.labels("error").inc(done.errors)
@@ -200,7 +201,7 @@ class Poller:
         return done
 
     async def release(self) -> None:
-        """Let others poll."""
+        """Release the lock, so that another process can poll."""
         async with self._database.transaction() as connection:
             await leases.release_lock(connection, LOCK, self._owner)
 
@@ -209,7 +210,7 @@ class Poller:
             return await leases.take_lock(connection, LOCK, self._owner, self._lease_seconds)
 
     async def _poll_one(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled) -> None:
-        """Walk over what is due until nothing more is found that has not been seen."""
+        """Read the due jobs again until a walk over all pages finds nothing new."""
         seen: _Seen = set()
         for _ in range(MOST_WALKS):
             known = len(seen)
@@ -218,11 +219,11 @@ class Poller:
                 return
 
     async def _walk(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled, seen: _Seen) -> None:
-        """Batch after batch: what has been written down is no longer due, what could not be is stepped over."""
+        """Write batch after batch. A job that was written is no longer due; the offset skips those that failed."""
         offset = 0
         for _ in range(MOST_BATCHES):
             async with self._database.transaction() as connection:
-                # In the transaction itself: nobody can take over before it ends.
+                # The lock is checked in the same transaction: no other process can take it before the commit.
                 if not await leases.use_lock(connection, LOCK, self._owner, self._lease_seconds):
                     raise _LockLostError
                 batch = _Batch(connection, loaded, await database_now(connection))
@@ -230,13 +231,13 @@ class Poller:
             await self._ringer.executions(batch.pending)
             done.queued += len(batch.pending)
             done.errors += batch.errors
-            if not batch.found:
+            if not batch.page_size:
                 return
             offset += batch.left
 
 
 class _Batch:
-    """Some jobs of one scheduler. Those that are left behind are still due, and have to be stepped over."""
+    """A page of due jobs of one scheduler. Jobs that could not be written stay due and are counted in ``left``."""
 
     def __init__(self, connection: Connection, loaded: LoadedScheduler, now: datetime) -> None:
         self._connection = connection
@@ -244,27 +245,27 @@ class _Batch:
         self._scheduler = loaded.scheduler
         self._now = now
         self._plugin_user: int | None = None
-        self.found = 0
+        self.page_size = 0
         self.left = 0
         self.errors = 0
         self.pending: list[PendingRun] = []
 
     async def write(self, ahead: timedelta, limit: int, offset: int, seen: _Seen) -> None:
-        """Find what is due and has not been seen before, and write it down: together, or else each alone."""
+        """Read a page of due jobs and write those that are new: all together, or one by one if that fails."""
         async with session_within(self._connection) as session:
             until = self._now + ahead
-            found = await self._scheduler.find_due_jobs(session, self._now, until, limit, offset)
+            page = await self._scheduler.find_due_jobs(session, self._now, until, limit, offset)
             await session.commit()
-        jobs = [job for job in found if (job.id, job.next_execution_time) not in seen and self._is_due(job, until)]
-        seen.update((job.id, job.next_execution_time) for job in found)
-        self.found, self.left = len(found), len(found) - len(jobs)
+        jobs = [job for job in page if (job.id, job.next_execution_time) not in seen and self._is_due(job, until)]
+        seen.update((job.id, job.next_execution_time) for job in page)
+        self.page_size, self.left = len(page), len(page) - len(jobs)
         if self._loaded.plugin != CORE and jobs:
             self._plugin_user = (await users.plugin(self._connection, self._loaded.plugin)).user_id
-        await self._together(jobs)
+        await self._write_together(jobs)
 
-    async def _together(self, jobs: Sequence[ScheduledJobConfig]) -> None:
+    async def _write_together(self, jobs: Sequence[ScheduledJobConfig]) -> None:
         try:
-            await self._write_down(jobs)
+            await self._write_jobs(jobs)
         except Exception as error:
             if is_unreachable(error):
                 raise
@@ -275,12 +276,12 @@ class _Batch:
                     "entity_job_failed", entity_type=jobs[0].entity_type, entity=jobs[0].entity_id, error=str(error)
                 )
                 return
-            # One bad job among them: each is tried alone, and the bad one named.
+            # One of them is bad. Tried one by one, only the bad one fails, and the log names it.
             for job in jobs:
-                await self._together([job])
+                await self._write_together([job])
 
-    async def _write_down(self, jobs: Sequence[ScheduledJobConfig]) -> None:
-        """The next times and the pending runs, or neither."""
+    async def _write_jobs(self, jobs: Sequence[ScheduledJobConfig]) -> None:
+        """Store the next times and add the pending runs, both in one transaction."""
         if not jobs:
             return
         planned = [following(job, self._now) for job in jobs]
@@ -300,7 +301,10 @@ class _Batch:
         return job.active and time is not None and time <= until and job.entity_type == self._scheduler.entity_type
 
     def _due(self, job: ScheduledJobConfig) -> Due:
-        """What names no user is the plugin's; what names another needs a plugin that has said that it does so."""
+        """Return the run of a job. A job without a user runs as the plugin.
+
+        One with another user needs the capability ``act_for_users``.
+        """
         user = job.user_profile_id if job.user_profile_id is not None else self._plugin_user
         if job.next_execution_time is None or user is None:
             raise ValueError("A job needs a time and a user.")

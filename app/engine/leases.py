@@ -1,4 +1,4 @@
-"""Leases: the worker's right to run executions, and locks for what only one process may do at a time."""
+"""Leases in Postgres: a worker's right to run executions, and locks for work that one process does at a time."""
 
 import asyncio
 import os
@@ -14,17 +14,21 @@ from app.domain.errors import UnavailableError
 from app.persistence import executions, leases
 from app.persistence.database import Database
 
-# Given up by our own clock a little before the database's would.
+# A worker gives its lease up by its own clock after this part of it, before it expires by the database's clock: clocks
+# and answers differ, and two workers must never run the same execution.
 SAFE_PART = 0.8
 
 log = structlog.get_logger(__name__)
 
 
 class WorkerLease:
-    """One lease for all executions of this process. A lease that ran out is never renewed: a new one begins."""
+    """One lease for all executions of this process.
+
+    A lease that has expired is never renewed, because others may have taken its executions. A new one begins instead.
+    """
 
     def __init__(self, database: Database, seconds: float) -> None:
-        """Hold nothing until ``begin``."""
+        """Prepare a lease; it begins with ``begin``."""
         self._database = database
         self._seconds = seconds
         self._safe_until = 0.0
@@ -32,38 +36,39 @@ class WorkerLease:
         self.name = f"{socket.gethostname()}/{os.getpid()}"
 
     def holds(self) -> bool:
-        """Whether the lease holds for sure, by this process's own clock."""
+        """Return whether the lease certainly holds, by this process's own clock."""
         return clock.monotonic() < self._safe_until
 
     async def begin(self) -> None:
-        """Register a new worker."""
-        asked = clock.monotonic()
+        """Register this process as a new worker."""
+        # The lease counts from before the request: the answer may take any time.
+        asked_at = clock.monotonic()
         worker_id = uuid4()
         async with self._database.transaction() as connection:
             await leases.register_worker(connection, worker_id, self.name, self._seconds)
         self.worker_id = worker_id
-        self._safe_until = asked + self._seconds * SAFE_PART
+        self._safe_until = asked_at + self._seconds * SAFE_PART
         log.info("lease_begun", worker=str(worker_id))
 
     async def renew(self) -> dict[UUID, int] | None:
-        """Renew, and read what is still ours, with the tokens; None if the lease had run out."""
-        asked = clock.monotonic()
+        """Renew the lease. Return the executions that this worker holds, with their tokens; None if it had expired."""
+        asked_at = clock.monotonic()
         async with self._database.transaction() as connection:
             if not await leases.renew_worker(connection, self.worker_id, self._seconds):
                 return None
             held = await executions.still_held(connection, self.worker_id)
-        self._safe_until = asked + self._seconds * SAFE_PART
+        self._safe_until = asked_at + self._seconds * SAFE_PART
         return held
 
     async def release(self) -> None:
-        """End in peace."""
+        """Release the lease, so that its executions can be taken at once."""
         self._safe_until = 0.0
         async with self._database.transaction() as connection:
             await leases.release_worker(connection, self.worker_id)
 
 
 class LockBusyError(Exception):
-    """Someone else is doing it."""
+    """Another process holds the lock."""
 
     code = "lock_busy"
 
@@ -72,13 +77,16 @@ class LockBusyError(Exception):
 async def held_lock(
     database: Database, name: str, *, lease_seconds: float, renew_seconds: float
 ) -> AsyncIterator[None]:
-    """Hold a lock, or raise ``LockBusyError``. What is done under it has to bear its loss, which is said."""
+    """Hold a lock until the block ends, or raise ``LockBusyError``.
+
+    The lock can be lost while the block runs, which is only logged: what is done under it must stay correct then.
+    """
     owner, done = uuid4(), asyncio.Event()
     async with database.transaction() as connection:
         if not await leases.take_lock(connection, name, owner, lease_seconds):
             raise LockBusyError
 
-    async def keep() -> None:
+    async def renew() -> None:
         while not done.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), renew_seconds)
@@ -89,14 +97,14 @@ async def held_lock(
                         log.warning("lock_lost", lock=name)
                         return
             except UnavailableError:
-                log.warning("database_away", loop=f"lock {name}")
+                log.warning("database_unreachable", loop=f"lock {name}")
 
-    keeper = asyncio.create_task(keep())
+    renewals = asyncio.create_task(renew())
     try:
         yield
     finally:
         done.set()
-        await keeper
+        await renewals
         with suppress(UnavailableError):
             async with database.transaction() as connection:
                 await leases.release_lock(connection, name, owner)

@@ -1,4 +1,4 @@
-"""Delivering notices: beside the ticks, never within one; again and again until they arrive or are given up."""
+"""Delivery of notifications: apart from ticks, and retried until they arrive or are given up."""
 
 import asyncio
 from typing import Any
@@ -14,14 +14,14 @@ from app.persistence import notifications
 from app.persistence.database import Database
 from app.persistence.notifications import Bounds, Delivery, Told
 
-# One owner alone cannot use up the places of a host, nor many hanging targets those of all.
+# Deliveries under way: one owner cannot use up those of a host, and targets that hang cannot use up all.
 BOUNDS = Bounds(in_all=200, per_owner=5, per_host=10)
 MOST_ATTEMPTS = 8
 LEASE_SECONDS = 60.0
 CALL_SECONDS = 15.0
-# How often is looked for what is due while deliveries are under way and none of them ends.
+# How often it looks for due deliveries while others are under way and none of them ends.
 LOOK_SECONDS = 1.0
-# For so long a ping waits for deliveries; the rest goes on beside it.
+# How long a ping of the cron endpoint waits for deliveries. Those that take longer go on after it.
 PING_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
 
@@ -29,17 +29,17 @@ log = structlog.get_logger(__name__)
 
 
 class NotificationSender:
-    """Takes what is due and brings it where it belongs."""
+    """Takes due deliveries from Postgres and sends them."""
 
     def __init__(self, database: Database, http: HttpCaller) -> None:
-        """Call with this client, which signs where there is a key."""
+        """Send with this client, which signs a call if its sender has a key."""
         self._database = database
         self._http = http
         self._under_way: dict[asyncio.Task[None], Delivery] = {}
         self._errors: list[BaseException] = []
 
     async def run_once(self) -> int:
-        """Begin what is due and wait until one delivery ends, not for all of them; how many were under way."""
+        """Begin due deliveries and wait until one of them ends. Return how many were under way."""
         await self._begin_due()
         busy = len(self._under_way)
         if busy:
@@ -47,17 +47,17 @@ class NotificationSender:
         return busy
 
     async def run_all(self, seconds: float) -> int:
-        """Deliver what is due and wait for all of it, but no longer than this; how many deliveries were tried."""
-        tried, ends_at = 0, clock.monotonic() + seconds
+        """Begin due deliveries and wait for all, at most ``seconds``. Return how many were begun."""
+        begun, ends_at = 0, clock.monotonic() + seconds
         while (left := ends_at - clock.monotonic()) > 0:
-            tried += await self._begin_due()
+            begun += await self._begin_due()
             if not self._under_way:
                 break
             await asyncio.wait(self._under_way, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        return tried
+        return begun
 
     async def close(self) -> None:
-        """Drop what is under way. It stays taken until its lease ends, then somebody else delivers it."""
+        """Cancel what is under way. Another worker sends it when its lease ends."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=CLOSE_SECONDS)
         left = set(self._under_way)
@@ -67,7 +67,10 @@ class NotificationSender:
             await asyncio.wait(left)
 
     async def _begin_due(self) -> int:
-        """Begin what is due and has a place; how many. An error of a delivery that has ended is raised here."""
+        """Begin due deliveries within the bounds. Return how many.
+
+        An unexpected error of a delivery that has ended is raised here, where the loop of the worker logs it.
+        """
         if self._errors:
             raise self._errors.pop()
         if len(self._under_way) >= BOUNDS.in_all:
@@ -110,7 +113,7 @@ class NotificationSender:
         async with self._database.transaction() as connection:
             given_up = await notifications.not_delivered(connection, delivery, error, DELIVERY_BACKOFF, MOST_ATTEMPTS)
         log.warning(
-            "notice_not_delivered",
+            "notification_failed",
             delivery=delivery.ids[0],
             notices=len(delivery.ids),
             error=error,
@@ -119,7 +122,7 @@ class NotificationSender:
 
 
 def _body(delivery: Delivery) -> dict[str, Any]:
-    """One notice, or a digest of many."""
+    """Return the JSON to send: one notification, or a digest of several."""
     if len(delivery.ids) == 1:
         return _notice(delivery.notices[0])
     events = [_notice(notice) for notice in delivery.notices]

@@ -1,4 +1,4 @@
-"""The places of a worker: one bound for everything it runs, shared among owners, and the count of parked runs."""
+"""Places: how many runs a worker has at once, shared among owners; and the quota on parked runs."""
 
 import asyncio
 from collections import Counter
@@ -10,92 +10,92 @@ from app.domain.limits import Crowd, Quota, equal_share, kept_at_least, kept_for
 from app.persistence import parking
 from app.persistence.database import Database
 
-# The owner of what has just come out of the queue: known once it is claimed.
+# The owner of a run that has just come out of the queue: a message does not name it, the claim does.
 UNKNOWN = 0
 
 
 class Place:
-    """One place, taken; to be used as a context, or left by hand."""
+    """A taken place. Use it as a context manager, or call ``release``."""
 
     __slots__ = ("_owner", "_places")
 
     def __init__(self, places: "Places", owner: int) -> None:
-        """Taken by this owner."""
+        """Note who has taken it; ``Places`` makes these."""
         self._places = places
         self._owner = owner
 
     def __enter__(self) -> Self:
-        """Hold it while the block lasts."""
+        """Hold the place until the block ends."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave it."""
-        self.leave()
+        """Release the place."""
+        self.release()
 
     def belongs_to(self, owner: int) -> None:
-        """Say whose it is, once that is known."""
+        """Note the owner, once it is known."""
         if owner != self._owner:
             self._places.held[self._owner] -= 1
             self._places.held[owner] += 1
             self._owner = owner
 
-    def leave(self) -> None:
-        """Let others have it."""
-        self._places.given_back(self._owner)
+    def release(self) -> None:
+        """Free the place for other runs."""
+        self._places.released(self._owner)
 
 
 class Places:
-    """So many runs at once, of all owners together."""
+    """The places of a worker. Some are reserved for owners who hold few, so that one owner cannot take them all."""
 
     def __init__(self, total: int) -> None:
-        """All of them are free."""
+        """Start with all places free."""
         self.total = total
         self.used = 0
         self.held: Counter[int] = Counter()
         self.empty = asyncio.Event()
         self.empty.set()
-        self._kept = kept_at_least(total)
+        self._reserved = kept_at_least(total)
         self._owners_wanting = 1
 
     @property
     def room(self) -> int:
-        """How many may be taken by whatever is next in the queue."""
-        return max(0, self.total - self._kept - self.used)
+        """Return how many places are free for whatever comes next in the queue."""
+        return max(0, self.total - self._reserved - self.used)
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether nothing more is taken out of the queue now."""
+    def is_full(self) -> bool:
+        """Return whether no more messages are taken out of the queue now."""
         return self.room == 0
 
     @property
-    def greedy(self) -> list[int]:
-        """The owners who hold their equal share or more."""
-        # One who is alone is greedy with half of them.
+    def large_owners(self) -> list[int]:
+        """Return the owners who hold an equal share of the places or more."""
+        # A single owner counts from half of the places on.
         share = equal_share(self.total, max(2, len(self.owners)))
         return [owner for owner in self.owners if self.held[owner] >= share]
 
     @property
     def owners(self) -> list[int]:
-        """Those who hold a place."""
+        """Return the owners who hold a place."""
         return [owner for owner, number in self.held.items() if number > 0 and owner != UNKNOWN]
 
     def take(self, owner: int = UNKNOWN) -> Place:
-        """A place, whoever it is for: what has been taken out of the queue is run."""
+        """Take a place without a check: what has been taken out of the queue is run."""
         self.used += 1
         self.held[owner] += 1
         self.empty.clear()
         return Place(self, owner)
 
     def take_if_fair(self, owner: int) -> Place | None:
-        """A place for what is found in Postgres, the kept ones included; None if others have more right to it."""
+        """Take a place, reserved ones included, for a run found in Postgres. Return None if it is others' turn."""
         wanting = max(self._owners_wanting, len({*self.owners, owner}))
-        crowd = Crowd(total=self.total, used=self.used, kept=self._kept, owners=wanting)
+        crowd = Crowd(total=self.total, used=self.used, kept=self._reserved, owners=wanting)
         return self.take(owner) if may_enter(crowd, self.held[owner]) else None
 
-    def given_back(self, owner: int) -> None:
-        """A place is free again."""
+    def released(self, owner: int) -> None:
+        """Note that a place of this owner is free again."""
         self.used -= 1
         self.held[owner] -= 1
         if not self.held[owner]:
@@ -103,28 +103,31 @@ class Places:
         if not self.used:
             self.empty.set()
 
-    def keep(self, owners: int, *, were_short: bool) -> None:
-        """Keep more places for others, or fewer, by whether they found one; ``owners`` want something in all."""
+    def reserve(self, owners: int, *, were_short: bool) -> None:
+        """Reserve more places, or fewer, for owners who hold few.
+
+        ``owners`` is how many have runs or due work; ``were_short`` whether some of that work found no place.
+        """
         self._owners_wanting = owners
-        self._kept = kept_for_others(self.total, owners, self._kept, were_short=were_short)
+        self._reserved = kept_for_others(self.total, owners, self._reserved, were_short=were_short)
 
 
-# Between two counts what this process parks is added; what other workers park is seen by the next count.
+# How often parked runs are counted in Postgres. Between two counts only the runs that this process parks are added.
 COUNT_SECONDS = 2.0
 
 
 class ParkedRuns:
-    """The quota on parked runs, as far as this process knows."""
+    """The quota on parked runs, by a count that may be some seconds old."""
 
     def __init__(self, database: Database, limit: int) -> None:
-        """A limit of 0 is none."""
+        """Allow each owner ``limit`` parked runs; 0 is no limit."""
         self._database = database
         self._limit = limit
         self._counts: Counter[int] = Counter()
         self._counted_at = 0.0
 
     async def require_room(self, owner: int) -> None:
-        """Raise ``QuotaExceededError`` if this owner may park no more; else one more is counted."""
+        """Count one more parked run. Raise ``QuotaExceededError`` if the owner has as many as allowed."""
         if not self._limit:
             return
         if clock.monotonic() - self._counted_at > COUNT_SECONDS:

@@ -1,4 +1,4 @@
-"""What fails again and again is put aside, so that it is seen and blocks nobody."""
+"""Quarantine: what cannot be handled three times is put aside, so that people see it and other work goes on."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -19,48 +19,48 @@ log = structlog.get_logger(__name__)
 
 
 class Quarantine:
-    """Counts what could not be handled; the third time is the last."""
+    """Counts ticks and executions that could not be handled, and puts them aside the third time."""
 
     def __init__(self, database: Database) -> None:
-        """Count in Postgres: all workers together, whatever becomes of each."""
+        """Count in Postgres: one count for all workers, which survives a worker that crashes on it."""
         self._database = database
 
     async def tick_failed(self, tick: Tick, error: Exception) -> None:
-        """A tick could not be handled."""
+        """Count a tick that could not be handled; the third time its schedule is paused as poisoned."""
         try:
             async with self._database.transaction() as connection:
-                times = await quarantine.count_tick(connection, tick.job_id, tick.generation, _words(error))
-                if times < MOST_MISHAPS or not await quarantine.poison_schedule(connection, tick.job_id, _words(error)):
+                times = await quarantine.count_tick(connection, tick.job_id, tick.generation, _first_line(error))
+                if times < MOST_MISHAPS or not await quarantine.poison_schedule(
+                    connection, tick.job_id, _first_line(error)
+                ):
                     return
         except UnavailableError:
             return
-        self._tell(log_fields(tick.job_id), error)
+        QUARANTINED.inc()
+        log.error("schedule_quarantined", **log_fields(tick.job_id), error=_first_line(error))
 
     async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
-        """An execution could not be started or ended."""
+        """Count an execution that could not be started or ended; the third time it is ended and its schedule paused."""
         try:
             async with self._database.transaction() as connection:
-                times = await quarantine.count_execution(connection, execution_id, token, _words(error))
+                times = await quarantine.count_execution(connection, execution_id, token, _first_line(error))
                 if times < MOST_MISHAPS:
                     return
-                await quarantine.end_execution(connection, execution_id, _words(error))
+                await quarantine.end_execution(connection, execution_id, _first_line(error))
         except UnavailableError:
             return
-        self._tell(log_fields(execution=execution_id), error)
+        QUARANTINED.inc()
+        log.error("execution_quarantined", **log_fields(execution=execution_id), error=_first_line(error))
 
     def note(self, settled: Iterable[Settled]) -> None:
-        """Say which schedules the end of a run has put aside."""
+        """Count and log the schedules that were put aside when a run of theirs was settled."""
         for result in settled:
             after = result.job
             if after.status_reason is Reason.POISONED and result.before.status_reason is not Reason.POISONED:
                 QUARANTINED.inc()
-                log.error("quarantined", **log_fields(after.id, result.execution_id), error=after.last_error)
-
-    def _tell(self, named: dict[str, str], error: Exception) -> None:
-        QUARANTINED.inc()
-        log.error("quarantined", **named, error=_words(error))
+                log.error("schedule_quarantined", **log_fields(after.id, result.execution_id), error=after.last_error)
 
 
-def _words(error: Exception) -> str:
-    """The first line: what follows may hold whole statements."""
+def _first_line(error: Exception) -> str:
+    """Return the type and the first line of an error: the lines after it may quote whole statements."""
     return f"{type(error).__name__}: {error}".partition("\n")[0].replace("\x00", "\ufffd")

@@ -1,4 +1,4 @@
-"""What a running node may use of Postgres: callbacks, secrets and signing keys."""
+"""What a running node may use that is stored in Postgres: callbacks, secrets and signing keys."""
 
 import asyncio
 import hmac
@@ -26,25 +26,25 @@ PREFIX = "cb_"
 
 
 class CallbackIssuer:
-    """Makes the callbacks of executions."""
+    """Issues the callbacks of executions: a URL and a token, by which a target reports the result later."""
 
     def __init__(self, database: Database, public_url: str) -> None:
-        """Targets reach the API under this address."""
+        """Issue URLs that begin with ``public_url``, where targets reach the API."""
         self._database = database
         self._public_url = public_url.rstrip("/")
 
     def of_node(self, execution_id: UUID, node_id: str, shown: RunSecrets) -> "NodeCallback":
-        """The port of one node, of a run that is shown these secrets."""
+        """Return the callback port of one node; ``shown`` are the secrets that its run may see."""
         return NodeCallback(self._database, self._public_url, execution_id, node_id, shown)
 
 
 class NodeCallback:
-    """What one node promises its target."""
+    """The callback of one node."""
 
     def __init__(
         self, database: Database, public_url: str, execution_id: UUID, node_id: str, shown: RunSecrets
     ) -> None:
-        """Nothing is promised yet."""
+        """Prepare a callback; ``invite`` opens it."""
         self._database = database
         self._public_url = public_url
         self._execution_id = execution_id
@@ -52,71 +52,71 @@ class NodeCallback:
         self._shown = shown
 
     async def invite(self) -> Invitation:
-        """A new token, stored as its hash before anybody is told of it."""
+        """Open a callback with a new token. Its hash is stored before the target can learn the token."""
         token = PREFIX + token_urlsafe(32)
-        # Before the transaction: they may have to be read.
+        # Before the transaction, because secrets may have to be read from Postgres.
         shown = [
-            parking.ShownSecret(one.name, one.owner_id, secret_proof(token, one.value))
-            for one in await self._shown.foresee()
+            parking.ShownSecret(secret.name, secret.owner_id, secret_proof(token, secret.value))
+            for secret in await self._shown.foresee()
         ]
         async with self._database.transaction() as connection:
             await parking.open_callback(connection, self._execution_id, self._node_id, token_hash(token), shown)
         return Invitation(f"{self._public_url}/api/v1/executions/{self._execution_id}/complete/", token)
 
     async def withdraw(self) -> None:
-        """The target has answered at once."""
+        """Close the callback: the target has answered at once."""
         async with self._database.transaction() as connection:
             await parking.close_callbacks(connection, self._execution_id, self._node_id)
 
 
 def token_hash(token: str) -> bytes:
-    """What is stored of a token."""
+    """Return what is stored of a token."""
     return sha256(token.encode()).digest()
 
 
 def secret_proof(token: str, value: str) -> str:
-    """What tells later whether a secret has still the value that a run was shown.
+    """Return a digest that shows later whether a secret still has the value that a run was shown.
 
-    The key is the callback's token, which is stored nowhere: who reads the table can try no guesses against it.
+    It is keyed by the callback's token, which is stored nowhere, so that a reader of the table cannot test guesses.
     """
     return hmac.new(token.encode(), value.encode(errors="surrogatepass"), sha256).hexdigest()
 
 
-# A share that was taken back, or a new value, is known after this time at the latest.
+# A withdrawn share or a new value takes effect after this time at the latest.
 FRESH_SECONDS = 3.0
-# In characters of values.
+# In characters of secret values.
 MOST_CACHED = 4_000_000
 MOST_ENTRIES = 5000
 LEAST_WEIGHT = 200
 
-_Question = tuple[Actor, int, frozenset[str]]
+_CacheKey = tuple[Actor, int, frozenset[str]]
 
 
 class SecretFinder:
-    """Finds secrets for runs, and remembers for a few seconds what it found."""
+    """Finds secrets for runs, and caches them for a few seconds."""
 
     def __init__(self, database: Database, environment: SecretStore) -> None:
-        """Nothing is read yet."""
+        """Search stored secrets first, then those of the environment."""
         self._database = database
         self._environment = environment
-        self._known: BoundedCache[_Question, tuple[float, Mapping[str, Secret]]] = BoundedCache(
+        self._cache: BoundedCache[_CacheKey, tuple[float, Mapping[str, Secret]]] = BoundedCache(
             MOST_ENTRIES, MOST_CACHED
         )
 
     async def find(self, user: Actor, workflow_owner_id: int, names: frozenset[str]) -> Mapping[str, Secret]:
-        """Those of these secrets that both the user of a run and the owner of its workflow may use.
+        """Return the secrets that both the user of a run and the owner of its workflow may use.
 
-        The owner of the workflow can change what is sent, and where to.
+        Both are asked because the owner of the workflow can change what is sent, and where to.
         """
-        question = (user, workflow_owner_id, names)
-        known = self._known.get(question)
-        if known is not None and clock.monotonic() - known[0] < FRESH_SECONDS:
-            return known[1]
+        key = (user, workflow_owner_id, names)
+        cached = self._cache.get(key)
+        if cached is not None and clock.monotonic() - cached[0] < FRESH_SECONDS:
+            return cached[1]
         async with self._database.reading() as connection:
-            found = await self._read(connection, user, workflow_owner_id, names)
-        weight = LEAST_WEIGHT + sum(len(secret.value) for secret in found.values())
-        self._known.keep(question, (clock.monotonic(), found), weight)
-        return found
+            usable = await self._read(connection, user, workflow_owner_id, names)
+        weight = LEAST_WEIGHT + sum(len(secret.value) for secret in usable.values())
+        self._cache.keep(key, (clock.monotonic(), usable), weight)
+        return usable
 
     async def _read(
         self, connection: Connection, user: Actor, workflow_owner_id: int, names: frozenset[str]
@@ -133,36 +133,36 @@ class SecretFinder:
 async def find_secrets(
     connection: Connection, environment: SecretStore, actors: Sequence[Actor], names: frozenset[str]
 ) -> dict[str, Secret]:
-    """Those of these secrets that all of these users may use, as they are now."""
+    """Return the secrets of these names that all of these users may use, read now."""
     stored = await secrets.usable(connection, {actor.user_id for actor in actors}, names)
     chosen = (choose(actors, stored, environment.find(name), name) for name in sorted(names))
     return {secret.name: secret for secret in chosen if secret is not None}
 
 
-# A new key signs after this time at the latest; the one before is good for much longer.
+# A new key signs after this time at the latest. The key before it stays valid for hours.
 CACHE_SECONDS = 10.0
 CACHED_OWNERS = 10_000
 OUTAGE_PAUSE_SECONDS = 1.0
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The keys of an owner, and until when they are not read again."""
+    """The keys of an owner, and until when they count as fresh."""
 
     keys: tuple[Webhook, ...]
     until: float
 
 
 class SigningKeyCache:
-    """Answers with the keys of an owner; most calls cost no query."""
+    """Returns the signing keys of owners from a cache, so that most calls cost no query."""
 
     def __init__(self, database: Database) -> None:
-        """Nothing is known yet."""
+        """Start with an empty cache."""
         self._database = database
         self._known: dict[int, _Known] = {}
         self._reads = MicroBatcher("signing_keys", self._read, shared=(UnavailableError,))
 
     async def keys_of(self, owner_id: int) -> Sequence[Webhook]:
-        """The keys of an owner that are in use, newest first."""
+        """Return the keys of an owner that are in use, newest first."""
         known = self._known.get(owner_id)
         if known is not None and known.until > clock.monotonic():
             return known.keys
@@ -170,20 +170,20 @@ class SigningKeyCache:
             try:
                 return await self._reads.ask(owner_id)
             except UnavailableError:
-                # Keys that were read long ago are better than none: a rotation leaves hours to both.
+                # Old keys are better than none: after a rotation the old key stays valid for hours.
                 if known is not None:
                     return known.keys
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
 
     async def _read(self, owner_ids: Sequence[int]) -> list[tuple[Webhook, ...]]:
         async with self._database.reading() as connection:
-            found = await secrets.read_signing_keys(connection, owner_ids)
+            stored = await secrets.read_signing_keys(connection, owner_ids)
         for owner_id in set(owner_ids):
-            self._keep(owner_id, tuple(key_from(key) for key in found.get(owner_id, ())))
+            self._keep(owner_id, tuple(key_from(key) for key in stored.get(owner_id, ())))
         return [self._known[owner_id].keys for owner_id in owner_ids]
 
     def _keep(self, owner_id: int, keys: tuple[Webhook, ...]) -> None:
-        """Remember keys; the oldest are forgotten."""
+        """Store keys in the cache, and drop the oldest entries if it is full."""
         self._known.pop(owner_id, None)
         while len(self._known) >= CACHED_OWNERS:
             del self._known[next(iter(self._known))]

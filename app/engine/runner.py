@@ -1,4 +1,4 @@
-"""Running an execution under its timeout, where it can be called off and handed back."""
+"""The runner: run an execution under its timeout, park it while it waits, and drop it when it is called off."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from app.domain.trigger_event import Event, template_variables
 from app.engine.leases import WorkerLease
 from app.engine.places import ParkedRuns
 from app.engine.run_resources import CallbackIssuer, SecretFinder
-from app.engine.walk import EVENT_TYPE, Dispatched, Earlier, Walk, dispatch_again, dispatch_entity, dispatch_event
+from app.engine.walk import EVENT_TYPE, Dispatched, Progress, Walk, dispatch_again, dispatch_entity, dispatch_event
 from app.micro_batcher import MicroBatcher
 from app.persistence import execution_queries, parking
 from app.persistence.database import Database
@@ -31,8 +31,9 @@ from app.persistence.parking import Answered, Parked
 from app.persistence.row_cache import Ids, RowVersions, Subject, SubjectCache
 
 OUTAGE_PAUSE_SECONDS = 1.0
-# As many runs begin to wait at the same time: they shall leave connections for the batches of all other ticks.
+# Each run that is parked takes a connection; more at once would leave none for the batches of all other ticks.
 PARKS_AT_ONCE = 5
+# How long a run that has timed out may take to react to its cancellation.
 DROP_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -41,17 +42,17 @@ log = structlog.get_logger(__name__)
 
 
 class _Running(msgspec.Struct):
-    """A run in this process: its token, and the task to drop when it is no longer ours."""
+    """A run in this process: its token, and the task to cancel when another worker takes over."""
 
     token: int
     walk: Walk
-    # None where it ended at once.
+    # None for a run that never waits: it ends before anything could cancel it.
     task: asyncio.Task[NodeResult | None] | None = None
     called_off: bool = False
 
 
 class Actions(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs have at hand."""
+    """What runs can use: the actions, and the services that actions call."""
 
     catalog: Catalog
     http: HttpCaller
@@ -62,10 +63,10 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner:
-    """Runs executions and knows which ones it is running."""
+    """Runs executions, and knows which ones run in this process."""
 
     def __init__(self, database: Database, actions: Actions, lease: WorkerLease, parked_quota: int = 0) -> None:
-        """Run with these actions, under this lease; each owner may have so many runs parked, 0 is no limit."""
+        """Run with these actions, under this lease. An owner may have ``parked_quota`` runs parked; 0 is no limit."""
         self._parked = ParkedRuns(database, parked_quota)
         self._parks = asyncio.Semaphore(PARKS_AT_ONCE)
         self._database = database
@@ -77,11 +78,11 @@ class Runner:
         self._subjects = MicroBatcher("dispatch", self._read_subjects, shared=(UnavailableError,))
 
     def running(self) -> dict[UUID, int]:
-        """The executions under way here, with their tokens."""
+        """Return the executions that run here, with their tokens."""
         return {execution_id: run.token for execution_id, run in self._running.items() if not run.called_off}
 
     def call_off(self, execution_id: UUID) -> None:
-        """Drop a run that is no longer ours; its outcome is someone else's to write."""
+        """Cancel a run that this worker no longer holds. No outcome of it is written here."""
         run = self._running.get(execution_id)
         if run is not None and run.task is not None and not run.called_off:
             run.called_off = True
@@ -89,19 +90,19 @@ class Runner:
             log.info("run_called_off", execution=str(execution_id))
 
     async def run(self, execution: Execution, sight: RowVersions | None = None) -> Outcome | PendingRun | None:
-        """Run to the end, or until it has to sleep: then it is to be started again at its time.
+        """Run to the end and return the outcome, or until it has to sleep: then return when to start it again.
 
-        None if it was called off meanwhile, or waits for a callback.
+        None if the run was called off meanwhile, or waits for a callback.
         """
         try:
             dispatched = await self._dispatch(execution, sight)
         except NoTriggerError as error:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
-        earlier = Earlier()
+        earlier = Progress()
         if execution.token != FIRST_TOKEN:
-            earlier = await _patiently(partial(self._earlier, execution))
+            earlier = await _retry_during_outage(partial(self._read_progress, execution))
         if execution.seconds_left is not None and execution.seconds_left <= 0:
-            # Nothing more is begun: its time ran out while it was put aside.
+            # Its time ran out while it was parked: run no more nodes.
             return _with_results(_timed_out(execution), earlier.results)
         while True:
             run, outcome = await self._walk(execution, dispatched, earlier)
@@ -110,22 +111,22 @@ class Runner:
             if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_parked:
                 return _with_results(outcome, run.walk.known_results)
             try:
-                parked = await _patiently(partial(self._park, execution, dispatched, run.walk))
+                parked = await _retry_during_outage(partial(self._park, execution, dispatched, run.walk))
             except QuotaExceededError as error:
-                late = outcome_of(execution, ExecutionStatus.FAILED, f"The run has to wait: {error.detail}")
-                return _with_results(late, run.walk.known_results)
+                failure = outcome_of(execution, ExecutionStatus.FAILED, f"The run has to wait: {error.detail}")
+                return _with_results(failure, run.walk.known_results)
             if not isinstance(parked, Answered):
                 return parked
-            # A callback has overtaken the answer that promised it.
-            earlier = Earlier(parked.results, run.walk.asleep)
+            # The callback came before the run was parked: go on at once with what it reported.
+            earlier = Progress(parked.results, run.walk.asleep)
 
-    async def _walk(self, execution: Execution, dispatched: Dispatched, earlier: Earlier) -> tuple[_Running, Outcome]:
+    async def _walk(self, execution: Execution, dispatched: Dispatched, earlier: Progress) -> tuple[_Running, Outcome]:
         worker_id = self._lease.worker_id
         secrets = self._secrets_of(dispatched)
         if earlier.results:
-            # What was shown before it was put aside is hidden in what callbacks have said since.
+            # Callbacks may have sent back secrets that the run was shown before it was parked: hide them again.
             await secrets.foresee()
-            earlier = Earlier([_without_secrets(result, secrets) for result in earlier.results], earlier.asleep)
+            earlier = Progress([_without_secrets(result, secrets) for result in earlier.results], earlier.asleep)
 
         def context_for(node_id: str) -> ActionContext:
             return self._context(execution, dispatched, node_id, worker_id, secrets)
@@ -139,7 +140,7 @@ class Runner:
         task = asyncio.create_task(walk.run())
         run = self._running[execution.id] = _Running(execution.token, walk, task)
         try:
-            return run, await _watched(execution, task)
+            return run, await _within_timeout(execution, task)
         finally:
             del self._running[execution.id]
 
@@ -149,17 +150,17 @@ class Runner:
 
     async def _find_secrets(self, dispatched: Dispatched, names: frozenset[str]) -> Mapping[str, Secret]:
         user, owner_id = dispatched.user, dispatched.workflow.user_profile_id
-        return await _patiently(lambda: self._actions.secrets.find(user, owner_id, names))
+        return await _retry_during_outage(lambda: self._actions.secrets.find(user, owner_id, names))
 
-    async def _earlier(self, execution: Execution) -> Earlier:
-        """What was done before it was put aside or handed back, with what callbacks have said since.
+    async def _read_progress(self, execution: Execution) -> Progress:
+        """Read what the run did before it was parked or handed back, and what callbacks have reported since.
 
-        A node whose time has not come, by the database's clock, is still asleep: a callback came first.
+        A node whose wake time has not come, by the database's clock, still sleeps: a callback woke the run first.
         """
         async with self._database.transaction() as connection:
-            kept = await execution_queries.kept_results(connection, execution.id)
-            results = await parking.with_callbacks(connection, execution.id, kept)
-        return Earlier(results, _still_asleep(execution))
+            stored = await execution_queries.kept_results(connection, execution.id)
+            results = await parking.with_callbacks(connection, execution.id, stored)
+        return Progress(results, _still_asleep(execution))
 
     async def _park(self, execution: Execution, dispatched: Dispatched, walk: Walk) -> Answered | PendingRun | None:
         await self._parked.require_room(execution.user_profile_id)
@@ -178,7 +179,7 @@ class Runner:
         ids = (execution.user_profile_id, execution.workflow_id)
         subject = self._known_subjects.recall(ids, sight) if sight else None
         if subject is None:
-            subject = await _patiently(lambda: self._subjects.ask(ids))
+            subject = await _retry_during_outage(lambda: self._subjects.ask(ids))
         user, workflow = subject
         if execution.entity is not None:
             return dispatch_entity(execution.entity, Event(execution), user)
@@ -186,10 +187,10 @@ class Runner:
             return dispatch_again(execution.graph, Event(execution), user, workflow)
         return dispatch_event(EVENT_TYPE, Event(execution), user, workflow, execution.trigger_node_id)
 
-    async def _read_subjects(self, wanted: Sequence[Ids]) -> list[Subject]:
-        """On whose behalf, and what; read for all who ask at the same time."""
+    async def _read_subjects(self, ids: Sequence[Ids]) -> list[Subject]:
+        """Read the users and workflows of all runs that ask at the same time, in one query."""
         async with self._database.reading() as connection:
-            return await self._known_subjects.read(connection, wanted)
+            return await self._known_subjects.read(connection, ids)
 
     def _context(
         self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RunSecrets
@@ -213,13 +214,13 @@ class Runner:
             plugin=self._plugin_port(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id, secrets),
             secrets=secrets,
-            # A lease that was lost and begun anew does not hold for what was claimed under the old one.
+            # A run that was claimed under a lease that is lost must stop, although the worker has a new lease by now.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
 
 
 def _sender(dispatched: Dispatched) -> Sender:
-    """Whose key signs what the run sends: that of the owner of the workflow, who decides what is sent."""
+    """Return whose key signs the calls of a run: that of the workflow's owner, who decides what is sent."""
     user, author_id = dispatched.user, dispatched.workflow.user_profile_id
     if author_id != user.user_id:
         return Sender(author_id)
@@ -227,7 +228,7 @@ def _sender(dispatched: Dispatched) -> Sender:
 
 
 def _still_asleep(execution: Execution) -> dict[str, float]:
-    """The nodes that were put to sleep and are not to wake up yet, each with when, by our monotonic clock."""
+    """Return the nodes that still sleep, each with its wake time by this process's monotonic clock."""
     wakes = msgspec.convert((execution.graph or {}).get("asleep", {}), dict[str, datetime])
     if execution.resumed_at is None:
         return {}
@@ -235,8 +236,8 @@ def _still_asleep(execution: Execution) -> dict[str, float]:
     return {node: now + (wake - by_database).total_seconds() for node, wake in wakes.items() if wake > by_database}
 
 
-def _ended(result: NodeResult) -> NodeResult:
-    """In an execution that ends, nothing is awaited any more."""
+def _no_longer_waiting(result: NodeResult) -> NodeResult:
+    """Return the result of a node in an execution that has ended: one that still waited counts as cancelled."""
     if result.status is not ExecutionStatus.RUNNING:
         return result
     return msgspec.structs.replace(result, status=ExecutionStatus.CANCELLED)
@@ -246,23 +247,23 @@ def _without_secrets(result: NodeResult, secrets: RunSecrets) -> NodeResult:
     return msgspec.structs.replace(result, output=secrets.hidden(result.output), error=secrets.hidden(result.error))
 
 
-async def _patiently(question: Callable[[], Awaitable[T]]) -> T:
-    """An outage of Postgres is waited out: the execution is ours and nobody else's."""
+async def _retry_during_outage(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call until Postgres is back: this worker holds the execution, and no other would run it meanwhile."""
     while True:
         try:
-            return await question()
+            return await call()
         except UnavailableError:
             await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
 
 
-async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) -> Outcome:
-    """Wait for a walk as long as its timeout allows, then drop it."""
+async def _within_timeout(execution: Execution, task: asyncio.Task[NodeResult | None]) -> Outcome:
+    """Wait for a walk as long as its timeout allows, then cancel it. Return how it ended."""
     try:
-        await _ended_within(task, _time_left(execution))
+        await _wait_for_end(task, _time_left(execution))
         if not task.done():
             task.cancel()
-            # An action that ignores this is left to itself: its time is over.
-            await _ended_within(task, DROP_SECONDS)
+            # An action that ignores its cancellation is not waited for any longer.
+            await _wait_for_end(task, DROP_SECONDS)
             if not task.done() or task.cancelled():
                 return _timed_out(execution)
     finally:
@@ -273,23 +274,23 @@ async def _watched(execution: Execution, task: asyncio.Task[NodeResult | None]) 
 
 
 def _timed_out(execution: Execution) -> Outcome:
-    late = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
-    return outcome_of(execution, ExecutionStatus.TIMED_OUT, late)
+    message = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
+    return outcome_of(execution, ExecutionStatus.TIMED_OUT, message)
 
 
 def _with_results(outcome: Outcome, results: Sequence[NodeResult]) -> Outcome:
-    return msgspec.structs.replace(outcome, node_results=tuple(map(_ended, results)))
+    return msgspec.structs.replace(outcome, node_results=tuple(map(_no_longer_waiting, results)))
 
 
 def _outcome(execution: Execution, ended_by: NodeResult | None) -> Outcome:
-    """By the node that ended a walk before its time; if there was none, all went well."""
+    """Return the outcome of a walk: success, or the status and error of the node that ended it early."""
     if ended_by is None:
         return outcome_of(execution, ExecutionStatus.SUCCESS)
     return outcome_of(execution, ended_by.status, f"Node '{ended_by.node_id}': {ended_by.error}")
 
 
-async def _ended_within(task: asyncio.Task[NodeResult | None], seconds: float) -> None:
-    """Wait for a task's end, however it ends, for so long: ``asyncio.wait`` at a fraction of its cost."""
+async def _wait_for_end(task: asyncio.Task[NodeResult | None], seconds: float) -> None:
+    """Wait until a task has ended in any way, at most ``seconds``. This costs a fraction of ``asyncio.wait``."""
     if task.done():
         return
     loop = asyncio.get_running_loop()
@@ -309,14 +310,14 @@ async def _ended_within(task: asyncio.Task[NodeResult | None], seconds: float) -
 
 
 def _time_left(execution: Execution) -> float:
-    """All of it, or what is left to an execution that has waited for a callback."""
+    """Return the seconds until the timeout; a run that was parked has used some of them before."""
     if execution.seconds_left is None:
         return execution.timeout_seconds
     return max(0.0, execution.seconds_left)
 
 
 def outcome_of(execution: Execution, status: ExecutionStatus, error: str = "") -> Outcome:
-    """How an execution that this worker holds ended."""
+    """Return the outcome of an execution that this worker holds."""
     return Outcome(
         execution_id=execution.id,
         scheduled_job_id=execution.scheduled_job_id,

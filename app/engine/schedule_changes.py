@@ -1,4 +1,4 @@
-"""What people do to schedules, inside a transaction that the caller opens. Ringing comes after its commit."""
+"""Changes to schedules, inside a transaction that the caller opens. The caller rings after the commit."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A schedule after a change, and the queued run whose turn has come by it, if one has."""
+    """A schedule after a change, and the queued run that may start because of it, if there is one."""
 
     job: ScheduledJob
     pending: tuple[PendingRun, ...] = ()
@@ -33,7 +33,7 @@ class Changed(msgspec.Struct, frozen=True):
 async def start_scheduled_jobs(
     connection: Connection, drafts: Sequence[tuple[ScheduledJob, Author]]
 ) -> list[ScheduledJob]:
-    """Write new schedules of these authors, each with its first slot planned."""
+    """Create schedules from drafts and their authors, each with its first slot planned."""
     now = await database_now(connection)
     started = [lifecycle.created(_stamped(draft, now), now) for draft, _ in drafts]
     await schedules.add(connection, started)
@@ -44,32 +44,32 @@ async def start_scheduled_jobs(
 
 
 async def start_scheduled_job(connection: Connection, draft: ScheduledJob, author: Author) -> ScheduledJob:
-    """One of them."""
+    """Create one schedule with its first slot planned."""
     (started,) = await start_scheduled_jobs(connection, [(draft, author)])
     return started
 
 
 async def pause_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
-    """Nothing fires until it is resumed; a message on its way will match nothing, and what is queued is cancelled."""
+    """Pause a schedule. A message that is under way no longer matches it, and queued runs are cancelled."""
     return await _change(
         connection, job_id, lambda job, _active, _now: lifecycle.paused(job), Action.PAUSED, author, note
     )
 
 
 async def resume_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
-    """Fire again, at a fresh slot."""
+    """Resume a schedule, with the next slot planned from now."""
     return await _change(connection, job_id, lifecycle.resumed, Action.RESUMED, author, note)
 
 
 async def revive_scheduled_job(connection: Connection, job_id: UUID, author: Author) -> Changed:
-    """Bring a dead one back."""
+    """Make a dead schedule active again."""
     return await _change(connection, job_id, lifecycle.revived, Action.REVIVED, author)
 
 
 async def edit_scheduled_job(
     connection: Connection, job_id: UUID, changes: dict[str, Any], author: Author, caps: Caps = DEFAULT_CAPS
 ) -> Changed:
-    """Give it new values."""
+    """Change fields of a schedule."""
 
     def edit(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
         return lifecycle.edited(job, changes, active, now, caps)
@@ -78,7 +78,7 @@ async def edit_scheduled_job(
 
 
 async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:
-    """Resume a schedule that nobody paused: its spec had become invalid, and is valid again."""
+    """Resume a schedule that Carillon paused because its spec had become invalid, if it is valid again."""
 
     def resume(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
         waits = job.status_reason is Reason.INVALID_SPEC and not job.spec.problem
@@ -90,7 +90,7 @@ async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:
 async def _change(
     connection: Connection, job_id: UUID, change: Change, action: Action, author: Author, note: str = ""
 ) -> Changed:
-    """Lock, read what runs, decide, write."""
+    """Lock the schedule, read its active runs, decide, and write. A change that changes nothing writes nothing."""
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         raise NotFoundError("There is no such schedule.")
@@ -116,7 +116,7 @@ async def _change(
 async def _without_dropped_retries(
     connection: Connection, before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
 ) -> tuple[ActiveRun, ...]:
-    """A changed cadence drops the retries that wait as executions of their own; what is left."""
+    """Cancel waiting retries if the cadence was changed. Return the runs that are still active."""
     retries = dropped_retries(before, after, active)
     reason = "Cancelled before it ran: the cadence was changed."
     await executions.cancel(connection, dict.fromkeys(retries, reason), now, LedgerOutcome.MISSED)

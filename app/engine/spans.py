@@ -1,7 +1,7 @@
-"""Ticks, runs and nodes as spans of a trace; only used where there are traces.
+"""Ticks, runs and nodes as spans of a trace. Nothing here is called unless traces are configured.
 
-A tick that fires begins a trace whose id is that of the execution: a run that is handed back, or waits for a callback,
-goes on in the same trace wherever it does, and whoever knows an execution knows its trace.
+A tick that fires begins a trace whose id is that of the execution. So a run that is handed back or waits for a callback
+goes on in the same trace on any worker, and the id of an execution is enough to find its trace.
 """
 
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ from app.persistence.execution_rows import Claimed
 
 
 async def in_tick(tracer: Tracer, claimed: Claimed, work: Awaitable[None], began: datetime | None = None) -> None:
-    """The rest of a tick that was claimed, linked to the request that created or changed its schedule last."""
+    """Do the rest of a claimed tick in a span that links to the last request that changed its schedule."""
     run = claimed.execution
     attributes: Attributes = {
         "carillon.schedule": str(claimed.job.id),
@@ -23,7 +23,7 @@ async def in_tick(tracer: Tracer, claimed: Claimed, work: Awaitable[None], began
         "carillon.outcome": "not_fired" if run is None else "fired",
         **({} if run is None else _of_run(run)),
     }
-    # Where a ping fires it, that is a link too.
+    # A request to the cron endpoint that fires the tick is a link too.
     links = (claimed.job.trace_context, current_context())
     trace_id = None if run is None else run.id
     with tracer.span("tick", Kind.CONSUMER, attributes, trace_id=trace_id, links=links, began=began):
@@ -31,7 +31,7 @@ async def in_tick(tracer: Tracer, claimed: Claimed, work: Awaitable[None], began
 
 
 async def in_run(tracer: Tracer, execution: Execution, work: Awaitable[None], claimed: Claimed | None) -> None:
-    """A run until its outcome is written: below its tick, below the request that asked for it, or on its own."""
+    """Run an execution in a span: below its tick, below the request that asked for it, or on its own."""
     tick = None if claimed is None else current()
     parent = execution.trace_context
     if tick is not None:
@@ -45,7 +45,7 @@ async def in_run(tracer: Tracer, execution: Execution, work: Awaitable[None], cl
 
 
 def note_outcome(outcome: Outcome | None) -> None:
-    """How the current run ended; it may have been called off, or put aside until a callback comes."""
+    """Note how the current run ended; None means that it was called off or parked."""
     span = current()
     if span is not None:
         span.note({"carillon.outcome": "left" if outcome is None else outcome.status})
@@ -54,7 +54,7 @@ def note_outcome(outcome: Outcome | None) -> None:
 
 
 async def in_node(run: Span, node: Node, work: Awaitable[NodeResult]) -> NodeResult:
-    """One node of a workflow."""
+    """Run one node of a workflow in a span below that of its run."""
     with run.child(node.type, Kind.INTERNAL, {"carillon.node": node.id}) as span:
         result = await work
         span.note({"carillon.outcome": result.status})

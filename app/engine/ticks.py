@@ -17,6 +17,7 @@ from app.domain.ticks import LeftToNewer, NotDue, Tick, TickSource
 from app.engine.leases import WorkerLease
 from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
+from app.engine.queue_port import Redeliver
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
 from app.engine.spans import in_run, in_tick, note_outcome
@@ -41,7 +42,6 @@ from app.persistence.execution_rows import (
 )
 from app.persistence.row_cache import ScheduleCache
 from app.persistence.settle import settle
-from app.queue.worker import Redeliver
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
@@ -275,8 +275,8 @@ class TickEngine:
             except UnavailableError:
                 # It may have been written although the answer was lost; written a second time, it changes nothing.
                 in_doubt = True
-                if self._throttle.should_log("settle_waits"):
-                    log.warning("settle_waits", in_flight=len(self.owned), **_named(outcome))
+                if self._throttle.should_log("settle_delayed"):
+                    log.warning("settle_delayed", in_flight=len(self.owned), **_named(outcome))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
         failpoint("after_settle")
         await self._after_settle(outcome, result, in_doubt=in_doubt)

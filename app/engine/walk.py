@@ -1,4 +1,4 @@
-"""The walk through a workflow: from the event to its trigger node, then node by node in graph order."""
+"""The walk through a workflow: find the trigger node of an event, then run node by node in the order of the graph."""
 
 import asyncio
 import traceback
@@ -24,7 +24,7 @@ EVENT_TYPE = "schedule"
 
 
 class Dispatched(msgspec.Struct, frozen=True):
-    """A workflow that is to run from one of its triggers."""
+    """A workflow and the trigger that it is to run from."""
 
     workflow: Workflow
     trigger: Node
@@ -34,7 +34,7 @@ class Dispatched(msgspec.Struct, frozen=True):
 
     @property
     def graph(self) -> dict[str, Any]:
-        """What a run that is put aside goes on with, whatever becomes of the workflow meanwhile."""
+        """Return the graph that a parked run goes on with, although the workflow may be edited meanwhile."""
         flow = self.workflow
         graph: dict[str, Any] = msgspec.to_builtins(
             {"name": flow.name, "nodes": flow.nodes, "edges": flow.edges, "trigger": self.trigger.id}
@@ -43,7 +43,7 @@ class Dispatched(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        """The nodes that the trigger reaches, and which waits for which."""
+        """Return the nodes that the trigger reaches, and which waits for which."""
         return self.workflow.order_from(self.trigger.id)
 
 
@@ -54,7 +54,7 @@ def dispatch_event(
     workflow: Workflow | None,
     trigger_node_id: str | None,
 ) -> Dispatched:
-    """Find what an event starts; what stands in the way is a ``NoTriggerError`` that says so."""
+    """Find the trigger that an event starts. Raise ``NoTriggerError`` with the reason if nothing can start."""
     if event_type != EVENT_TYPE:
         raise NoTriggerError(f"There is no trigger for events of type '{event_type}'.")
     if user is None:
@@ -69,16 +69,16 @@ def dispatch_event(
 def dispatch_again(
     graph: Mapping[str, Any], event_data: Mapping[str, Any], user: Actor | None, workflow: Workflow | None
 ) -> Dispatched:
-    """A run that was put aside, with the graph that it began with; the workflow as it is now says whose it is."""
+    """Continue a parked run with the graph that it began with. The owner is that of the workflow as it is now."""
     if user is None or workflow is None:
         raise NoTriggerError("The workflow, or the user who owns the schedule, no longer exists.")
-    kept = {"name": graph["name"], "nodes": graph["nodes"], "edges": graph["edges"]}
-    began_with = msgspec.convert({**msgspec.to_builtins(workflow), **kept, "active": True}, Workflow)
-    return Dispatched(began_with, began_with.node(graph["trigger"]), event_data, user)
+    stored = {"name": graph["name"], "nodes": graph["nodes"], "edges": graph["edges"]}
+    original = msgspec.convert({**msgspec.to_builtins(workflow), **stored, "active": True}, Workflow)
+    return Dispatched(original, original.node(graph["trigger"]), event_data, user)
 
 
 def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor | None) -> Dispatched:
-    """What an entity wants done, as a workflow of one node."""
+    """Return the action of an entity as a workflow of one node."""
     if user is None:
         raise NoTriggerError("The user who owns the entity no longer exists.")
     trigger = Node("start", TRIGGER_TYPE)
@@ -94,16 +94,16 @@ def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor |
     return Dispatched(workflow, trigger, event_data, user)
 
 
-# Enough to see what went wrong; an exception's text may be anything.
+# The text of an exception may be of any length; this much is stored.
 ERROR_CHARACTERS = 2000
-# What a node did earlier and what stays so when an execution goes on; all else is done anew.
-_STANDING = frozenset({ExecutionStatus.SUCCESS, ExecutionStatus.FAILED, ExecutionStatus.RUNNING})
+# The results of nodes that are kept when an execution continues. Nodes with another result run again.
+_KEPT_STATUSES = frozenset({ExecutionStatus.SUCCESS, ExecutionStatus.FAILED, ExecutionStatus.RUNNING})
 
 log = structlog.get_logger(__name__)
 
 
-class Earlier(msgspec.Struct, frozen=True):
-    """What was done before a run was put aside or handed back, and which of its nodes still sleep until when.
+class Progress(msgspec.Struct, frozen=True):
+    """What a run did before it was parked or handed back: the results, and the nodes that sleep, with their wake times.
 
     The times are those of this process's monotonic clock.
     """
@@ -113,7 +113,7 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 class Walk:
-    """One walk through one workflow. ``results`` grows while it goes on, and can be read when it was cut short."""
+    """One walk through one workflow. ``results`` grows while it runs, and can be read after it was cancelled."""
 
     def __init__(
         self,
@@ -121,13 +121,13 @@ class Walk:
         catalog: Catalog,
         context_for: Callable[[str], ActionContext],
         variables: Callable[[], Mapping[str, Any]],
-        earlier: "Earlier | None" = None,
+        earlier: Progress | None = None,
     ) -> None:
-        """Nothing runs until ``run``; ``context_for`` makes the context of a node, templates see the variables.
+        """Prepare a walk; ``context_for`` makes the context of a node, ``variables`` what templates can name.
 
-        What has been done earlier is not done again, and what is awaited or asleep still is.
+        Nodes that ended in ``earlier`` are not run again, and those that await a callback or sleep go on waiting.
         """
-        earlier = earlier or Earlier()
+        earlier = earlier or Progress()
         self._dispatched = dispatched
         self._catalog = catalog
         self._context_for = context_for
@@ -136,58 +136,61 @@ class Walk:
         self._outputs: dict[str, Any] = {}
         self._variables = variables
         self.results: list[NodeResult] = []
-        # The nodes that sleep now, each with when it wakes up by this process's monotonic clock.
+        # The nodes that sleep now, each with its wake time by this process's monotonic clock.
         self.asleep: dict[str, float] = {}
 
     @property
     def is_parked(self) -> bool:
-        """Whether a callback or a time has to come before it goes on."""
+        """Return whether the walk waits for a callback or for a time."""
         return any(result.status is ExecutionStatus.RUNNING for result in self.results)
 
     @property
     def known_results(self) -> list[NodeResult]:
-        """What was done now, and what is known from earlier of nodes that this walk did not come to."""
+        """Return the results of this walk, and earlier results of nodes that it did not reach."""
         done = {result.node_id for result in self.results}
         return [*self.results, *(result for node_id, result in self._earlier.items() if node_id not in done)]
 
     @property
     def is_instant(self) -> bool:
-        """Whether it ends without ever waiting."""
+        """Return whether no node of it ever waits."""
         return self._catalog.are_instant(self._dispatched.order.types)
 
     async def run(self) -> NodeResult | None:
-        """Run what the trigger reaches; the first node that did not succeed, or None if all did, or are awaited."""
+        """Run the nodes that the trigger reaches. Return the first that did not succeed.
+
+        None means that all nodes succeeded, or that the walk waits for a callback or a time.
+        """
         workflow, order = self._dispatched.workflow, self._dispatched.order
         waiting = dict(order.waiting)
         ready = list(order.first)
-        going: set[asyncio.Task[NodeResult]] = set()
+        running: set[asyncio.Task[NodeResult]] = set()
         try:
-            while ready or going:
-                if not going and not self.asleep and (len(ready) == 1 or self.is_instant):
-                    # Nothing is beside it, or nothing would wait: it needs no task of its own.
+            while ready or running:
+                if not running and not self.asleep and (len(ready) == 1 or self.is_instant):
+                    # Nothing runs beside it, or nothing ever waits: a task of its own would only cost time.
                     ended = [await self._result_of(workflow.node(ready.pop()))]
                 else:
-                    going |= {asyncio.create_task(self._result_of(workflow.node(node_id))) for node_id in ready}
-                    done, going = await asyncio.wait(
-                        going, timeout=self._until_next_wake(), return_when=asyncio.FIRST_COMPLETED
+                    running |= {asyncio.create_task(self._result_of(workflow.node(node_id))) for node_id in ready}
+                    done, running = await asyncio.wait(
+                        running, timeout=self._until_next_wake(), return_when=asyncio.FIRST_COMPLETED
                     )
                     ended = [*(task.result() for task in done), *self._woken()]
                     ready = []
                 for result in ended:
                     if result.status is ExecutionStatus.SUCCESS:
-                        ready += _let_go(order, result.node_id, waiting)
+                        ready += _unblocked(order, result.node_id, waiting)
                     elif result.status is not ExecutionStatus.RUNNING:
                         return result
             return None
         finally:
-            await _drop(going)
+            await _cancel_all(running)
 
     def _until_next_wake(self) -> float | None:
-        """The seconds until the first sleeper wakes up: what follows it waits for nothing that goes on beside it."""
+        """Return the seconds until the first sleeping node wakes up; what follows it need not wait for other nodes."""
         return max(0.0, min(self.asleep.values()) - clock.monotonic()) if self.asleep else None
 
     def _woken(self) -> list[NodeResult]:
-        """The sleepers whose time has come, as successes."""
+        """Mark the sleeping nodes whose time has come as successful, and return their results."""
         now = clock.monotonic()
         woken = {node_id for node_id, wakes in self.asleep.items() if wakes <= now}
         for at, result in enumerate(self.results):
@@ -198,12 +201,12 @@ class Walk:
         return [result for result in self.results if result.node_id in woken]
 
     async def _result_of(self, node: Node) -> NodeResult:
-        """What was done earlier, or is done now."""
+        """Return the earlier result of a node, or run it."""
         earlier = self._earlier.get(node.id)
         if earlier is not None and node.id in self._still_asleep:
             self.asleep[node.id] = self._still_asleep[node.id]
             earlier = replace(earlier, status=ExecutionStatus.RUNNING)
-        if earlier is None or earlier.status not in _STANDING:
+        if earlier is None or earlier.status not in _KEPT_STATUSES:
             work, span = self._run_node(node), current()
             return await (work if span is None else in_node(span, node, work))
         if earlier.status is ExecutionStatus.SUCCESS:
@@ -212,14 +215,14 @@ class Walk:
         return earlier
 
     async def _run_node(self, node: Node) -> NodeResult:
-        """Whatever an action does, there is a result to store."""
+        """Run a node. Whatever its action does, even a crash or a cancellation, there is a result to store."""
         started_at = clock.now()
         context = self._context_for(node.id)
         status, output, error = ExecutionStatus.CANCELLED, None, ""
         try:
-            answer = await self._catalog.run(node, context, self._named)
-            status, output, error = _read(answer)
-            # Later nodes get it without the secrets too: what a target sends back may not go on to other hosts.
+            answer = await self._catalog.run(node, context, self._template_names)
+            status, output, error = _result_parts(answer)
+            # Later nodes must not see the secrets either: what a target sends back could go on to other hosts.
             output = context.hidden(output)
             if status is ExecutionStatus.SUCCESS:
                 self._outputs[node.id] = {"output": bounded(output)}
@@ -227,7 +230,7 @@ class Walk:
                 self.asleep[node.id] = clock.monotonic() + answer.seconds
         except (ActionFailedError, LeaseLostError) as failure:
             status, error = ExecutionStatus.FAILED, str(failure) or type(failure).__name__
-        except Exception as failure:  # noqa: BLE001 - whatever an action raises, others go on
+        except Exception as failure:  # noqa: BLE001 - whatever an action raises, the worker goes on
             # With its traceback, but without the secrets that the action was shown.
             log.error(  # noqa: TRY400
                 "action_crashed",
@@ -242,22 +245,22 @@ class Walk:
                 node_id=node.id,
                 type=node.type,
                 status=status,
-                # First hidden, then cut: half a secret would not be recognised.
+                # Hide secrets before the text is cut: half a secret would not be recognised.
                 output=bounded(output),
-                error=_kept(context.hidden(error)) if error else "",
+                error=_storable(context.hidden(error)) if error else "",
                 started_at=started_at,
                 finished_at=clock.now(),
             )
             self.results.append(result)
         return result
 
-    def _named(self) -> dict[str, Any]:
-        """What templates can name now."""
+    def _template_names(self) -> dict[str, Any]:
+        """Return what templates can name now: the variables, and the outputs of nodes that have ended."""
         return {**self._variables(), "nodes": self._outputs}
 
 
-def _read(answer: Result) -> tuple[ExecutionStatus, Any, str]:
-    """What an action answered: how it ended, what it gave, and why it did not do more."""
+def _result_parts(answer: Result) -> tuple[ExecutionStatus, Any, str]:
+    """Return the status, the output and the reason that an action's answer stands for."""
     match answer:
         case Skipped():
             return ExecutionStatus.SKIPPED, None, answer.reason
@@ -269,19 +272,20 @@ def _read(answer: Result) -> tuple[ExecutionStatus, Any, str]:
             return ExecutionStatus.SUCCESS, answer.output, ""
 
 
-def _kept(words: str) -> str:
-    return words.replace("\x00", "\ufffd")[:ERROR_CHARACTERS]
+def _storable(error: str) -> str:
+    """Return an error as Postgres can store it: without NUL, and cut."""
+    return error.replace("\x00", "\ufffd")[:ERROR_CHARACTERS]
 
 
-def _let_go(order: Order, node_id: str, waiting: dict[str, int]) -> list[str]:
-    """The nodes that waited for this one alone."""
+def _unblocked(order: Order, node_id: str, waiting: dict[str, int]) -> list[str]:
+    """Return the nodes that waited for this one and wait for nothing else."""
     for following in order.after.get(node_id, ()):
         waiting[following] -= 1
     return [following for following in order.after.get(node_id, ()) if not waiting[following]]
 
 
-async def _drop(going: set[asyncio.Task[NodeResult]]) -> None:
-    for task in going:
+async def _cancel_all(tasks: set[asyncio.Task[NodeResult]]) -> None:
+    for task in tasks:
         task.cancel()
-    if going:
-        await asyncio.wait(going)
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,4 +1,4 @@
-"""The life of a worker process beside its queue: its lease, its reconciler, its end."""
+"""What a worker process does beside the queue: its lease, its loops, and handing runs back when it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,18 +14,18 @@ from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
 from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
+from app.engine.ringing import BellHealth
 from app.engine.runner import Runner
 from app.engine.ticks import TickEngine
 from app.observability.logs import LogThrottle, Outage
 from app.persistence.database import unreachable_reason
-from app.queue.bell import BellHealth
 
-# Renewed three times within its life.
+# A lease is renewed after this part of its time, so that a renewal that fails can be repeated before it expires.
 RENEWALS_PER_LEASE = 3
 OUTAGE_PAUSE_SECONDS = 1.0
-# While the bell is silent, due schedules are claimed from Postgres at this pace.
+# While the queue is down, due schedules are claimed from Postgres at this interval.
 SWEEP_SECONDS = 0.2
-# How often is looked for notices to deliver.
+# How often it looks for notifications to deliver.
 DELIVER_SECONDS = 1.0
 HAND_BACK_SECONDS = 3.0
 LOOP_SECONDS = 2.0
@@ -34,15 +34,15 @@ log = structlog.get_logger(__name__)
 
 
 class WorkerRuntime:
-    """Begins, is kept up by its loops, and ends by handing back what is unfinished."""
+    """Takes a lease, repeats its loops, and at the end hands back what is unfinished."""
 
-    def __init__(  # noqa: PLR0913 - what a worker is made of
+    def __init__(  # noqa: PLR0913 - the parts of a worker
         self,
         lease: WorkerLease,
         reconciler: Reconciler,
         runner: Runner,
         engine: TickEngine,
-        postman: NotificationSender,
+        notification_sender: NotificationSender,
         poller: Poller,
         housekeeper: Housekeeper,
         bell_health: BellHealth,
@@ -50,81 +50,84 @@ class WorkerRuntime:
         lease_seconds: float,
         reconcile_seconds: float,
     ) -> None:
-        """Nothing runs until ``begin``."""
+        """Prepare the loops; they start with ``begin``."""
         self._lease = lease
         self._reconciler = reconciler
         self._runner = runner
         self._engine = engine
-        self._postman = postman
+        self._notification_sender = notification_sender
         self._poller = poller
         self._housekeeper = housekeeper
         self._bell_health = bell_health
         self._lease_seconds = lease_seconds
         self._reconcile_seconds = reconcile_seconds
         self._registered = False
+        # Executions that this worker held at the last renewal although it did not know them.
         self._suspects: set[UUID] = set()
         self._ending = asyncio.Event()
         self._loops: set[asyncio.Task[None]] = set()
-        self._outage = Outage(log, away="database_away", back="database_back")
+        self._outage = Outage(log, away="database_unreachable", back="database_recovered")
         self._throttle = LogThrottle()
-        # Why the lease could not be kept, in words.
-        self._lacking = ""
+        # Why the lease could not be renewed, as a sentence; empty if it was.
+        self._lease_problem = ""
 
     async def begin(self) -> None:
-        """Take a lease, recover what was missed, and keep going. Postgres being away delays this, no more."""
-        await self._survived("lease", self._recover)
+        """Take a lease, ring for what was missed, and start the loops. Without Postgres the loops do that later."""
+        await self._run_step("lease", self._recover)
         self._loops = {
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
-            asyncio.create_task(self._repeat("bell", self._bell_health.probe)),
-            asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.sick)),
-            asyncio.create_task(self._repeat("share out", self._reconciler.share_out)),
-            asyncio.create_task(self._repeat("deliver", self._deliver)),
-            asyncio.create_task(self._repeat("poll", self._poller.step)),
-            asyncio.create_task(self._repeat("keep house", self._housekeeper.step)),
+            asyncio.create_task(self._repeat("queue health", self._bell_health.probe)),
+            asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.down)),
+            asyncio.create_task(self._repeat("other owners", self._reconciler.serve_other_owners)),
+            asyncio.create_task(self._repeat("notifications", self._deliver)),
+            asyncio.create_task(self._repeat("entities", self._poller.step)),
+            asyncio.create_task(self._repeat("housekeeping", self._housekeeper.step)),
         }
 
     async def end(self, drain_seconds: float) -> None:
-        """Take on nothing more, give running work its time, hand the rest back, release the lease."""
+        """Start no more runs, wait for running ones, hand the rest back, and release the lease."""
         self._engine.close()
-        await self._idle_within(drain_seconds)
+        await self._wait_until_idle(drain_seconds)
         await asyncio.wait({asyncio.create_task(self._hand_everything_back())}, timeout=HAND_BACK_SECONDS)
-        await self._loops_ended()
+        await self._end_loops()
         for release in (self._lease.release, self._poller.release):
             with suppress(UnavailableError):
                 await release()
 
-    def lacks(self) -> str:
-        """Why this worker cannot work, in words; nothing while its lease holds."""
-        return "" if self._lease.holds() else self._lacking or "No answer came in time to keep this worker's lease."
+    def problem(self) -> str:
+        """Return why this worker cannot work, as a sentence; empty while its lease holds."""
+        if self._lease.holds():
+            return ""
+        return self._lease_problem or "Postgres did not answer in time to renew this worker's lease."
 
     def call_off(self, execution_id: str) -> None:
-        """Word from Redis that an execution is no longer to be run."""
+        """Handle a message that an execution was cancelled. Anyone who reaches Redis can send one."""
         with suppress(ValueError):
             self._engine.cancellation_heard(UUID(execution_id))
 
     async def _recover(self) -> float:
         await self._keep_lease()
         recovered = await self._reconciler.recover_scheduled_jobs()
-        log.info("recovered", schedules=recovered)
+        log.info("schedules_recovered", schedules=recovered)
         return 0.0
 
     async def _keep_lease(self) -> float:
-        """Register or renew, and remember why if that fails. The pause until the next time."""
+        """Register or renew the lease, and note why if that fails. Return the seconds until the next renewal."""
         try:
             pause = await self._registered_or_renewed()
         except Exception as error:
-            self._lacking = error.detail if isinstance(error, CarillonError) else f"{type(error).__name__}."
+            self._lease_problem = error.detail if isinstance(error, CarillonError) else f"{type(error).__name__}."
             raise
-        self._lacking = ""
+        self._lease_problem = ""
         return pause
 
     async def _registered_or_renewed(self) -> float:
-        """What was taken from this worker meanwhile is dropped."""
+        """Take a lease, or renew it and cancel the runs that this worker no longer holds."""
         if not self._registered:
             await self._lease.begin()
             self._registered = True
             return self._lease_seconds / RENEWALS_PER_LEASE
-        # Read before the renewal: what is claimed while that is under way is missing from its answer.
+        # Read before the renewal: a run that is claimed while it is under way is missing from its answer.
         running = self._runner.running()
         held = await self._lease.renew()
         if held is None:
@@ -138,7 +141,10 @@ class WorkerRuntime:
         return self._lease_seconds / RENEWALS_PER_LEASE if self._registered else 0.0
 
     async def _return_orphans(self, held: dict[UUID, int]) -> None:
-        """A claim whose answer was lost left an execution that nobody here knows of: seen twice, it is handed back."""
+        """Hand back executions that this worker holds in Postgres and does not know.
+
+        They come from claims whose answer was lost. One that is seen at two renewals was not just being claimed.
+        """
         orphans = held.keys() - self._engine.owned
         twice = orphans & self._suspects
         if twice:
@@ -146,29 +152,29 @@ class WorkerRuntime:
         self._suspects = orphans
 
     async def _reconcile(self) -> float:
-        found = await self._reconciler.run_once()
-        some = {kind: number for kind, number in found.counts.items() if number}
-        if some:
-            log.info("reconciled", **some)
-        if found.bell_away or self._bell_health.sick.is_set():
+        recovered = await self._reconciler.run_once()
+        counts = {kind: number for kind, number in recovered.counts.items() if number}
+        if counts:
+            log.info("work_reconciled", **counts)
+        if recovered.queue_down or self._bell_health.down.is_set():
             return SWEEP_SECONDS
-        # Staggered, so that many workers do not all ask at once.
+        # With some chance in it, so that many workers do not all query at once.
         return self._reconcile_seconds * uniform(0.8, 1.2)  # noqa: S311 - no secret
 
     async def _deliver(self) -> float:
-        return 0.0 if await self._postman.run_once() else DELIVER_SECONDS
+        return 0.0 if await self._notification_sender.run_once() else DELIVER_SECONDS
 
     async def _repeat(
-        self, name: str, step: Callable[[], Awaitable[float]], at_once: asyncio.Event | None = None
+        self, name: str, step: Callable[[], Awaitable[float]], hurry: asyncio.Event | None = None
     ) -> None:
-        """Step after step until the end; a bad one is said and survived. A pause ends when ``at_once`` becomes set."""
+        """Repeat a step until the worker ends. A pause is cut short when ``hurry`` becomes set."""
         while not self._ending.is_set():
-            pause = await self._survived(name, step)
-            hurry = () if at_once is None or at_once.is_set() else (at_once,)
-            await _set_within(pause, self._ending, *hurry)
+            pause = await self._run_step(name, step)
+            signals = () if hurry is None or hurry.is_set() else (hurry,)
+            await _wait_for_any(pause, self._ending, *signals)
 
-    async def _survived(self, name: str, step: Callable[[], Awaitable[float]]) -> float:
-        """One step; the pause until the next one."""
+    async def _run_step(self, name: str, step: Callable[[], Awaitable[float]]) -> float:
+        """Run one step of a loop. An error is logged and the loop goes on. Return the seconds until the next step."""
         try:
             pause = await step()
         except UnavailableError as error:
@@ -181,14 +187,14 @@ class WorkerRuntime:
         self._outage.clear(name)
         return pause
 
-    async def _loops_ended(self) -> None:
-        """By being told; a cancellation can get lost inside a driver, so it is only the second means."""
+    async def _end_loops(self) -> None:
+        """Ask the loops to end, then cancel those that have not: a driver can swallow a cancellation."""
         self._ending.set()
         _, late = await asyncio.wait(self._loops, timeout=LOOP_SECONDS) if self._loops else (set(), set())
         for loop in late:
             loop.cancel()
 
-    async def _idle_within(self, seconds: float) -> None:
+    async def _wait_until_idle(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._engine.idle(), seconds)
 
@@ -199,8 +205,8 @@ class WorkerRuntime:
         await self._engine.idle()
 
 
-async def _set_within(seconds: float, *events: asyncio.Event) -> None:
-    """Wait until one of the events is set, for so long at the most."""
+async def _wait_for_any(seconds: float, *events: asyncio.Event) -> None:
+    """Wait until one of the events is set, at most ``seconds``."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

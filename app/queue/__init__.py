@@ -1,5 +1,11 @@
-"""Rings: everything that Redis is used for, and the only importer of arq.
+"""The queue: everything that Redis is used for, and the only package that imports arq and redis.
 
-Messages wake workers up; they decide nothing and may be lost, late or doubled. Job ids, the enqueue, the worker's
-loop, the settings for the stock ``arq`` command, and the rate limits live here.
+It implements ``app.engine.queue_port``; only ``app.wiring`` and ``app.worker`` import it. Messages wake workers up and
+decide nothing: one may be lost, late or delivered twice.
+
+- ``bell``: queues messages, and opens connections.
+- ``worker``: the loop that delivers messages, and the settings for arq's own worker.
+- ``wire``: the format of messages.
+- ``scripts``: the Lua scripts that run in Redis.
+- ``counters``: a counter for the API's rate limits.
 """

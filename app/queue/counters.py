@@ -1,44 +1,23 @@
-"""Request counting in Redis, so that all API processes share one limit."""
-
-import math
-from hashlib import sha256
+"""A counter in Redis with a window of time, for the rate limits of the API (``app.api.rate_limits``)."""
 
 from arq.connections import ArqRedis
 
-from app.queue.bell import BellUnreachableError, bell_errors
-from app.queue.scripts import LIMIT
-
-WINDOW_MS = 60_000
+from app.queue.bell import bell_errors
+from app.queue.scripts import COUNT
 
 
-class RateLimits:
-    """So many requests a minute for each token, and so many failed attempts for each address."""
+class RedisCounter:
+    """Counts under keys that all processes share."""
 
-    def __init__(self, redis: ArqRedis, per_minute: int, failures_per_minute: int = 0) -> None:
-        """A limit of 0 switches the counting off; failures are counted by the smaller of both."""
-        self._per_minute = per_minute
-        self._failures_per_minute = min(per_minute, failures_per_minute or per_minute)
-        self._limit = redis.register_script(LIMIT)
+    def __init__(self, redis: ArqRedis) -> None:
+        """Use this pool; the caller closes it."""
+        self._count = redis.register_script(COUNT)
 
-    async def count_request(self, token: str) -> int | None:
-        """Count a request with a token that was found valid; the seconds to wait if there were too many.
+    async def count(self, key: str, limit: int, window_seconds: int) -> float:
+        """Count one more. Return the seconds until the window ends if that is over the limit, else 0.
 
-        Only valid tokens get here, so that nobody can fill Redis with made-up ones.
+        Raise ``QueueUnavailableError`` if Redis cannot count.
         """
-        digest = sha256(token.encode()).hexdigest()[:32]
-        return await self._count(f"carillon:limit:token:{digest}", self._per_minute)
-
-    async def count_failure(self, address: str) -> int | None:
-        """Count a failed attempt to authenticate; the seconds to wait if there were too many."""
-        return await self._count(f"carillon:limit:address:{address}", self._failures_per_minute)
-
-    async def _count(self, key: str, per_minute: int) -> int | None:
-        """Without Redis nobody is limited."""
-        if not per_minute:
-            return None
-        try:
-            async with bell_errors():
-                wait_ms = await self._limit(keys=[key], args=[per_minute, WINDOW_MS])
-        except BellUnreachableError:
-            return None
-        return math.ceil(wait_ms / 1000) if wait_ms else None
+        async with bell_errors():
+            wait_ms: int = await self._count(keys=[key], args=[limit, window_seconds * 1000])
+        return wait_ms / 1000

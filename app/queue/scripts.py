@@ -1,12 +1,13 @@
-"""The Lua that runs inside Redis. Its clock is Redis's own, so that the workers' clocks do not matter.
+"""The Lua scripts that run in Redis. They use the clock of Redis, so that the clocks of workers do not matter.
 
-Key names are arq 0.28's; ``tests/queue`` pins them against the installed version.
+The names of keys are those of arq 0.28; ``tests/queue`` compares them with the installed version.
 """
 
-# ARGV: msgpack of a list with id, score, time to live in ms and length of the body, four for each message; the bodies
-# one behind the other. Two arguments cost the client a fraction of what thousands do. Answers 1 for each that was
-# queued now and 0 for each that was there already: both the body and the queue entry must be there, either alone
-# wakes nobody.
+# KEYS: the queue, the channel that wakes workers.
+# ARGV: a msgpack list with four values for each message (id, score, time to live in ms, length of the body), and all
+# bodies joined. Encoding two arguments costs the client a fraction of what thousands would.
+# Returns for each message 1 if it was queued now, 0 if it was there already. A message is there if both its body and
+# its queue entry are: with one of them alone it would never be delivered.
 RING = """
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local earliest = tonumber(head[2])
@@ -31,9 +32,10 @@ if wake then redis.call('PUBLISH', KEYS[2], '') end
 return answers
 """
 
-# ARGV: owner, lease in ms, how many at most. Answers the claimed ids and bodies, and the ms until the next is due
-# (-1: nothing is queued). A claimed message moves behind its lease: it starves nobody, and comes back by itself if
-# its worker dies. What a stock worker has in progress is left to it, and moved out of the head of the queue too.
+# KEYS: the queue. ARGV: owner, lease in ms, the largest number of messages to claim.
+# Returns the claimed ids and bodies, and the ms until the next message is due (-1: nothing is queued).
+# The score of a claimed message is set to the end of its lease: it is out of the way of other messages, and is
+# delivered again if its worker dies. A message that arq's own worker has in progress is moved too, but not claimed.
 CLAIM = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -62,8 +64,9 @@ if head[2] then wait = math.max(0, math.ceil(tonumber(head[2]) - now)) end
 return {claimed, wait}
 """
 
-# ARGV: owner, msgpack of a list of the lengths of ids, the ids one behind the other. Only what the owner still holds is
-# finished; answers how many that were.
+# KEYS: the queue. ARGV: owner, a msgpack list of the lengths of the ids, all ids joined.
+# Removes the messages that the owner still holds, and returns how many they were. One whose lease has ended may belong
+# to another worker by now.
 FINISH = """
 local ids, progress, keys, finished, at = {}, {}, {}, {}, 1
 for i, length in ipairs(cmsgpack.unpack(ARGV[2])) do
@@ -84,7 +87,8 @@ end
 return #finished
 """
 
-# ARGV: owner, id, delay in ms. The message is delivered again after the delay.
+# KEYS: the queue, the channel that wakes workers. ARGV: owner, id, delay in ms.
+# Has the message delivered again after the delay, if the owner still holds it.
 PUT_BACK = """
 local progress = 'arq:in-progress:' .. ARGV[2]
 if redis.call('GET', progress) ~= ARGV[1] then return 0 end
@@ -96,17 +100,18 @@ redis.call('PUBLISH', KEYS[2], '')
 return 1
 """
 
-# KEYS: the queue, a key of our own. Writes as a ring does and changes nothing: a Redis that is full, a replica, paused
-# or has a queue of the wrong type refuses it, while it answers every read.
+# KEYS: the queue, a key of our own. Writes as a ring does, and changes nothing in the queue.
+# A Redis that is full, a replica, paused, or has a queue of the wrong type refuses this, and still answers every read.
 PROBE = """
 redis.call('ZADD', KEYS[1], 'XX', 0, 'carillon:probe')
 redis.call('SET', KEYS[2], '1', 'PX', 60000)
 return 1
 """
 
-# KEYS: a counter. ARGV: the limit, the window in ms. Answers the ms to wait if the counter is over the limit, else 0. A
-# counter that lost its time to live would refuse for ever: it is given one again.
-LIMIT = """
+# KEYS: a counter. ARGV: the limit, the window in ms.
+# Returns the ms until the window ends if the counter is over the limit, else 0.
+# A counter that has lost its time to live would refuse requests for ever, so it is given one again.
+COUNT = """
 local count = redis.call('INCR', KEYS[1])
 local left = redis.call('PTTL', KEYS[1])
 if left < 0 then

@@ -1,17 +1,13 @@
-"""What travels through Redis: arq's job format in msgpack, under ids that are computed from the state they wake."""
+"""The format of messages in Redis: arq's jobs, encoded in msgpack, and the names of keys and channels."""
 
 import math
-import re
-from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from arq.constants import default_queue_name, expires_extra_ms
 from arq.jobs import DeserializationError, deserialize_job_raw, serialize_job
 
-from app.domain.executions import PendingRun
-from app.domain.schedules import PlannedTick, ScheduledJob
+from app.engine.queue_port import Wake, are_arguments, is_known_function
 
 QUEUE = default_queue_name
 EPOCH_KEY = "carillon:epoch"
@@ -20,37 +16,17 @@ PROBE_KEY = "carillon:probe"
 WAKE_CHANNEL = "carillon:wake"
 CANCEL_CHANNEL = "carillon:cancel"
 
-EXECUTE = "execute_scheduled_job"
-RUN = "run_execution"
+# The body of a message is kept this long after its due time, so that an outage of the workers does not leave a queue
+# entry without its body.
+BODY_EXTRA_MS: int = expires_extra_ms
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# The largest generation and the largest token that the database can hold.
-_LARGEST = {EXECUTE: 2**63 - 1, RUN: 2**31 - 1}
-
-# Never pickle: whoever can write to Redis would run code in the worker.
+# Never pickle: anyone who can write to Redis could run code in the worker.
 serialize = msgspec.msgpack.Encoder().encode
 deserialize = msgspec.msgpack.Decoder().decode
 
 
-class Wake(msgspec.Struct, frozen=True):
-    """A message to be delivered at a time: which function to call with what."""
-
-    id: str
-    function: str
-    args: tuple[Any, ...]
-    due: datetime
-
-    def score(self) -> int:
-        """Its place in the queue: milliseconds, rounded up, so that it never rings early."""
-        return math.ceil(self.due.timestamp() * 1000)
-
-    def body(self) -> bytes:
-        """The job as arq stores it."""
-        return serialize_job(self.function, self.args, {}, None, self.score(), serializer=serialize)
-
-
 class Message(msgspec.Struct, frozen=True):
-    """A message that a worker has claimed. Its id stays as it came: whoever writes to Redis may use any bytes."""
+    """A message that a worker has claimed. The id stays bytes: a message in Redis may have any bytes as its id."""
 
     id: bytes
     function: str
@@ -59,48 +35,28 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class GarbageError(Exception):
-    """Something in the queue is not a message of ours."""
+    """An entry of the queue is not a message of Carillon."""
 
     code = "garbage_in_queue"
 
 
-# A body outlives its due time by this, so that an outage of the workers does not orphan its queue entry.
-BODY_EXTRA_MS: int = expires_extra_ms
+def score_of(wake: Wake) -> int:
+    """Return the message's score in the queue: its due time in milliseconds, rounded up so that it is never early."""
+    return math.ceil(wake.due.timestamp() * 1000)
 
 
-def tick_wake(job: ScheduledJob | PlannedTick) -> Wake:
-    """The message for a schedule's pending tick. n and rc are labels for people; the generation decides."""
-    if job.next_run_at is None:
-        raise AssertionError(f"schedule {job.id} has no pending tick")
-    name = f"sched-{job.id}-n{job.current_repeat}-rc{job.current_retry}-g{job.generation}"
-    return Wake(name, EXECUTE, (str(job.id), job.generation), job.next_run_at)
-
-
-def execution_wake(run: PendingRun) -> Wake:
-    """The message that starts an execution which exists already."""
-    name = f"exec-{run.execution_id}-t{run.token}"
-    return Wake(name, RUN, (str(run.execution_id), run.token), run.due_at)
+def body_of(wake: Wake) -> bytes:
+    """Return the message as a job that arq can read."""
+    return serialize_job(wake.function, wake.args, {}, None, score_of(wake), serializer=serialize)
 
 
 def to_message(job_id: bytes, body: bytes) -> Message:
-    """A claimed body as a message, or ``GarbageError``."""
+    """Read a claimed body. Raise ``GarbageError`` if Carillon cannot have written it."""
     try:
         function, args, kwargs, _try, _enqueued = deserialize_job_raw(body, deserializer=deserialize)
         message = Message(job_id, str(function), tuple(args), dict(kwargs))
     except (DeserializationError, TypeError, ValueError) as error:
-        raise GarbageError(f"the job {job_id!r} cannot be read") from error
-    if message.function in _LARGEST and not are_arguments(message.function, message.args, message.kwargs):
-        raise GarbageError(f"the job {job_id!r} has arguments that nothing of ours has")
+        raise GarbageError(f"The job {job_id!r} cannot be read.") from error
+    if is_known_function(message.function) and not are_arguments(message.function, message.args, message.kwargs):
+        raise GarbageError(f"The job {job_id!r} has arguments that Carillon does not send.")
     return message
-
-
-def are_arguments(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function of ours can be called so: an id, and a number that the database can hold.
-
-    A message that was not written by Carillon is dropped here, before anything of it is looked up or counted.
-    """
-    if kwargs or len(args) != 2:  # noqa: PLR2004 - an id and a number
-        return False
-    subject_id, number = args
-    is_id = isinstance(subject_id, str) and _UUID.fullmatch(subject_id) is not None
-    return is_id and type(number) is int and 0 <= number <= _LARGEST[function]

@@ -1,26 +1,25 @@
-"""The worker's loop on arq's queue (one Lua call claims what is due), and the settings for a stock arq worker."""
+"""The worker's loop on arq's queue (one Lua call claims what is due), and the settings for arq's own worker."""
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 import structlog
 from arq.connections import ArqRedis
-from arq.worker import Retry, func
+from arq.worker import Function, Retry, func
 from redis.exceptions import RedisError
 
+from app.engine.queue_port import EXECUTE, RUN, MessageHandler, QueueUnavailableError, Redeliver, are_arguments
 from app.micro_batcher import MicroBatcher
-from app.queue.bell import BellUnreachableError, bell_errors, open_patient_pool
+from app.queue.bell import bell_errors, open_patient_pool
 from app.queue.scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.wire import (
     CANCEL_CHANNEL,
-    EXECUTE,
     QUEUE,
-    RUN,
     WAKE_CHANNEL,
     GarbageError,
     Message,
@@ -30,78 +29,73 @@ from app.queue.wire import (
 )
 
 CLAIM_BATCH = 500
-# The longest sleep: a lost publish costs no more than this.
+# The longest sleep: a lost publish delays a message by no more than this.
 IDLE_SECONDS = 1.0
-# How long is waited for a message to end while there is no room for another.
+# While all places are taken, the loop looks again after this time.
 FULL_SECONDS = 0.1
 OUTAGE_PAUSE_SECONDS = 0.5
 LISTEN_SECONDS = 2.0
-MAX_PUT_BACK_SECONDS = 60.0
-# Of what somebody else may have written to Redis.
+# Log lines quote no more than this of an id or a name that anyone may have written to Redis.
 SHOWN_CHARACTERS = 200
 
 log = structlog.get_logger(__name__)
 
-WakeFunction = Callable[..., Awaitable[None]]
-
-
-class Redeliver(Retry):
-    """The message is to be delivered again after a delay; stock arq understands this too."""
-
-    def __init__(self, seconds: float) -> None:
-        """Ask for another delivery in so many seconds."""
-        self.seconds = min(max(seconds, 0.001), MAX_PUT_BACK_SECONDS)
-        super().__init__(defer=self.seconds)
+# By the function that a message names.
+Handlers = Mapping[str, MessageHandler]
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What one claim brought: messages, and how long until the next one is due."""
+    """The result of one claim: the messages, and how long until the next one is due."""
 
     messages: tuple[Message, ...]
+    # None if nothing is queued.
     wait_seconds: float | None
+    # Whether as many as asked for were claimed: there may be more.
     full: bool
 
 
 class QueueWorker:
-    """Delivers due messages to the functions that they name, many at once."""
+    """Delivers due messages to the handlers of the functions that they name, many at once.
 
-    def __init__(  # noqa: PLR0913 - what it delivers to, and within which bounds
+    arq's own loop reads the queue and then claims message by message, several round trips for each. Here one script
+    claims a whole batch and moves it behind its lease, so that long runs never fill the part of the queue that is read.
+    """
+
+    def __init__(  # noqa: PLR0913 - where it delivers to, and within which bounds
         self,
         redis: ArqRedis,
-        functions: Mapping[str, WakeFunction],
-        ctx: dict[str, Any],
+        handlers: Handlers,
         *,
         concurrency: int,
-        room: Callable[[], int] | None = None,
+        free_places: Callable[[], int] | None = None,
         lease_seconds: float,
         on_cancel: Callable[[str], None],
-        on_failure: Callable[[BellUnreachableError], None] = lambda _error: None,
+        on_failure: Callable[[QueueUnavailableError], None] = lambda _error: None,
     ) -> None:
-        """Nothing runs until ``run``.
+        """Prepare the loop; it starts with ``run``.
 
-        ``room`` says how many messages may be taken beside what others run in this process; ``on_failure`` is told of
-        each claim that Redis did not answer.
+        ``free_places`` returns how many more messages this process has room for. ``on_cancel`` is called with the id of
+        an execution that was called off, ``on_failure`` with the error of a claim that Redis did not answer.
         """
         self._redis = redis
-        self._functions = functions
-        self._ctx = ctx
+        self._handlers = handlers
         self._concurrency = concurrency
-        self._free = room or (lambda: concurrency)
+        self._free_places = free_places or (lambda: concurrency)
         self._lease_ms = int(lease_seconds * 1000)
         self._on_cancel = on_cancel
+        self._on_failure = on_failure
         self._owner = uuid4().hex
         self._claim = redis.register_script(CLAIM)
         self._finish = redis.register_script(FINISH)
         self._put_back = redis.register_script(PUT_BACK)
-        self._ends = MicroBatcher("finish", self._finish_batch, shared=(BellUnreachableError,))
+        self._finished = MicroBatcher("finish", self._finish_batch, shared=(QueueUnavailableError,))
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
+        self._task_ended = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._on_failure = on_failure
 
     async def run(self) -> None:
-        """Deliver until ``stop`` is called; what has been delivered goes on."""
+        """Deliver messages until ``stop`` is called. Handlers that are running then go on."""
         listener = asyncio.create_task(self._listen())
         try:
             while not self._stopping.is_set():
@@ -112,26 +106,23 @@ class QueueWorker:
                 await listener
 
     def stop(self) -> None:
-        """Claim nothing more."""
+        """Claim no more messages."""
         self._stopping.set()
         self._wake.set()
 
     async def finished(self) -> None:
-        """Wait until all that was delivered has been handled."""
+        """Wait until all handlers have returned and their messages are out of the queue."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self._ends.quiet()
+        await self._finished.quiet()
 
     async def _deliver_once(self) -> None:
         self._wake.clear()
-        room = min(self._concurrency - len(self._tasks), self._free())
-        if room <= 0:
-            self._room.clear()
-            # With a limit: what frees a place may be no message, and the end is noticed although nothing ends.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._room.wait(), FULL_SECONDS)
+        places = min(self._concurrency - len(self._tasks), self._free_places())
+        if places <= 0:
+            await self._wait_for_a_place()
             return
-        delivery = await self._claim_due(min(room, CLAIM_BATCH))
+        delivery = await self._claim_due(min(places, CLAIM_BATCH))
         if delivery is None:
             await self._sleep(OUTAGE_PAUSE_SECONDS)
             return
@@ -139,21 +130,27 @@ class QueueWorker:
             task = asyncio.create_task(self._handle(message))
             self._tasks.add(task)
             task.add_done_callback(self._handled)
-        # They begin, and take their places, before room is looked for again.
+        # Let the handlers start and take their places before the free ones are counted again.
         await asyncio.sleep(0)
         if not delivery.full:
             await self._sleep(delivery.wait_seconds)
 
+    async def _wait_for_a_place(self) -> None:
+        """Wait for a handler to return, for a moment only: other work may free a place too, and ``stop`` may come."""
+        self._task_ended.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._task_ended.wait(), FULL_SECONDS)
+
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._room.set()
+        self._task_ended.set()
 
     async def _claim_due(self, limit: int) -> Delivery | None:
-        """Claim what is due; None while Redis does not answer."""
+        """Claim up to ``limit`` due messages. Return None while Redis does not answer."""
         try:
             async with bell_errors():
                 claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
-        except BellUnreachableError as error:
+        except QueueUnavailableError as error:
             self._on_failure(error)
             return None
         wait_seconds = None if wait_ms < 0 else wait_ms / 1000
@@ -161,29 +158,29 @@ class QueueWorker:
         return Delivery(tuple(filter(None, messages)), wait_seconds, full=len(messages) >= limit)
 
     def _read(self, job_id: bytes, body: bytes) -> Message | None:
-        """A message, or None for garbage, which is removed so that it is met once only."""
-        name = _shown(job_id)
+        """Return the message, or None after removing from the queue what is not a message of Carillon."""
+        shown_id = _shown(job_id)
         try:
             message = to_message(job_id, body)
-            if message.function in self._functions:
+            if message.function in self._handlers:
                 return message
-            log.warning("unknown_function_in_queue", id=name, function=message.function[:SHOWN_CHARACTERS])
+            log.warning("unknown_message_removed", id=shown_id, function=message.function[:SHOWN_CHARACTERS])
         except GarbageError:
-            log.warning("garbage_in_queue", id=name)
-        self._ends.tell(job_id)
+            log.warning("garbage_message_removed", id=shown_id)
+        self._finished.tell(job_id)
         return None
 
     async def _handle(self, message: Message) -> None:
-        """Call the function. Whatever it raises, this worker goes on and the message has an end."""
+        """Call the handler. Whatever it raises, the message is finished or put back, and the worker goes on."""
         try:
-            await self._functions[message.function](self._ctx, *message.args, **message.kwargs)
-        except Redeliver as wish:
-            await self._return(message, wish.seconds)
+            await self._handlers[message.function](*message.args, **message.kwargs)
+        except Redeliver as request:
+            await self._return(message, request.seconds)
             return
         except Exception:
-            # The reconciler rings again for what Postgres still expects.
-            log.exception("wake_failed", id=_shown(message.id))
-        self._ends.tell(message.id)
+            # The message is finished all the same: the reconciler rings again for what Postgres still expects.
+            log.exception("message_failed", id=_shown(message.id))
+        self._finished.tell(message.id)
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
         async with bell_errors():
@@ -191,35 +188,36 @@ class QueueWorker:
         return job_ids
 
     async def _return(self, message: Message, seconds: float) -> None:
+        """Put a message back. If Redis fails, it comes back by itself when its lease ends."""
         args: list[str | bytes | int] = [self._owner, message.id, max(1, math.ceil(seconds * 1000))]
-        with suppress(BellUnreachableError):
+        with suppress(QueueUnavailableError):
             async with bell_errors():
                 await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
 
     async def _sleep(self, seconds: float | None) -> None:
-        """Until something is due, a publish says that something earlier was planned, or the end."""
+        """Sleep until a message is due, a publish announces an earlier one, or ``stop`` is called."""
         timeout = IDLE_SECONDS if seconds is None else min(seconds, IDLE_SECONDS)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout)
 
     async def _listen(self) -> None:
-        """Hear the publishes; while this does not work, the polling goes on without."""
+        """Receive publishes. While the subscription fails, the loop still looks every ``IDLE_SECONDS``."""
         while not self._stopping.is_set():
             pubsub = self._redis.pubsub()
             try:
                 await pubsub.subscribe(WAKE_CHANNEL, CANCEL_CHANNEL)
                 while not self._stopping.is_set():
-                    heard = await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
-                    if heard is not None:
-                        self._hear(heard["channel"], heard["data"])
-            except Exception as error:  # noqa: BLE001 - whatever it is, polling goes on and listening begins anew
-                log.debug("listening_failed", error=str(error))
+                    publish = await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
+                    if publish is not None:
+                        self._receive(publish["channel"], publish["data"])
+            except Exception as error:  # noqa: BLE001 - whatever it is, subscribe again
+                log.debug("subscription_failed", error=str(error))
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
             finally:
                 with suppress(RedisError, OSError):
                     await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
-    def _hear(self, channel: bytes, data: bytes) -> None:
+    def _receive(self, channel: bytes, data: bytes) -> None:
         if channel == CANCEL_CHANNEL.encode():
             self._on_cancel(data.decode(errors="replace"))
         else:
@@ -227,11 +225,11 @@ class QueueWorker:
 
 
 def _shown(job_id: bytes) -> str:
-    """An id in a log line."""
+    """Return an id as a log line shows it."""
     return job_id[:SHOWN_CHARACTERS].decode(errors="backslashreplace")
 
 
-# A claim that meets an outage is put back again and again: no number of tries may drop it.
+# A claim during an outage is put back again and again: arq must not drop it after some number of tries.
 MAX_TRIES = 1_000_000
 # Runs end by their own timeout; this only bounds what arq itself would wait for.
 JOB_TIMEOUT_SECONDS = 7 * 24 * 3600
@@ -239,19 +237,29 @@ POLL_SECONDS = 0.1
 
 
 def stock_arq_settings(
-    redis_url: str, execute: WakeFunction, run: WakeFunction, on_startup: Any, on_shutdown: Any, concurrency: int
+    redis_url: str, open_worker: Callable[[], AbstractAsyncContextManager[Handlers]], concurrency: int
 ) -> dict[str, Any]:
-    """What ``arq app.worker.WorkerSettings`` reads.
+    """Return what the command ``arq app.worker.WorkerSettings`` reads.
 
-    No results are kept (a kept one blocks its id), running jobs never fill the window that is read, and the pool
-    waits out an outage of Redis.
+    ``open_worker`` starts what a worker does beside the queue, and ends it. No results are kept, because a kept result
+    blocks its id; the queue is read far enough that running jobs do not fill the part that is read; and the pool
+    retries through an outage of Redis.
     """
+
+    async def start(ctx: dict[str, Any]) -> None:
+        stack = ctx["stack"] = AsyncExitStack()
+        ctx["handlers"] = await stack.enter_async_context(open_worker())
+
+    async def end(ctx: dict[str, Any]) -> None:
+        # arq has cancelled its jobs by now.
+        await ctx["stack"].aclose()
+
     return {
-        "functions": [func(execute, name=EXECUTE), func(run, name=RUN)],  # type: ignore[arg-type]  # arq wants kwargs
+        "functions": [stock_arq_function(EXECUTE), stock_arq_function(RUN)],
         "queue_name": QUEUE,
         "redis_pool": open_patient_pool(redis_url),
-        "on_startup": on_startup,
-        "on_shutdown": on_shutdown,
+        "on_startup": start,
+        "on_shutdown": end,
         "job_serializer": serialize,
         "job_deserializer": deserialize,
         "max_jobs": concurrency,
@@ -263,3 +271,18 @@ def stock_arq_settings(
         "allow_abort_jobs": False,
         "log_results": False,
     }
+
+
+def stock_arq_function(name: str) -> Function:
+    """Return an arq function that calls the handler of this name. arq's word for ``Redeliver`` is ``Retry``."""
+
+    async def call(ctx: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        # Our own loop checks arguments when it reads a message; arq's does not.
+        if not are_arguments(name, args, kwargs):
+            return
+        try:
+            await ctx["handlers"][name](*args)
+        except Redeliver as request:
+            raise Retry(defer=request.seconds) from None
+
+    return func(call, name=name)

@@ -16,11 +16,11 @@ from app.domain.breakers import BreakerState
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
 from app.engine.cron_ping import CronPing, CronPingResult
+from app.engine.queue_port import Queue, QueueUnavailableError
 from app.observability.logs import Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
 from app.persistence import gauges, leases
 from app.persistence.database import Database, unreachable_reason
-from app.queue.bell import Bell, BellUnreachableError
 from app.services.inputs import SettingsChanges, given
 from app.services.listing import SharedResult
 from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
@@ -63,12 +63,12 @@ def readiness_of(postgres: str, redis: str) -> Readiness:
 class HealthService:
     """Asks Postgres for a write and Redis for an answer, at most once a second however many probes there are."""
 
-    def __init__(self, database: Database, bell: Bell) -> None:
+    def __init__(self, database: Database, bell: Queue) -> None:
         """Ask these two."""
         self._database = database
         self._bell = bell
-        self._postgres_outage = Outage(log, away="database_away", back="database_back")
-        self._redis_outage = Outage(log, away="redis_away", back="redis_back")
+        self._postgres_outage = Outage(log, away="database_unreachable", back="database_recovered")
+        self._redis_outage = Outage(log, away="redis_unreachable", back="redis_recovered")
         self._shared = SharedResult(self._look, FRESH_SECONDS)
 
     async def readiness(self) -> Readiness:
@@ -94,7 +94,7 @@ class HealthService:
     async def _redis(self) -> str:
         try:
             await self._bell.ping()
-        except BellUnreachableError as error:
+        except QueueUnavailableError as error:
             self._redis_outage.report("readiness", str(error))
             return error.sentence
         self._redis_outage.clear("readiness")

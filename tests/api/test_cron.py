@@ -163,7 +163,7 @@ async def test_the_trace_is_taken_or_made(carillon: Carillon, database: Database
     made = (await ping(carillon)).headers["x-trace-id"]
     odd = (await ping(carillon, **{"x-trace-id": "a b\t<c>"})).headers["x-trace-id"]
     assert 32 == len(made) == len(odd)
-    assert {"run_ended", "pinged"} <= {line["event"] for line in lines}
+    assert {"run_ended", "cron_ping_finished"} <= {line["event"] for line in lines}
     assert {"manual-scheduler-test"} == {line["trace_id"] for line in lines}
 
 

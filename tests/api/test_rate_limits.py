@@ -7,9 +7,11 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
+from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies, counted_as
 from app.config import Settings, SettingsError, load_settings
-from app.queue.bell import RedisPool
+from app.queue.bell import RedisPool, open_pool
+from app.queue.counters import RedisCounter
 from tests.carillon import Carillon
 from tests.serving import serving
 
@@ -146,3 +148,28 @@ def test_a_bad_proxy_is_refused_by_name() -> None:
     """Before anything starts."""
     with pytest.raises(SettingsError, match="CARILLON_TRUSTED_PROXIES"):
         load_settings({"CARILLON_TRUSTED_PROXIES": "10.0.0.0/8, ingress"})
+
+
+async def test_without_redis_nobody_is_refused() -> None:
+    """The API works without Redis, so a limit that cannot be counted does not apply."""
+    pool = open_pool("unix:///nowhere/valkey.sock")
+    limits = RateLimits(RedisCounter(pool), 1)
+    assert [None, None] == [await limits.count_request("token"), await limits.count_request("token")]
+    assert [None, None] == [await limits.count_failure("192.0.2.1"), await limits.count_failure("192.0.2.1")]
+    await pool.aclose()
+
+
+@pytest.mark.parametrize(("requests", "failures", "expected"), [(0, 5, 0), (9, 0, 9), (9, 5, 5), (5, 9, 5)])
+async def test_failed_logins_have_the_smaller_limit(requests: int, failures: int, expected: int) -> None:
+    """A request limit of 0 switches both limits off."""
+    asked: list[int] = []
+
+    class Counter:
+        """Remembers the limit that it is asked to apply."""
+
+        async def count(self, _key: str, limit: int, _window_seconds: int) -> float:
+            asked.append(limit)
+            return 0
+
+    await RateLimits(Counter(), requests, failures).count_failure("192.0.2.1")
+    assert ([expected] if expected else []) == asked

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.queue.bell import PROBLEMS
+from app.engine.queue_port import PROBLEMS
 from tests.carillon import until
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment

@@ -30,8 +30,8 @@ ENDED = {"success", "failed", "timed_out", "blocked"}
 # Refuses what a schedule with this payload would write, so that Postgres quotes whole rows in its errors.
 REFUSE = "ALTER TABLE workflow_executions ADD CHECK (payload ->> 'poison' IS NULL) NOT VALID"
 ACTIVE_EVENTS = {
-    *("worker_started", "run_ended", "notice_not_delivered", "claim_failed", "quarantined", "redis_away"),
-    *("request_failed", "token_created", "user_created", "workflow_says"),
+    *("worker_started", "run_ended", "notification_failed", "claim_failed", "schedule_quarantined"),
+    *("redis_unreachable", "request_failed", "token_created", "user_created", "workflow_says"),
 }
 
 

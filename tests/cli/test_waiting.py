@@ -67,7 +67,7 @@ async def test_workers_wait_for_what_is_missing_and_fire_when_it_comes(
         return all(words in process["detail"] for process in found[1]["processes"])
 
     async def is_said_again() -> bool:
-        return all(len(worker.said(event)) >= 2 * PROCESSES for event in ("database_away", "redis_away"))
+        return all(len(worker.said(event)) >= 2 * PROCESSES for event in ("database_unreachable", "redis_unreachable"))
 
     async with worker:
         away = "Postgres: The database cannot be reached right now. Redis: It cannot be reached."
@@ -78,7 +78,7 @@ async def test_workers_wait_for_what_is_missing_and_fire_when_it_comes(
         await until(is_said_again)
         (sockets / ".s.PGSQL.5432").symlink_to(postgres.socket_folder / ".s.PGSQL.5432")
         await until(lambda: is_ready(503, "unavailable", "is not migrated yet: its schema is none"))
-        assert [] == worker.said("database_back")
+        assert [] == worker.said("database_recovered")
         real_url = postgres.url.replace("/carillon?", f"/{empty_database}?")
         await migrate(real_url)
         await until(lambda: is_ready(200, "degraded", "Redis: It cannot be reached."))
@@ -97,10 +97,10 @@ async def test_workers_wait_for_what_is_missing_and_fire_when_it_comes(
     assert [] == [line for line in worker.lines if line["level"] == "error" or "exception" in line]
     for process in map(str, range(PROCESSES)):
         said = [line for line in worker.lines if line.get("process") == process]
-        once = ("worker_started", "lease_begun", "redis_back", "worker_stopped")
+        once = ("worker_started", "lease_begun", "redis_recovered", "worker_stopped")
         assert once == tuple(line["event"] for line in said if line["event"] in once)
-        assert 1 == len([line for line in said if line["event"] == "database_back"])
-        for event in ("database_away", "redis_away"):
+        assert 1 == len([line for line in said if line["event"] == "database_recovered"])
+        for event in ("database_unreachable", "redis_unreachable"):
             assert min(seconds_between([line for line in said if line["event"] == event])) > LOG_AGAIN_SECONDS - 1
 
 

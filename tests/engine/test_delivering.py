@@ -56,7 +56,7 @@ async def rows(database: Database) -> list[Any]:
 async def deliver(settings: Settings) -> int:
     """Deliver what is due; how many deliveries were tried."""
     async with wire_worker(settings) as parts:
-        return await parts.life._postman.run_all(PATIENCE_SECONDS)
+        return await parts.life._notification_sender.run_all(PATIENCE_SECONDS)
 
 
 async def refuse(_request: web.Request) -> web.StreamResponse:
@@ -211,7 +211,7 @@ async def test_a_delivery_that_crashes_is_said_and_stops_no_other(
     bad, good = await notifications(database, carillon, sink.url, 2)
     await notices(database, bad, seconds_ago=60)
     async with wire_worker(settings) as parts:
-        postman = parts.life._postman
+        postman = parts.life._notification_sender
         whole = postman._call
 
         async def crash(delivery: stored.Delivery) -> Any:

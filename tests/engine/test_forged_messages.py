@@ -5,9 +5,10 @@ from typing import Any
 
 from app import clock
 from app.config import Settings
+from app.engine.queue_port import EXECUTE, RUN, Wake
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
-from app.queue.wire import CANCEL_CHANNEL, EXECUTE, QUEUE, RUN, Wake
+from app.queue.wire import CANCEL_CHANNEL, QUEUE, body_of
 from tests.carillon import Carillon, Json, http_node, until, working
 from tests.sink import Sink
 
@@ -119,7 +120,7 @@ async def test_a_true_cancellation_is_still_believed(carillon: Carillon, setting
 async def test_an_id_that_is_no_text_has_an_end(carillon: Carillon, settings: Settings, redis: RedisPool) -> None:
     """Whatever its body: it is delivered once, and taken out of the queue."""
     schedule = await carillon.schedule()
-    body = forged("x", EXECUTE, schedule["id"], 99).body()
+    body = body_of(forged("x", EXECUTE, schedule["id"], 99))
     names = [b"\xff\xfe\x00id", b"\xc3("]
     for name in names:
         await redis.set(b"arq:job:" + name, body)

@@ -36,7 +36,7 @@ async def fire(settings: Settings, database: Database, schedule: Json, seconds_a
 async def deliver(settings: Settings) -> int:
     """One round of the postman."""
     async with wire_worker(settings) as parts:
-        return await parts.life._postman.run_all(PATIENCE_SECONDS)
+        return await parts.life._notification_sender.run_all(PATIENCE_SECONDS)
 
 
 async def log(carillon: Carillon, wish: Json) -> list[Json]:

@@ -10,13 +10,13 @@ from sqlalchemy import text
 from app.config import Settings
 from app.domain.identities import execution_id
 from app.domain.ticks import Tick
+from app.engine.queue_port import Redeliver
 from app.persistence import schedules
 from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.persistence.execution_rows import Busy
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
-from app.queue.worker import Redeliver
 from tests.carillon import Carillon, Json, engine_of, http_node, make_due
 from tests.sink import Sink
 

@@ -3,12 +3,14 @@
 from importlib.metadata import version
 
 import msgspec
+import pytest
 from arq import constants
 from arq.worker import Retry
 
+from app.engine.queue_port import EXECUTE, Redeliver, Wake, tick_wake
 from app.queue import scripts, wire
 from app.queue.bell import RedisPool
-from app.queue.worker import Redeliver
+from app.queue.worker import stock_arq_function
 from tests.domain.builders import T0, schedule
 
 
@@ -34,7 +36,7 @@ async def test_a_stock_producers_message_reads_like_ours(redis: RedisPool) -> No
     stored = await redis.get("arq:job:stock")
     message = wire.to_message(b"stock", stored)
     assert ("execute_scheduled_job", (str(job.id), 7), {}) == (message.function, message.args, message.kwargs)
-    ours = msgspec.msgpack.decode(wire.tick_wake(job).body())
+    ours = msgspec.msgpack.decode(wire.body_of(tick_wake(job)))
     theirs = msgspec.msgpack.decode(stored)
     assert theirs.keys() == ours.keys()
 
@@ -42,19 +44,34 @@ async def test_a_stock_producers_message_reads_like_ours(redis: RedisPool) -> No
 def test_the_id_names_the_state_that_it_wakes() -> None:
     """Deterministic, with n and rc for people and the generation for the fence."""
     job = schedule()
-    assert f"sched-{job.id}-n0-rc0-g{job.generation}" == wire.tick_wake(job).id
-    assert wire.tick_wake(job) == wire.tick_wake(job)
+    assert f"sched-{job.id}-n0-rc0-g{job.generation}" == tick_wake(job).id
+    assert tick_wake(job) == tick_wake(job)
 
 
 def test_scores_are_rounded_up() -> None:
     """So that the bell never rings before the database says that it is time."""
     due = T0.replace(microsecond=1001)
-    wake = wire.Wake("x", "f", (), due)
-    assert int(T0.timestamp() * 1000) + 2 == wake.score()
+    wake = Wake("x", "f", (), due)
+    assert int(T0.timestamp() * 1000) + 2 == wire.score_of(wake)
 
 
-def test_put_back_is_a_retry_that_stock_arq_understands() -> None:
-    """With its delay in milliseconds."""
-    wish = Redeliver(1.5)
-    assert isinstance(wish, Retry)
-    assert 1500 == wish.defer_score
+async def test_redelivery_is_a_retry_for_stock_arq() -> None:
+    """The stock function raises arq's Retry, with the delay in milliseconds."""
+
+    async def redeliver(_job_id: str, _generation: int) -> None:
+        raise Redeliver(1.5)
+
+    function = stock_arq_function(EXECUTE)
+    with pytest.raises(Retry) as retry:
+        await function.coroutine({"handlers": {EXECUTE: redeliver}}, str(schedule().id), 1)
+    assert (EXECUTE, 1500) == (function.name, retry.value.defer_score)
+
+
+async def test_stock_arq_calls_no_handler_with_forged_arguments() -> None:
+    """The arguments are checked before the handler is looked up."""
+    await stock_arq_function(EXECUTE).coroutine({"handlers": {}}, "no id", 1)
+
+
+def test_redelivery_is_never_at_once_nor_later_than_a_minute() -> None:
+    """By then what the message is about may have changed."""
+    assert [0.001, 2, 60] == [Redeliver(seconds).seconds for seconds in (-1, 2, 3600)]

@@ -8,10 +8,11 @@ from prometheus_client import REGISTRY
 
 from app import clock
 from app.domain.executions import PendingRun
-from app.engine.ringing import Ringer
-from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellHealth, BellUnreachableError, RedisPool, open_pool
-from app.queue.counters import RateLimits
-from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE, Wake
+from app.engine.queue_port import PROBLEMS, QueueUnavailableError, Wake
+from app.engine.ringing import BellHealth, Ringer
+from app.queue.bell import RING_BATCH, Bell, RedisPool, open_pool
+from app.queue.counters import RedisCounter
+from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE
 from tests.refusing import REFUSALS, healed
 
 
@@ -59,12 +60,12 @@ async def test_a_body_outlives_a_far_deferral(redis: RedisPool) -> None:
 async def test_a_flush_takes_the_epoch_along(redis: RedisPool) -> None:
     """That is how it is noticed."""
     bell = Bell(redis)
-    assert not await bell.remembers()
-    await bell.begin_filling()
-    assert await bell.begin_epoch()
-    assert await bell.remembers()
+    assert not await bell.is_intact()
+    await bell.begin_refill()
+    assert await bell.finish_refill()
+    assert await bell.is_intact()
     await redis.flushall()
-    assert not await bell.remembers()
+    assert not await bell.is_intact()
     assert not await redis.exists(EPOCH_KEY)
 
 
@@ -72,31 +73,37 @@ async def test_a_redis_that_is_away_is_one_kind_of_error() -> None:
     """Whatever redis-py calls it."""
     pool = open_pool("unix:///nowhere/valkey.sock")
     bell = Bell(pool)
-    with pytest.raises(BellUnreachableError):
+    with pytest.raises(QueueUnavailableError):
         await bell.ring([wake("a")], clock.now())
-    with pytest.raises(BellUnreachableError):
+    with pytest.raises(QueueUnavailableError):
         await bell.ping()
-    assert await RateLimits(pool, 1).count_request("x") is None
+    with pytest.raises(QueueUnavailableError):
+        await RedisCounter(pool).count("x", 1, 60)
     await pool.aclose()
 
 
-async def test_limits_count_each_party(redis: RedisPool) -> None:
-    """Over the limit there is a time to wait; others are not concerned."""
-    limits = RateLimits(redis, 2)
-    assert [None, None] == [await limits.count_failure("a") for _ in range(2)]
-    wait = await limits.count_failure("a")
-    assert wait is not None
-    assert 1 <= wait <= 60
-    assert await limits.count_failure("b") is None
+async def test_a_counter_has_a_limit_for_each_key(redis: RedisPool) -> None:
+    """Over the limit there is a time to wait, at most the window; other keys are not concerned."""
+    counter = RedisCounter(redis)
+    assert [0, 0] == [await counter.count("a", 2, 60) for _ in range(2)]
+    assert 0 < await counter.count("a", 2, 60) <= 60
+    assert 0 == await counter.count("b", 2, 60)
+
+
+async def test_a_counter_without_a_time_to_live_is_given_one(redis: RedisPool) -> None:
+    """Else it would refuse requests for ever."""
+    await redis.set("a", 5)
+    assert 0 < await RedisCounter(redis).count("a", 2, 60) <= 60
+    assert 0 < await redis.pttl("a") <= 60_000
 
 
 async def test_a_flush_while_it_is_filled_is_noticed(redis: RedisPool) -> None:
     """What was queued before the flush is gone: the epoch does not begin."""
     bell = Bell(redis)
-    await bell.begin_filling()
+    await bell.begin_refill()
     await redis.flushdb()
-    assert not await bell.begin_epoch()
-    assert not await bell.remembers()
+    assert not await bell.finish_refill()
+    assert not await bell.is_intact()
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
@@ -107,19 +114,19 @@ async def test_health_is_judged_by_a_write(redis: RedisPool, kind: str) -> None:
         await REFUSALS[kind](redis)
         assert 0 == await redis.exists("any key")
         await health.probe()
-        assert (True, PROBLEMS[kind]) == (health.sick.is_set(), health.problem)
+        assert (True, PROBLEMS[kind]) == (health.down.is_set(), health.problem)
         assert 1.0 == REGISTRY.get_sample_value("carillon_bell_problem", {"kind": kind})
     finally:
         await healed(redis)
     await health.probe()
-    assert (False, "") == (health.sick.is_set(), health.problem)
+    assert (False, "") == (health.down.is_set(), health.problem)
     assert 0.0 == REGISTRY.get_sample_value("carillon_bell_problem", {"kind": kind})
 
 
 async def test_after_failed_rings_messages_may_be_missing(redis: RedisPool) -> None:
     """However short it was: what could not be queued is not there."""
     health = BellHealth(Bell(redis))
-    health.ring_failed(BellUnreachableError("gone"))
+    health.ring_failed(QueueUnavailableError("gone"))
     assert not health.may_lack_messages
     await health.probe()
     assert health.may_lack_messages
@@ -130,7 +137,7 @@ async def test_nobody_waits_for_a_redis_that_is_known_to_be_sick() -> None:
     pool = open_pool("unix:///nowhere/valkey.sock")
     health = BellHealth(Bell(pool))
     ringer = Ringer(Bell(pool), health)
-    health.failed(BellUnreachableError("gone"))
+    health.failed(QueueUnavailableError("gone"))
     before = REGISTRY.get_sample_value("carillon_bell_errors_total")
     run = PendingRun(UUID(int=1), 1, clock.now())
     assert 0 == await ringer.executions([run])

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from app import clock
+from app.engine.queue_port import Redeliver, Wake
 from app.queue.bell import Bell, RedisPool
-from app.queue.wire import QUEUE, Wake
-from app.queue.worker import QueueWorker, Redeliver
+from app.queue.wire import QUEUE, body_of
+from app.queue.worker import QueueWorker
 from tests.carillon import until
 
 
@@ -23,22 +24,22 @@ class Deliveries:
         self.cancelled: list[str] = []
         self.release = asyncio.Event()
 
-    async def note(self, _ctx: dict[str, Any], name: str) -> None:
+    async def note(self, name: str) -> None:
         """A function that remembers its argument."""
         self.seen.append(name)
 
-    async def put_back_once(self, _ctx: dict[str, Any], name: str) -> None:
+    async def put_back_once(self, name: str) -> None:
         """A function that wants its first delivery again."""
         self.seen.append(name)
         if self.seen.count(name) == 1:
             raise Redeliver(0.05)
 
-    async def crash(self, _ctx: dict[str, Any], name: str) -> None:
+    async def crash(self, name: str) -> None:
         """A function with a defect."""
         self.seen.append(name)
         raise RuntimeError(name)
 
-    async def hold(self, _ctx: dict[str, Any], name: str) -> None:
+    async def hold(self, name: str) -> None:
         """A function that takes its time."""
         self.seen.append(name)
         await self.release.wait()
@@ -57,7 +58,7 @@ async def worker(redis: RedisPool, deliveries: Deliveries, **options: Any) -> As
     """A worker that runs as long as the block lasts."""
     functions = {name: getattr(deliveries, name) for name in ("note", "put_back_once", "crash", "hold")}
     settings = {"concurrency": 100, "lease_seconds": 30, "on_cancel": deliveries.cancelled.append, **options}
-    made = QueueWorker(redis, functions, {}, **settings)
+    made = QueueWorker(redis, functions, **settings)
     task = asyncio.create_task(made.run())
     try:
         yield made
@@ -122,7 +123,7 @@ async def test_garbage_is_removed_and_survived(redis: RedisPool) -> None:
     await redis.set("arq:job:noise", b"\xff\x00garbage")
     await redis.set("arq:job:list", msgspec.msgpack.encode([1, 2, 3]))
     await redis.set("arq:job:args", msgspec.msgpack.encode({"f": "note", "a": 5, "k": 5, "t": 1, "et": 1}))
-    await redis.set("arq:job:unknown", Wake("u", "no_such", (), clock.now()).body())
+    await redis.set("arq:job:unknown", body_of(Wake("u", "no_such", (), clock.now())))
     await redis.hset("arq:job:hash", "a", "b")
     await redis.zadd(QUEUE, dict.fromkeys(("noise", "list", "args", "unknown", "hash", "orphan", b"\xfe\xff"), 1))
     async with worker(redis, deliveries):

@@ -21,13 +21,13 @@ from app.engine.entities import Poller
 from app.engine.leases import WorkerLease
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
-from app.engine.ringing import Ringer
+from app.engine.ringing import BellHealth, Ringer
 from app.engine.run_resources import CallbackIssuer, SecretFinder
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
 from app.persistence.database import Database
-from app.queue.bell import Bell, BellHealth
+from app.queue.bell import Bell
 from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
 from app.services.schedules import ScheduleService

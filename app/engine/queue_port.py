@@ -1,0 +1,142 @@
+"""The queue as the engine sees it: the messages it sends, what it asks of a queue, and how it asks for redelivery.
+
+``app.queue`` implements ``Queue`` with Redis and arq, and ``app.wiring`` connects the two. The engine imports nothing
+from ``app.queue``: another queue is another implementation there and no change here. A queue only wakes workers up.
+Postgres decides what runs, so a message may be lost, late or delivered twice without harm.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from app.domain.executions import PendingRun
+from app.domain.schedules import PlannedTick, ScheduledJob
+
+# The functions that messages name. They are part of the wire format: workers of the release before read them too.
+EXECUTE = "execute_scheduled_job"
+RUN = "run_execution"
+
+# Called with the arguments of a message. It may raise `Redeliver`.
+MessageHandler = Callable[..., Awaitable[None]]
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# The largest generation and the largest token that the database can hold.
+_LARGEST_NUMBER = {EXECUTE: 2**63 - 1, RUN: 2**31 - 1}
+
+MIN_REDELIVER_SECONDS = 0.001
+MAX_REDELIVER_SECONDS = 60.0
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """A message to be delivered at ``due``: the function to call, and its arguments.
+
+    The id is computed from the state that the message is about. A queue holds at most one message with the same id, so
+    ringing twice for the same state is one message.
+    """
+
+    id: str
+    function: str
+    args: tuple[Any, ...]
+    due: datetime
+
+
+def tick_wake(job: ScheduledJob | PlannedTick) -> Wake:
+    """Return the message for a schedule's pending tick.
+
+    The generation decides whether the message still counts; ``n`` and ``rc`` only help people who read the queue.
+    """
+    if job.next_run_at is None:
+        raise AssertionError(f"schedule {job.id} has no pending tick")
+    message_id = f"sched-{job.id}-n{job.current_repeat}-rc{job.current_retry}-g{job.generation}"
+    return Wake(message_id, EXECUTE, (str(job.id), job.generation), job.next_run_at)
+
+
+def execution_wake(run: PendingRun) -> Wake:
+    """Return the message that starts an execution whose row exists already."""
+    return Wake(f"exec-{run.execution_id}-t{run.token}", RUN, (str(run.execution_id), run.token), run.due_at)
+
+
+def is_known_function(function: str) -> bool:
+    """Return whether the engine sends messages that name this function."""
+    return function in _LARGEST_NUMBER
+
+
+def are_arguments(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether the arguments have the form that the engine sends: an id, and a number that the database can hold.
+
+    Anyone who can write to Redis can forge a message. One with other arguments is dropped before it costs a query, and
+    before its failures could count against a schedule.
+    """
+    if kwargs or len(args) != 2:  # noqa: PLR2004 - an id and a number
+        return False
+    subject_id, number = args
+    is_id = isinstance(subject_id, str) and _UUID.fullmatch(subject_id) is not None
+    return is_id and type(number) is int and 0 <= number <= _LARGEST_NUMBER[function]
+
+
+class Redeliver(Exception):
+    """Raised by a handler to have its message delivered again after a delay."""
+
+    def __init__(self, seconds: float) -> None:
+        """Ask for another delivery in ``seconds``, at most a minute: by then the state may have changed."""
+        self.seconds = min(max(seconds, MIN_REDELIVER_SECONDS), MAX_REDELIVER_SECONDS)
+        super().__init__(f"deliver again in {self.seconds} s")
+
+
+# What can be wrong with the queue, by kind (the label of a metric), and the sentence that `/health/ready` shows.
+PROBLEMS = {
+    "unreachable": "It cannot be reached.",
+    "timeout": "It does not answer in time, or its writes are paused.",
+    "full": "It is full and refuses writes (maxmemory).",
+    "read_only": "It is a replica and refuses writes.",
+    "wrong_type": "A key that Carillon uses holds a value of another type.",
+    "refused": "It refuses writes.",
+}
+
+
+class QueueUnavailableError(Exception):
+    """The queue cannot be reached, or refuses what it is given."""
+
+    code = "redis_unavailable"
+
+    def __init__(self, detail: str, kind: str = "unreachable") -> None:
+        """``kind`` is one of ``PROBLEMS``; ``detail`` is for the log."""
+        self.kind = kind
+        super().__init__(detail)
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, for people."""
+        return PROBLEMS[self.kind]
+
+
+class Queue(Protocol):
+    """What the engine needs of a queue. Every method raises ``QueueUnavailableError`` if the queue fails."""
+
+    async def ring(self, wakes: Sequence[Wake], now: datetime) -> list[bool]:
+        """Queue these messages. Return for each whether it was queued now; False means that it was there already."""
+        ...
+
+    async def call_off(self, execution_ids: Iterable[UUID]) -> None:
+        """Tell all workers that these executions may have been cancelled. Each checks that in Postgres."""
+        ...
+
+    async def is_intact(self) -> bool:
+        """Return whether the queue still holds what was queued since the last complete refill."""
+        ...
+
+    async def begin_refill(self) -> None:
+        """Note that everything planned is about to be queued again."""
+        ...
+
+    async def finish_refill(self) -> bool:
+        """Note that everything planned was queued. Return False if the queue was emptied since ``begin_refill``."""
+        ...
+
+    async def ping(self) -> None:
+        """Write as a ring does, so that a queue that answers reads and refuses writes is noticed."""
+        ...
