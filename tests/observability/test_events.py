@@ -34,8 +34,6 @@ def events_in_code() -> set[str]:
         name = call.func.id if isinstance(call.func, ast.Name) else ""
         if is_log_call(call):
             found.append(call.args[0])
-        elif name == "batch_or_each":
-            found.append(call.args[2])
         elif name == "Outage":
             found += [keyword.value for keyword in call.keywords]
     return {LIBRARY_EVENT, *(node.value for node in found if isinstance(node, ast.Constant))}
