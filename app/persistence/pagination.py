@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
+from app.cache import ExpiringCache
 from app.domain.errors import FieldError, InvalidError
 from app.persistence.sql_batches import fetch
 
@@ -109,27 +110,13 @@ async def read_newest(
     return await _read(connection, everything, wanted.order_by(*(one.desc() for one in (*columns, key))), (key,), part)
 
 
-class KnownTotals:
-    """How long the lists are that nobody counts to the end, for a while: the guess is not made anew for every part."""
+# The estimated lengths of long lists, by the filters of the list: not every page asks the planner again.
+KnownTotals = ExpiringCache[tuple[tuple[str, Any], ...], int]
 
-    def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._known: dict[Any, tuple[float, int]] = {}
 
-    def recall(self, question: Any) -> int | None:
-        """The guess, while it is fresh."""
-        at, total = self._known.get(question, (0.0, 0))
-        return total if total and clock.monotonic() - at < FRESH_SECONDS else None
-
-    def keep(self, question: Any, total: int) -> None:
-        """Remember a guess."""
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[question] = (clock.monotonic(), total)
-
-    def clear(self) -> None:
-        """Forget all guesses."""
-        self._known.clear()
+def known_totals() -> KnownTotals:
+    """Return an empty cache of estimates."""
+    return ExpiringCache(MOST_KNOWN)
 
 
 async def read_keys(
@@ -141,7 +128,8 @@ async def read_keys(
     totals: KnownTotals,
 ) -> Page:
     """The same by the driver, for the rows of a table with the wanted values: of each its keys and its version."""
-    guess = totals.recall(tuple(wanted.items()))
+    filters = tuple(wanted.items())
+    guess = totals.fresh(filters, clock.monotonic())
     rows = await _rows(connection, table, wanted, keys, part, counts=guess is None)
     names = tuple(key.name for key in keys)
     more = _more(rows, names, part)
@@ -150,7 +138,7 @@ async def read_keys(
     every = select(keys[-1]).where(*(table.c[name] == value for name, value in wanted.items()))
     total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
     if is_estimate:
-        totals.keep(tuple(wanted.items()), total)
+        totals.keep(filters, total, clock.monotonic() + FRESH_SECONDS)
     return Page(rows, total, is_estimate, more, names)
 
 

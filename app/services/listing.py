@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app import clock
-from app.cache import BoundedCache
+from app.cache import RowCache
 from app.domain.errors import FieldError, InvalidError
 from app.persistence import schedules
 from app.persistence.database import Connection
@@ -145,11 +145,11 @@ class ShownSchedules:
 
     def __init__(self) -> None:
         """Nothing has been shown yet."""
-        self._kept: BoundedCache[tuple[UUID, bool], tuple[int, msgspec.Raw]] = BoundedCache(MOST_KEPT, MOST_KEPT_BYTES)
+        self._views: RowCache[tuple[UUID, bool], msgspec.Raw] = RowCache(MOST_KEPT, MOST_KEPT_BYTES)
 
     def clear(self) -> None:
         """Forget everything: the versions of rows mean something else now."""
-        self._kept.clear()
+        self._views.clear()
 
     async def of(
         self, connection: Connection, wanted: Sequence[tuple[UUID, int]], *, whole: bool
@@ -161,13 +161,13 @@ class ShownSchedules:
         shown: dict[UUID, msgspec.Raw] = {}
         unknown: list[UUID] = []
         for job_id, version in wanted:
-            kept = self._kept.get((job_id, whole))
-            if kept is None or kept[0] != version:
+            view = self._views.at_version((job_id, whole), version)
+            if view is None:
                 unknown.append(job_id)
             else:
-                shown[job_id] = kept[1]
+                shown[job_id] = view
         for version, job in await schedules.many(connection, unknown, whole=whole) if unknown else []:
-            view = _encode(schedule_view(job) if whole else listed_view(job))
-            shown[job.id] = msgspec.Raw(view)
-            self._kept.keep((job.id, whole), (version, shown[job.id]), len(view))
+            encoded = _encode(schedule_view(job) if whole else listed_view(job))
+            shown[job.id] = msgspec.Raw(encoded)
+            self._views.keep((job.id, whole), version, shown[job.id], len(encoded))
         return shown

@@ -35,7 +35,7 @@ from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Connection, Database
-from app.persistence.pagination import KnownTotals, Page, Part
+from app.persistence.pagination import Page, Part, known_totals
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
 from app.services.listing import FIRST_ROWS, PAYLOAD, ShownSchedules, read_shown, selected
@@ -66,7 +66,7 @@ class ScheduleService:
         self._database = database
         self._ringer = ringer
         self._shown = database.history.watch(ShownSchedules())
-        self._totals = database.history.watch(KnownTotals())
+        self._totals = database.history.watch(known_totals())
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         # One for each owner: the slow lists of one keep nobody else waiting.
         self._lists: dict[int | None, MicroBatcher[Question, SchedulePage]] = {}
