@@ -7,8 +7,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Row
-
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
 from app.domain.access import Actor, require_owner
@@ -23,6 +21,7 @@ from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
 from app.persistence import execution_queries, executions, parking, schedules, secrets
 from app.persistence.database import Connection, Database
+from app.persistence.execution_queries import ListedExecution, StoredExecution
 from app.persistence.execution_rows import NewExecution, Settled, Superseded
 from app.persistence.pagination import Part
 from app.persistence.parking import Callback, Completion, ShownSecret
@@ -226,11 +225,11 @@ class ExecutionService:
         return await self.get(actor, execution_id)
 
 
-def _view(row: Row[Any]) -> ExecutionView:
+def _view(row: ListedExecution) -> ExecutionView:
     return ExecutionView(**execution_fields(row))
 
 
-async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> StoredExecution:
     row = await execution_queries.get(connection, execution_id)
     require_owner(actor, row.user_profile_id if row else None, "execution")
     if row is None:

@@ -55,7 +55,7 @@ class _Filling:
 
 
 async def read_shown(
-    read: Callable[[Part], Awaitable[Page]], show: Show, part: Part, first_rows: int = FIRST_ROWS
+    read: Callable[[Part], Awaitable[Page[Any]]], show: Show, part: Part, first_rows: int = FIRST_ROWS
 ) -> ShownPage:
     """Read the rows of a list a few at a time, and show them, until the page is full or the list ends."""
     filling = _Filling()

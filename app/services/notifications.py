@@ -4,12 +4,12 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_owner
 from app.domain.limits import Quota
 from app.persistence import notifications, workflows
 from app.persistence.database import Connection, Database
+from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
@@ -72,7 +72,7 @@ class NotificationService:
         return DeliveryList(found.items, found.next_cursor)
 
 
-async def _owned(connection: Connection, actor: Actor, notification_id: int) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, notification_id: int) -> Notification:
     row = await notifications.get(connection, notification_id) if notification_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "notification")
     if row is None:
@@ -89,11 +89,11 @@ async def _require_seen(connection: Connection, actor: Actor, values: dict[str, 
         require_owner(actor, owners.get(values["workflow_id"]), "workflow")
 
 
-def _delivery_view(row: Row[Any]) -> DeliveryView:
+def _delivery_view(row: LoggedDelivery) -> DeliveryView:
     return DeliveryView(**{name: getattr(row, name) for name in DeliveryView.__struct_fields__})
 
 
-def _view(row: Row[Any]) -> NotificationView:
+def _view(row: Notification) -> NotificationView:
     return NotificationView(
         id=row.id,
         user_profile_id=row.user_profile_id,

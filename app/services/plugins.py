@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 import structlog
 from msgspec.structs import replace
-from sqlalchemy import Row
 
 from app.actions.context import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.plugins import Capability, LoadedActions, LoadedPlugin
@@ -20,6 +19,7 @@ from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import schedules, users, workflows
 from app.persistence.database import Connection, Database
+from app.persistence.workflows import StoredWorkflow
 from app.services.inputs import ScheduleChanges, ScheduleInput, WorkflowChanges, WorkflowInput, given
 from app.services.schedules import ScheduleService, author_of, changed_values, owned_schedule, sound_draft
 from app.services.validation import checked
@@ -203,7 +203,7 @@ class PluginSchedules:
 
     async def _with_nodes(
         self, connection: Connection, actor: Actor, workflow_id: int, flow: dict[str, Any]
-    ) -> Row[Any] | None:
+    ) -> StoredWorkflow | None:
         """The workflow with these nodes, as far as it is the plugin's own to change."""
         row = await workflows.lock_to_change(connection, workflow_id)
         if row is None or row.user_profile_id != actor.user_id:
@@ -238,13 +238,13 @@ def _nodes(action: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"nodes": nodes, "edges": [{"from": "start", "to": "work"}]}
 
 
-def _work_of(row: Row[Any] | None) -> dict[str, Any]:
+def _work_of(row: StoredWorkflow | None) -> dict[str, Any]:
     """The node that does the work; an admin may have made something else of the workflow."""
     nodes: list[dict[str, Any]] = row.nodes if row else []
     return next((node for node in nodes if node["id"] == "work"), {"type": "", "config": {}})
 
 
-def _view(job: ScheduledJob, row: Row[Any] | None) -> PluginSchedule:
+def _view(job: ScheduledJob, row: StoredWorkflow | None) -> PluginSchedule:
     work = _work_of(row)
     return PluginSchedule(
         id=job.id,

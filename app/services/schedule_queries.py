@@ -10,7 +10,6 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Row
 
 from app import clock
 from app.domain.access import Actor
@@ -26,7 +25,8 @@ from app.domain.spec_preview import next_runs, spec_warnings
 from app.persistence import breakers, execution_queries, executions, ledger, revisions
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
-from app.persistence.ledger import Stretch
+from app.persistence.execution_queries import StoredRun
+from app.persistence.ledger import FiredSlot, Stretch
 from app.persistence.pagination import Part
 from app.services.inputs import Moment, PreviewInput, Span
 from app.services.listing import read_shown, show_all
@@ -188,12 +188,12 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
     return anchored_at_start(without_tick(changed), now)
 
 
-def _outcome(row: Row[Any]) -> str:
+def _outcome(row: FiredSlot) -> str:
     """A slot has fired once its execution has started; one that ended before has the outcome that was written then."""
     return "fired" if row.started_at is not None else row.unrun_outcome or "queued"
 
 
-def _run_view(row: Row[Any]) -> RunView:
+def _run_view(row: StoredRun) -> RunView:
     return RunView(**execution_fields(row), payload=row.payload)
 
 
@@ -205,7 +205,7 @@ def _ledger_cursor(item: LedgerItem) -> str:
     return ledger.cursor_at(item.slot)
 
 
-def _fired_item(row: Row[Any]) -> LedgerItem:
+def _fired_item(row: FiredSlot) -> LedgerItem:
     reason = "" if row.started_at else row.error
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
 

@@ -137,16 +137,16 @@ class ScheduleService:
         whole = question.fields is not None and PAYLOAD in question.fields
         views: dict[UUID, msgspec.Raw] = {}
 
-        async def read(part: Part) -> Page:
+        async def read(part: Part) -> Page[schedules.ScheduleVersion]:
             page = await schedules.page(connection, replace(question.listing, part=part), self._totals)
-            versions = [(row["id"], row["xmin"]) for row in page.items]
+            versions = [(row.id, row.version) for row in page.items]
             views.update(await self._shown.of(connection, versions, whole=whole))
-            return replace(page, items=[row for row in page.items if row["id"] in views])
+            return replace(page, items=[row for row in page.items if row.id in views])
 
         part = question.listing.part
         # Without payloads they are small: one question is enough.
         rows = FIRST_ROWS if whole else part.limit
-        found = await read_shown(read, lambda row: selected(views[row["id"]], question.fields), part, rows)
+        found = await read_shown(read, lambda row: selected(views[row.id], question.fields), part, rows)
         return SchedulePage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:

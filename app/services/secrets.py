@@ -3,7 +3,6 @@
 from typing import Any
 
 import structlog
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
@@ -11,6 +10,7 @@ from app.domain.secrets import EVERYBODY, host_problem
 from app.persistence import secrets, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
+from app.persistence.secrets import SecretInfo
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
@@ -67,7 +67,7 @@ class SecretService:
         log.info("secret_deleted", secret=name, by=actor.user_id)
 
 
-async def _made(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+async def _made(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> SecretInfo:
     has_value = "value" in values
     if not has_value and not actor.sees_all:
         raise NotFoundError("There is no such secret. Give a value to make one.")
@@ -77,7 +77,7 @@ async def _made(connection: Connection, actor: Actor, name: str, values: dict[st
     )
 
 
-async def _add(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+async def _add(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> SecretInfo:
     if await secrets.count_of(connection, actor.user_id) >= MOST_SECRETS:
         raise ConflictError(f"You have {MOST_SECRETS} secrets already. Delete one first.")
     row = await secrets.add(connection, actor.user_id, name, values)
@@ -86,7 +86,7 @@ async def _add(connection: Connection, actor: Actor, name: str, values: dict[str
     return row
 
 
-async def _changed(connection: Connection, actor: Actor, before: Row[Any], values: dict[str, Any]) -> Row[Any]:
+async def _changed(connection: Connection, actor: Actor, before: SecretInfo, values: dict[str, Any]) -> SecretInfo:
     if not values:
         return before
     if "value" in values and before.allowed_hosts is None:
@@ -113,7 +113,7 @@ async def _require_sound(connection: Connection, values: dict[str, Any]) -> None
         raise InvalidError(*errors)
 
 
-def _view(actor: Actor, row: Row[Any]) -> SecretView:
+def _view(actor: Actor, row: SecretInfo) -> SecretView:
     is_own = row.owner_id == actor.user_id
     shared = row.shared_with
     if not is_own and not actor.sees_all and shared != EVERYBODY:

@@ -3,10 +3,8 @@
 import hmac
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import structlog
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, UnavailableError
@@ -14,6 +12,7 @@ from app.micro_batcher import MicroBatcher
 from app.persistence import users
 from app.persistence.database import Database
 from app.persistence.pagination import Part
+from app.persistence.users import Token
 from app.services.inputs import IDS, TokenInput, UserInput
 from app.services.listing import read_shown
 from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
@@ -119,5 +118,5 @@ class UserService:
         return user_view(row)
 
 
-def _token_view(row: Row[Any]) -> TokenView:
-    return TokenView(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+def _token_view(token: Token) -> TokenView:
+    return TokenView(id=token.id, name=token.name, prefix=token.prefix, created_at=token.created_at)

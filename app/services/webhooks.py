@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
@@ -16,8 +15,9 @@ from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.persistence import entity_runs, users, webhooks
 from app.persistence.database import Connection, Database, database_now
+from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
-from app.persistence.webhooks import ENTITY_TYPE
+from app.persistence.webhooks import ENTITY_TYPE, Webhook
 from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
 from app.services.listing import read_shown
@@ -65,10 +65,10 @@ class WebhookService:
 
     async def list(self, actor: Actor, part: Part) -> WebhookPage:
         """What the actor may see, newest first."""
-        runs: dict[str, list[Row[Any]]] = {}
+        runs: dict[str, list[EntityRun]] = {}
         async with self._database.reading() as connection:
 
-            async def read(wanted: Part) -> Page:
+            async def read(wanted: Part) -> Page[Webhook]:
                 page = await webhooks.page(connection, actor, wanted)
                 runs.update(await _latest_runs(connection, page.items))
                 return page
@@ -123,13 +123,13 @@ class WebhookService:
         if errors:
             raise InvalidError(*errors)
 
-    def _require_callable(self, row: Row[Any]) -> None:
+    def _require_callable(self, row: Webhook) -> None:
         """What it sends is held to the same as a node of a workflow."""
         errors = self._catalog.config_errors([_as_node(row)])
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
-    async def _require_secrets(self, connection: Connection, actor: Actor, row: Row[Any]) -> None:
+    async def _require_secrets(self, connection: Connection, actor: Actor, row: Webhook) -> None:
         """Its owner may use the secrets that it names, and send them there."""
         owner, whose = actor, "you"
         if row.user_profile_id != actor.user_id:
@@ -140,18 +140,18 @@ class WebhookService:
             raise InvalidError(*map(_as_field, errors))
 
 
-async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Row[Any]:
+async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Webhook:
     return _owned(actor, await webhooks.lock(connection, webhook_id) if webhook_id in IDS else None)
 
 
-def _owned(actor: Actor, row: Row[Any] | None) -> Row[Any]:
+def _owned(actor: Actor, row: Webhook | None) -> Webhook:
     require_owner(actor, row.user_profile_id if row else None, "webhook")
     if row is None:
         raise AssertionError("a webhook that nobody owns was let through")
     return row
 
 
-def _as_node(row: Row[Any]) -> Node:
+def _as_node(row: Webhook) -> Node:
     job = webhooks.to_job(row)
     return Node(_NODE, job.job_type, job.job_data)
 
@@ -200,17 +200,17 @@ async def _planned(connection: Connection, values: dict[str, Any]) -> dict[str, 
         raise InvalidError(FieldError(field, str(error))) from None
 
 
-async def _views(connection: Connection, rows: Sequence[Row[Any]]) -> list[WebhookView]:
+async def _views(connection: Connection, rows: Sequence[Webhook]) -> list[WebhookView]:
     """Webhooks with what their latest runs say: what is queued is still to come, and what failed says why."""
     runs = await _latest_runs(connection, rows)
     return [_view(row, runs.get(str(row.id), [])) for row in rows]
 
 
-async def _latest_runs(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
+async def _latest_runs(connection: Connection, rows: Sequence[Webhook]) -> dict[str, list[EntityRun]]:
     return await entity_runs.latest(connection, ENTITY_TYPE, [str(row.id) for row in rows])
 
 
-def _view(row: Row[Any], runs: list[Row[Any]]) -> WebhookView:
+def _view(row: Webhook, runs: list[EntityRun]) -> WebhookView:
     shown = {name: getattr(row, name) for name in WebhookView.__struct_fields__ if name != "last_status"}
     queued = [run.scheduled_for for run in runs if run.started_at is None and run.status == "pending"]
     begun = next((run for run in runs if run.started_at is not None), None)

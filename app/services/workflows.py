@@ -5,18 +5,19 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
-from app.domain.breakers import BreakerState
+from app.domain.breakers import Transition
 from app.domain.errors import InvalidError
 from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
 from app.persistence import breakers, executions, revisions, schedules, users, workflows
+from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
+from app.persistence.workflows import StoredWorkflow
 from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.listing import read_shown
@@ -33,7 +34,7 @@ from app.services.views import (
     workflow_view,
 )
 
-Read = Callable[[Connection, int], Awaitable[Row[Any] | None]]
+Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
 
 class WorkflowService:
@@ -128,7 +129,7 @@ def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:
         raise InvalidError(*errors)
 
 
-async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> StoredWorkflow:
     row = await read(connection, workflow_id) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
@@ -168,7 +169,7 @@ class BreakerService:
             return await _detail(connection, await _owned_breaker(connection, actor, workflow_id), limit)
 
 
-async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> Row[Any]:
+async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> StoredBreaker:
     row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
     require_owner(actor, row.user_profile_id if row else None, "workflow")
     if row is None:
@@ -176,16 +177,16 @@ async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int)
     return row
 
 
-async def _detail(connection: Connection, row: Row[Any], limit: int) -> BreakerDetail:
+async def _detail(connection: Connection, row: StoredBreaker, limit: int) -> BreakerDetail:
     changes = await breakers.transitions(connection, row.workflow_id, limit)
     return BreakerDetail(**_fields(row), transitions=[_transition(change) for change in changes])
 
 
-def _view(row: Row[Any]) -> BreakerView:
+def _view(row: StoredBreaker) -> BreakerView:
     return BreakerView(**_fields(row))
 
 
-def _fields(row: Row[Any]) -> dict[str, Any]:
+def _fields(row: StoredBreaker) -> dict[str, Any]:
     breaker = breakers.to_breaker(row)
     return {
         "workflow_id": row.workflow_id,
@@ -200,11 +201,11 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _transition(row: Row[Any]) -> TransitionView:
+def _transition(transition: Transition) -> TransitionView:
     return TransitionView(
-        at=row.at,
-        from_state=BreakerState(row.from_state),
-        to_state=BreakerState(row.to_state),
-        reason=row.reason,
-        execution_id=row.execution_id,
+        at=transition.at,
+        from_state=transition.from_state,
+        to_state=transition.to_state,
+        reason=transition.reason,
+        execution_id=transition.execution_id,
     )

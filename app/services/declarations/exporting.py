@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import ABSENT, Key, Managed, same
@@ -14,6 +13,7 @@ from app.domain.revisions import EDITABLE
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
 from app.persistence.database import Connection, Database, read_one_moment
+from app.persistence.workflows import StoredWorkflow
 from app.services.declarations.yaml_text import write_documents
 from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowInput
 from app.services.validation import checked
@@ -22,7 +22,7 @@ _FIRST = ("name", "workflow")
 _NOT_OF_ROW = {"workflow", "paused", "interval_seconds", "every"}
 
 
-def workflow_entry(name: str, row: Row[Any]) -> dict[str, Any]:
+def workflow_entry(name: str, row: StoredWorkflow) -> dict[str, Any]:
     """A workflow under a name."""
     values = {field: getattr(row, field) for field in WorkflowInput.__struct_fields__}
     nodes = [{part: value for part, value in node.items() if part != "config" or value} for node in row.nodes]
@@ -123,7 +123,7 @@ async def _unmanaged(connection: Connection, namespace: str, owner: int | None) 
 
 
 async def _document(
-    connection: Connection, namespace: str, flows: dict[str, Row[Any]], jobs: dict[str, ScheduledJob]
+    connection: Connection, namespace: str, flows: dict[str, StoredWorkflow], jobs: dict[str, ScheduledJob]
 ) -> dict[str, Any]:
     """One namespace, with all that its schedules run."""
     missing = {job.workflow_id for job in jobs.values()} - {row.id for row in flows.values()}
@@ -179,7 +179,7 @@ async def take_inventory(connection: Connection, namespaces: Collection[str]) ->
     return Inventory(managed, workflow_ids, {key: job.id for key, job in jobs.items()})
 
 
-def _workflow(key: Key, row: Row[Any]) -> Managed:
+def _workflow(key: Key, row: StoredWorkflow) -> Managed:
     values = {name: getattr(row, name) for name in _OF_WORKFLOW}
     return Managed(key=key, user_profile_id=row.user_profile_id, values=values)
 

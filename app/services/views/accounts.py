@@ -1,12 +1,12 @@
 """Views of users, tokens, secrets and signing keys."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.access import OwnerKind, Role
+from app.persistence.users import User
 from app.services.inputs import Instant
 
 
@@ -49,10 +49,10 @@ class TokenList(msgspec.Struct):
     next_cursor: str | None
 
 
-def user_view(row: Row[Any]) -> UserView:
-    """A user as callers see it."""
+def user_view(user: User) -> UserView:
+    """Return the view of a user."""
     return UserView(
-        id=row.id, username=row.username, role=Role(row.role), kind=OwnerKind(row.kind), created_at=row.created_at
+        id=user.id, username=user.username, role=Role(user.role), kind=OwnerKind(user.kind), created_at=user.created_at
     )
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.executions import ExecutionStatus, NodeResult, Trigger
+from app.persistence.execution_queries import ListedExecution
 from app.services.inputs import Instant
 
 
@@ -82,8 +82,8 @@ class AcceptedView(msgspec.Struct):
     ok: bool
 
 
-def execution_fields(row: Row[Any]) -> dict[str, Any]:
-    """The fields that all views of an execution share."""
+def execution_fields(row: ListedExecution) -> dict[str, Any]:
+    """Return the fields that all views of an execution share."""
     return {
         "id": row.id,
         "workflow_id": row.workflow_id,
@@ -102,15 +102,15 @@ def execution_fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def shown_status(row: Row[Any]) -> ExecutionStatus:
-    """A run that has begun and sleeps is under way for whoever looks at it, though no worker holds it."""
+def shown_status(row: ListedExecution) -> ExecutionStatus:
+    """Return the status to show. A run that has begun and sleeps is running, though no worker holds it."""
     if row.status == ExecutionStatus.PENDING and row.deadline_at is not None:
         return ExecutionStatus.RUNNING
     return ExecutionStatus(row.status)
 
 
 def node_view(result: NodeResult, now: datetime, graph: Mapping[str, Any] | None) -> NodeResultView:
-    """A node's result as callers see it: one that sleeps is stored as a success at the time when it will wake up."""
+    """Return the view of a node's result. A sleeping node is stored as a success at the time when it will wake up."""
     shown = NodeResultView(**msgspec.structs.asdict(result))
     wakes = msgspec.convert((graph or {}).get("asleep", {}), dict[str, datetime])
     if result.node_id in wakes and wakes[result.node_id] > now:
