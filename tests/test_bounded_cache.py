@@ -16,6 +16,8 @@ from app.persistence import row_cache
 from app.persistence.database import Database
 from app.persistence.row_cache import ScheduleCache, SubjectCache
 from app.services import listing
+from app.services.listing import ViewCache
+from app.services.views import listed_view, schedule_view
 from tests.carillon import Carillon
 from tests.domain.builders import schedule
 
@@ -83,16 +85,22 @@ async def test_workflows_are_remembered_up_to_a_bound(
         assert 1 == len(known._flows)
 
 
-async def test_views_are_kept_up_to_a_bound(carillon: Carillon, database: Database) -> None:
+async def test_views_are_kept_up_to_a_bound(
+    carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With and without their payloads."""
+    monkeypatch.setattr(listing, "MOST_VIEW_BYTES", 8000)
     made = [UUID((await carillon.schedule(trigger_payload={"x": "y" * 2000}))["id"]) for _ in range(5)]
-    views = listing.ShownSchedules()
-    views._views = RowCache(100, 8000)
-    for whole in (True, False):
+    caches: list[tuple[bool, ViewCache[Any]]] = [
+        (True, ViewCache(schedule_view, whole=True)),
+        (False, ViewCache(listed_view, whole=False)),
+    ]
+    for whole, cache in caches:
         async with database.reading() as connection:
-            found = await views.of(connection, [(one, 0) for one in made], whole=whole)
-        assert {whole} == {b"yyyy" in bytes(view) for view in found.values()}
-        assert views._views.weight <= 8000
+            views = await cache.read(connection, [(schedule_id, 0) for schedule_id in made])
+        assert 5 == len(views)
+        assert {whole} == {b"yyyy" in bytes(view) for view in views.values()}
+        assert 0 < cache._views.weight <= 8000
 
 
 def test_fixed_configurations_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

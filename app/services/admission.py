@@ -1,4 +1,4 @@
-"""Whether new objects may be stored: quotas, whose workflow a schedule runs, and which secrets its nodes may use."""
+"""Admission: whether an object may be stored, by quotas, workflow owners, node configurations and secrets."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ NO_QUOTAS = Limits()
 
 
 class NewSchedule(msgspec.Struct, frozen=True):
-    """A schedule that somebody wants to create, and the owner of its workflow, if the request names one."""
+    """A schedule to be created, and the owner of its workflow, if the request names one."""
 
     actor: Actor
     job: ScheduledJob
@@ -40,7 +40,7 @@ class NewSchedule(msgspec.Struct, frozen=True):
 
 
 async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int = 1) -> None:
-    """Refuse so many more objects of a user if they exceed the quota. To be called before any row is locked."""
+    """Refuse ``wanted`` more objects of a user if they exceed the quota. To be called before any row is locked."""
     limit = limits.quotas.limit_of(quota)
     if limit:
         used = await users.lock_and_count(connection, quota, [user_id])
@@ -50,7 +50,7 @@ async def require_quota(connection: Connection, limits: Limits, quota: Quota, us
 async def quota_refusal(
     connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int
 ) -> QuotaExceededError | None:
-    """Return the same as a value, for whoever has more to say."""
+    """Return the refusal instead of raising it, so that the caller can name other problems too."""
     try:
         await require_quota(connection, limits, quota, user_id, wanted)
     except QuotaExceededError as error:
@@ -59,59 +59,62 @@ async def quota_refusal(
 
 
 async def refusals(connection: Connection, wanted: Sequence[NewSchedule], limits: Limits) -> list[CarillonError | None]:
-    """Return for each new schedule why it is refused, or None. The workflows stay until the transaction ends."""
+    """Return for each new schedule why it is refused, or None.
+
+    The workflows are locked: they cannot be deleted before the transaction ends.
+    """
     limit = limits.quotas.schedules
-    user_ids = {one.actor.user_id for one in wanted}
+    user_ids = {new.actor.user_id for new in wanted}
     used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
-    owners = await workflows.owners(connection, {one.job.workflow_id for one in wanted})
-    found: list[CarillonError | None] = []
-    for one in wanted:
-        refused = _refusal(one, owners.get(one.job.workflow_id), limit, used[one.actor.user_id])
-        found.append(refused)
-        used[one.actor.user_id] += refused is None
-    return found
+    owners = await workflows.owners(connection, {new.job.workflow_id for new in wanted})
+    errors: list[CarillonError | None] = []
+    for new in wanted:
+        error = _refusal(new, owners.get(new.job.workflow_id), limit, used[new.actor.user_id])
+        errors.append(error)
+        used[new.actor.user_id] += error is None
+    return errors
 
 
 def require_usable(actor: Actor, schedule_owner: int, workflow_owner: int | None, named: int | None) -> None:
-    """Refuse a workflow that the actor may not see, or that is somebody else's and whose owner is not named."""
+    """Refuse a workflow that the actor may not see, or that has another owner who is not named."""
     require_owner(actor, workflow_owner, "workflow")
     if workflow_owner is not None:
         require_workflow_owner(schedule_owner, workflow_owner, named)
 
 
-def _refusal(wanted: NewSchedule, workflow_owner: int | None, limit: int, used: int) -> CarillonError | None:
+def _refusal(new: NewSchedule, workflow_owner: int | None, limit: int, used: int) -> CarillonError | None:
     try:
-        require_usable(wanted.actor, wanted.job.user_profile_id, workflow_owner, wanted.workflow_owner)
+        require_usable(new.actor, new.job.user_profile_id, workflow_owner, new.workflow_owner)
         require_room(Quota.SCHEDULES, limit, used)
     except CarillonError as error:
         return error
     return None
 
 
-# A template whose scheme and host are literal: what is filled in comes behind them.
+# A template whose scheme and host are literal: it fills in only what follows them.
 _LITERAL_HOST = re.compile(r"https?://[^/?#\\]+[/?#]")
 
 
 class SecretChecks:
-    """Judges nodes when they are written. Runs are judged again, when their URLs are filled in."""
+    """Checks the secrets of nodes when the nodes are stored. Runs check again, when their URLs are filled in."""
 
     def __init__(self, catalog: Catalog, environment: SecretStore) -> None:
-        """Secrets of the environment are those of this process; a worker may have others."""
+        """Know the secrets in the environment of this process; a worker may have others."""
         self._catalog = catalog
         self._environment = environment
 
     async def errors(
         self, connection: Connection, owner: Actor, nodes: Sequence[Node], whose: str = "you"
     ) -> list[FieldError]:
-        """What is wrong with the secrets in these nodes, each named by node and field."""
+        """Return what is wrong with the secrets in these nodes, each named by node and field."""
         names = self._catalog.secrets_named_by(nodes)
-        found = await find_secrets(connection, self._environment, [owner], names) if names else {}
+        usable = await find_secrets(connection, self._environment, [owner], names) if names else {}
         errors: list[FieldError] = []
         for index, node in enumerate(nodes):
-            errors += node_errors(index, node, self._of_node(node, owner, found, whose))
+            errors += node_errors(index, node, self._of_node(node, owner, usable, whose))
         return errors
 
-    def _of_node(self, node: Node, owner: Actor, found: Mapping[str, Secret], whose: str) -> list[FieldError]:
+    def _of_node(self, node: Node, owner: Actor, usable: Mapping[str, Secret], whose: str) -> list[FieldError]:
         errors = []
         target = literal_target(node.config.get("url"))
         try:
@@ -120,7 +123,7 @@ class SecretChecks:
             return [FieldError(error.place, str(error))]
         for place, names in uses.items():
             for name in sorted(names):
-                secret = found.get(name)
+                secret = usable.get(name)
                 if secret is None and not owner.sees_all:
                     errors.append(FieldError(place, f"There is no secret '{name}' for {whose}."))
                 # The environment of a worker may have an admin's secret that this process does not have.
@@ -129,8 +132,21 @@ class SecretChecks:
         return errors
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """What a workflow or a webhook is checked against before it is stored."""
+
+    catalog: Catalog
+    secrets: SecretChecks
+    limits: Limits = NO_QUOTAS
+
+
+def admission_of(catalog: Catalog, environment: SecretStore, limits: Limits = NO_QUOTAS) -> Admission:
+    """Return the checks of a process with these actions, secrets and limits."""
+    return Admission(catalog, SecretChecks(catalog, environment), limits)
+
+
 def literal_target(url: Any) -> tuple[str, int | None] | None:
-    """Host and port of a URL, where no template has a say in them, else None."""
+    """Return host and port of a URL, or None if a template fills them in."""
     if not isinstance(url, str):
         return None
     head = url.partition(MARK)[0]

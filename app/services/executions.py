@@ -27,7 +27,7 @@ from app.persistence.pagination import Part
 from app.persistence.parking import Callback, Completion, ShownSecret
 from app.persistence.settle import settle, settle_within
 from app.services.inputs import CompletionInput, RunInput
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.schedules import owned_schedule
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
@@ -192,7 +192,7 @@ class ExecutionService:
     async def list(self, actor: Actor, wanted: Mapping[str, Any], part: Part) -> ExecutionPage:
         """What the actor may see and what has the wanted values, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(execution_queries.page, connection, actor, wanted), _view, part)
+            found = await read_views(partial(execution_queries.page, connection, actor, wanted), _view, part)
         return ExecutionPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:

@@ -13,7 +13,7 @@ from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -40,7 +40,7 @@ class NotificationService:
     async def list(self, actor: Actor, part: Part) -> NotificationList:
         """What the actor may see, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(notifications.page, connection, actor), _view, part)
+            found = await read_views(partial(notifications.page, connection, actor), _view, part)
         return NotificationList(found.items, found.next_cursor)
 
     async def get(self, actor: Actor, notification_id: int) -> NotificationView:
@@ -68,7 +68,7 @@ class NotificationService:
         async with self._database.reading() as connection:
             await _owned(connection, actor, notification_id)
             read = partial(notifications.deliveries_of, connection, notification_id)
-            found = await read_shown(read, _delivery_view, part)
+            found = await read_views(read, _delivery_view, part)
         return DeliveryList(found.items, found.next_cursor)
 
 

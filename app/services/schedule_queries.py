@@ -1,20 +1,20 @@
-"""What a schedule did, does and will do: runs, ledger, history, explanations, previews."""
+"""Questions about schedules: lists, single schedules, runs, ledger, history, explanations, previews. No Redis."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import MAXYEAR, MINYEAR, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
 from app import clock
-from app.domain.access import Actor
+from app.domain.access import Actor, require_owner
 from app.domain.descriptions import describe
-from app.domain.errors import FieldError, InvalidError
+from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.executions import ExecutionStatus
 from app.domain.explain import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
@@ -22,14 +22,16 @@ from app.domain.planning import anchored_at_start, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
-from app.persistence import breakers, execution_queries, executions, ledger, revisions
+from app.micro_batcher import MicroBatcher
+from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
 from app.persistence.ledger import FiredSlot, Stretch
-from app.persistence.pagination import Part
+from app.persistence.pagination import Page, Part, known_totals
+from app.persistence.schedules import ScheduleVersion
 from app.services.inputs import Moment, PreviewInput, Span
-from app.services.listing import read_shown, show_all
+from app.services.listing import FIRST_ROWS, Encoded, ViewCache, encode, encode_page, read_encoded, read_views
 from app.services.schedules import draft, owned_schedule, require_years, spec_values
 from app.services.views import (
     CheckView,
@@ -37,13 +39,18 @@ from app.services.views import (
     HistoryList,
     LedgerItem,
     LedgerList,
+    ListedSchedule,
     PreviewRun,
     PreviewView,
     RunList,
     RunView,
+    SchedulePage,
+    ScheduleView,
     execution_fields,
     history_item,
     ledger_item,
+    listed_view,
+    schedule_view,
 )
 
 # Of the processor's time; what a preview has found by then has to do.
@@ -51,23 +58,128 @@ PREVIEW_SECONDS = 0.1
 SEARCHES_AT_ONCE = 2
 CUT = "Only the first {count} runs are shown: the next ones are too far away, or take too long to find."
 
+# The fields that a list of schedules can be asked for.
+NAMES = ScheduleView.__struct_fields__
+# It may be large: a list has it only if the request names it.
+PAYLOAD = "trigger_payload"
+
+# Batchers of owners that are listing nothing are dropped beyond this number.
+MOST_BATCHERS = 1000
+
 T = TypeVar("T")
+
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class ListRequest(msgspec.Struct, frozen=True):
+    """Which schedules a list shall have, and which of their fields; None is all fields but the payload."""
+
+    listing: schedules.Listing
+    fields: frozenset[str] | None
+
+
+def given_fields(text: str | None) -> frozenset[str] | None:
+    """Return the fields that a list with commas names, and ``id``; None, for all but the payload, if there is none."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise InvalidError(FieldError("fields", f"A schedule has no field '{unknown[0][:100]}'."))
+    return frozenset(("id", *names))
+
+
+def select_fields(view: Encoded[Any], fields: frozenset[str] | None) -> Encoded[ListedSchedule]:
+    """Return an encoded schedule with these fields only."""
+    if fields is None:
+        return view
+    selected = {name: value for name, value in _decode(view).items() if name in fields}
+    return cast("Encoded[ListedSchedule]", encode(selected))
 
 
 class ScheduleQueryService:
-    """Questions about schedules; nothing is changed."""
+    """Use cases that read schedules and change nothing."""
 
     def __init__(self, database: Database) -> None:
-        """Read from here."""
+        """Read from this database."""
         self._database = database
+        self._whole_views = database.history.watch(ViewCache(schedule_view, whole=True))
+        self._listed_views = database.history.watch(ViewCache(listed_view, whole=False))
+        self._totals = database.history.watch(known_totals())
+        self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
+        # One for each owner: the slow lists of one do not delay the others.
+        self._lists: dict[int | None, MicroBatcher[ListRequest, SchedulePage]] = {}
         # Few, as each takes its turns of the processor from the loop.
         self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="search")
+
+    async def list(
+        self,
+        actor: Actor,
+        part: Part,
+        *,
+        status: str | None = None,
+        workflow_id: int | None = None,
+        fields: frozenset[str] | None = None,
+    ) -> SchedulePage:
+        """Return a page of the schedules that the actor may see, newest first; payloads only if ``fields`` has them."""
+        listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
+        return await self._lists_of(actor.owner_filter).ask(ListRequest(listing, fields))
+
+    def _lists_of(self, owner: int | None) -> MicroBatcher[ListRequest, SchedulePage]:
+        if owner not in self._lists:
+            if len(self._lists) >= MOST_BATCHERS:
+                self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
+            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        return self._lists[owner]
+
+    async def _list(self, requests: Sequence[ListRequest]) -> Sequence[SchedulePage]:
+        """Answer equal requests of one moment with the same page."""
+        pages: dict[ListRequest, SchedulePage] = {}
+        async with self._database.reading() as connection:
+            for request in dict.fromkeys(requests):
+                pages[request] = await self._page(connection, request)
+        return [pages[request] for request in requests]
+
+    async def _page(self, connection: Connection, request: ListRequest) -> SchedulePage:
+        fields, part = request.fields, request.listing.part
+        whole = fields is not None and PAYLOAD in fields
+        views: dict[UUID, Encoded[Any]] = {}
+
+        async def read(part: Part) -> Page[ScheduleVersion]:
+            page = await schedules.page(connection, replace(request.listing, part=part), self._totals)
+            versions = [(row.id, row.version) for row in page.items]
+            if whole:
+                views.update(await self._whole_views.read(connection, versions))
+            else:
+                views.update(await self._listed_views.read(connection, versions))
+            return replace(page, items=[row for row in page.items if row.id in views])
+
+        # Without payloads schedules are small: one query is enough.
+        first_rows = FIRST_ROWS if whole else part.limit
+        page = await read_encoded(read, lambda row: select_fields(views[row.id], fields), part, first_rows)
+        return SchedulePage(page.items, page.total, page.total_is_estimate, page.next_cursor)
+
+    async def get(self, actor: Actor, job_id: UUID) -> Encoded[ScheduleView]:
+        """Return a schedule, encoded."""
+        owner, view = await self._reads.ask(job_id)
+        require_owner(actor, owner, "schedule")
+        if view is None:
+            raise AssertionError("a schedule that does not exist passed the check of its owner")
+        return view
+
+    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[int | None, Encoded[ScheduleView] | None]]:
+        """Return the owner and the view of each schedule, or None; read together for all requests of one moment."""
+        async with self._database.reading() as connection:
+            rows = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
+            views = await self._whole_views.read(connection, [(job_id, version) for job_id, version, _ in rows])
+        owners = {job_id: owner for job_id, _, owner in rows if job_id in views}
+        return [(owners.get(job_id), views.get(job_id)) for job_id in job_ids]
 
     async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
         """The audit: the latest runs."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_shown(partial(execution_queries.runs, connection, job_id), _run_view, part)
+            found = await read_views(partial(execution_queries.runs, connection, job_id), _run_view, part)
         return RunList(found.items, found.next_cursor)
 
     async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
@@ -80,13 +192,13 @@ class ScheduleQueryService:
             fired = await ledger.fired(connection, job_id, stretch, part.limit)
         items = sorted([*map(ledger_item, others), *map(_fired_item, fired)], key=_slot, reverse=True)
         more = ledger.cursor_at(items[part.limit - 1].slot) if len(items) >= part.limit else None
-        return LedgerList(*show_all(items[: part.limit], _ledger_cursor, more))
+        return LedgerList(*encode_page(items[: part.limit], _ledger_cursor, more))
 
     async def history(self, actor: Actor, job_id: UUID, part: Part) -> HistoryList:
         """Every change and pause, newest first."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_shown(partial(revisions.of_schedule, connection, job_id), history_item, part)
+            found = await read_views(partial(revisions.of_schedule, connection, job_id), history_item, part)
         return HistoryList(found.items, found.next_cursor)
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:

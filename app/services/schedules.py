@@ -1,4 +1,4 @@
-"""Schedules: created, changed, paused, deleted, read."""
+"""Schedules: create, change, pause, resume, revive and delete them. Reading them needs no Redis: schedule_queries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from msgspec.structs import replace
 
 from app import clock
 from app.domain.access import Actor, require_owner
@@ -35,26 +34,14 @@ from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Connection, Database
-from app.persistence.pagination import Page, Part, known_totals
 from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
 from app.services.inputs import Input, NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
-from app.services.listing import FIRST_ROWS, PAYLOAD, ShownSchedules, read_shown, selected
-from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
+from app.services.views import ScheduleList, ScheduleView, schedule_view
 
 # Far enough for every plan, near enough that no interval leaves the calendar.
 EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
-# For so many owners it is remembered what they are asking for.
-MOST_LISTING = 1000
-
 Scheduling = Callable[[Connection, UUID], Awaitable[Changed]]
-
-
-class Question(msgspec.Struct, frozen=True):
-    """Which schedules somebody wants to see, and which of their fields; None is all but the payload."""
-
-    listing: schedules.Listing
-    fields: frozenset[str] | None
 
 
 class ScheduleService:
@@ -65,11 +52,6 @@ class ScheduleService:
         self.limits = limits
         self._database = database
         self._ringer = ringer
-        self._shown = database.history.watch(ShownSchedules())
-        self._totals = database.history.watch(known_totals())
-        self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
-        # One for each owner: the slow lists of one keep nobody else waiting.
-        self._lists: dict[int | None, MicroBatcher[Question, SchedulePage]] = {}
         self._creates = MicroBatcher("create", self._create, shared=(UnavailableError,))
 
     async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
@@ -104,67 +86,6 @@ class ScheduleService:
             jobs = await _start(connection, wanted)
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
-
-    async def list(
-        self,
-        actor: Actor,
-        part: Part,
-        *,
-        status: str | None = None,
-        workflow_id: int | None = None,
-        fields: frozenset[str] | None = None,
-    ) -> SchedulePage:
-        """What the actor may see, newest first; without payloads, unless ``fields`` names them."""
-        listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
-        return await self._lists_of(actor.owner_filter).ask(Question(listing, fields))
-
-    def _lists_of(self, owner: int | None) -> MicroBatcher[Question, SchedulePage]:
-        if owner not in self._lists:
-            if len(self._lists) >= MOST_LISTING:
-                self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
-            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
-        return self._lists[owner]
-
-    async def _list(self, wanted: Sequence[Question]) -> Sequence[SchedulePage]:
-        """Those who ask the same in one moment get the same answer."""
-        pages: dict[Question, SchedulePage] = {}
-        async with self._database.reading() as connection:
-            for question in dict.fromkeys(wanted):
-                pages[question] = await self._page(connection, question)
-        return [pages[question] for question in wanted]
-
-    async def _page(self, connection: Connection, question: Question) -> SchedulePage:
-        whole = question.fields is not None and PAYLOAD in question.fields
-        views: dict[UUID, msgspec.Raw] = {}
-
-        async def read(part: Part) -> Page[schedules.ScheduleVersion]:
-            page = await schedules.page(connection, replace(question.listing, part=part), self._totals)
-            versions = [(row.id, row.version) for row in page.items]
-            views.update(await self._shown.of(connection, versions, whole=whole))
-            return replace(page, items=[row for row in page.items if row.id in views])
-
-        part = question.listing.part
-        # Without payloads they are small: one question is enough.
-        rows = FIRST_ROWS if whole else part.limit
-        found = await read_shown(read, lambda row: selected(views[row.id], question.fields), part, rows)
-        return SchedulePage(found.items, found.total, found.total_is_estimate, found.next_cursor)
-
-    async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:
-        """One schedule."""
-        owner, view = await self._reads.ask(job_id)
-        require_owner(actor, owner, "schedule")
-        if view is None:
-            raise AssertionError("a schedule that nobody owns was let through")
-        return view
-
-    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[int | None, ScheduleView | None]]:
-        """Whose they are, and how they are shown; read together for all who ask in one moment."""
-        async with self._database.reading() as connection:
-            found = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
-            wanted = [(job_id, version) for job_id, version, _ in found]
-            shown: dict[UUID, Any] = await self._shown.of(connection, wanted, whole=True)
-        owners = {job_id: owner for job_id, _, owner in found if job_id in shown}
-        return [(owners.get(job_id), shown.get(job_id)) for job_id in job_ids]
 
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """New values; a changed cadence moves the next run at once."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import hmac
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -22,7 +22,6 @@ from app.persistence import gauges, leases
 from app.persistence.database import Database, unreachable_reason
 from app.queue.bell import Bell, BellUnreachableError
 from app.services.inputs import SettingsChanges, given
-from app.services.listing import SharedResult
 from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
 
 Presence = Literal["ok", "away"]
@@ -34,6 +33,8 @@ PATIENCE_SECONDS = 3.0
 FRESH_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,33 @@ def readiness_of(postgres: str, redis: str) -> Readiness:
         mode="sweep" if redis else "bell",
         detail=" ".join(words),
     )
+
+
+class SharedResult(Generic[T]):
+    """The result of a look-up, kept for some seconds; callers at the same time wait for the same look-up."""
+
+    def __init__(self, look: Callable[[], Awaitable[T]], fresh_seconds: float) -> None:
+        """Call ``look`` when there is no fresh result."""
+        self._look = look
+        self._fresh_seconds = fresh_seconds
+        self._found: tuple[float, T] | None = None
+        self._looking: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """Return the fresh result, or that of the look-up under way. A caller that gives up stops nobody else's."""
+        if self._found is not None and clock.monotonic() - self._found[0] < self._fresh_seconds:
+            return self._found[1]
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._run())
+        return await asyncio.shield(self._looking)
+
+    async def _run(self) -> T:
+        try:
+            found = await self._look()
+        finally:
+            self._looking = None
+        self._found = (clock.monotonic(), found)
+        return found
 
 
 class HealthService:

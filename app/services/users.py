@@ -14,7 +14,7 @@ from app.persistence.database import Database
 from app.persistence.pagination import Part
 from app.persistence.users import Token
 from app.services.inputs import IDS, TokenInput, UserInput
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
 
 log = structlog.get_logger(__name__)
@@ -58,7 +58,7 @@ class UserService:
         """Everybody."""
         require_admin(actor)
         async with self._database.reading() as connection:
-            found = await read_shown(partial(users.page, connection), user_view, part)
+            found = await read_views(partial(users.page, connection), user_view, part)
         return UserList(found.items, found.next_cursor)
 
     async def create(self, actor: Actor, wanted: UserInput) -> UserView:
@@ -95,7 +95,7 @@ class UserService:
         require_admin(actor)
         await self._get(user_id)
         async with self._database.reading() as connection:
-            found = await read_shown(partial(users.tokens_of, connection, user_id), _token_view, part)
+            found = await read_views(partial(users.tokens_of, connection, user_id), _token_view, part)
         return TokenList(found.items, found.next_cursor)
 
     async def delete_token(self, actor: Actor, token_id: int) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_owner
 from app.domain.entities import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
@@ -18,9 +17,9 @@ from app.persistence.database import Connection, Database, database_now
 from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE, Webhook
-from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
+from app.services.admission import Admission, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
@@ -34,20 +33,11 @@ ONE_KIND = "Exactly one of cron, interval_minutes is needed."
 class WebhookService:
     """Use cases about webhooks."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalog: Catalog,
-        ringer: Ringer,
-        secret_checks: SecretChecks,
-        limits: Limits = NO_QUOTAS,
-    ) -> None:
-        """Workers poll; this is where it is asked for."""
-        self._secret_checks = secret_checks
-        self._limits = limits
+    def __init__(self, database: Database, ringer: Ringer, admission: Admission) -> None:
+        """Check webhooks before they are stored; workers poll for those that are due."""
         self._database = database
-        self._catalog = catalog
         self._ringer = ringer
+        self._admission = admission
 
     async def create(self, actor: Actor, wanted: WebhookInput) -> WebhookView:
         """A new webhook of the actor's, its first time planned."""
@@ -55,7 +45,7 @@ class WebhookService:
         _require_one_kind(values)
         self._require_small(values)
         async with self._database.transaction() as connection:
-            await require_quota(connection, self._limits, Quota.WEBHOOKS, actor.user_id)
+            await require_quota(connection, self._admission.limits, Quota.WEBHOOKS, actor.user_id)
             planned = await _planned(connection, values)
             row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
             self._require_callable(row)
@@ -73,7 +63,7 @@ class WebhookService:
                 runs.update(await _latest_runs(connection, page.items))
                 return page
 
-            found = await read_shown(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
+            found = await read_views(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
         return WebhookPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, webhook_id: int) -> WebhookView:
@@ -119,13 +109,13 @@ class WebhookService:
         await self._ringer.call_off(running)
 
     def _require_small(self, values: dict[str, Any]) -> None:
-        errors = self._limits.caps.errors(values)
+        errors = self._admission.limits.caps.errors(values)
         if errors:
             raise InvalidError(*errors)
 
     def _require_callable(self, row: Webhook) -> None:
         """What it sends is held to the same as a node of a workflow."""
-        errors = self._catalog.config_errors([_as_node(row)])
+        errors = self._admission.catalog.config_errors([_as_node(row)])
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
@@ -135,7 +125,7 @@ class WebhookService:
         if row.user_profile_id != actor.user_id:
             user = await users.get(connection, row.user_profile_id)
             owner, whose = users.to_actor(user) if user else actor, "the owner of the webhook"
-        errors = await self._secret_checks.errors(connection, owner, [_as_node(row)], whose)
+        errors = await self._admission.secrets.errors(connection, owner, [_as_node(row)], whose)
         if errors:
             raise InvalidError(*map(_as_field, errors))
 

@@ -18,9 +18,9 @@ from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.workflows import StoredWorkflow
-from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
+from app.services.admission import Admission, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.listing import read_shown
+from app.services.listing import encode, read_views
 from app.services.schedules import author_of
 from app.services.views import (
     BreakerDetail,
@@ -40,20 +40,11 @@ Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 class WorkflowService:
     """Use cases about workflows."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalog: Catalog,
-        ringer: Ringer,
-        secret_checks: SecretChecks,
-        limits: Limits = NO_QUOTAS,
-    ) -> None:
-        """Nodes are checked against the catalog, and their secrets against those that their owner may use."""
-        self._secret_checks = secret_checks
-        self._limits = limits
+    def __init__(self, database: Database, ringer: Ringer, admission: Admission) -> None:
+        """Check workflows before they are stored; ring for what a deletion cancels."""
         self._database = database
-        self._catalog = catalog
         self._ringer = ringer
+        self._admission = admission
 
     async def create(self, actor: Actor, wanted: WorkflowInput) -> WorkflowView:
         """A new workflow of the actor's."""
@@ -61,14 +52,14 @@ class WorkflowService:
         self.check(values)
         async with self._database.transaction() as connection:
             await self.check_secrets(connection, actor, actor.user_id, values)
-            await require_quota(connection, self._limits, Quota.WORKFLOWS, actor.user_id)
+            await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, actor.user_id)
             row = await workflows.add(connection, actor, values, author_of(actor))
         return workflow_view(row)
 
     async def list(self, actor: Actor, part: Part) -> WorkflowPage:
         """What the actor may see, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(workflows.page, connection, actor), workflow_view, part)
+            found = await read_views(partial(workflows.page, connection, actor), workflow_view, part)
         return WorkflowPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int) -> WorkflowView:
@@ -91,7 +82,7 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id)
             page = await revisions.page_of_workflow(connection, workflow_id, limit, cursor)
-        return HistoryList([history_item(row) for row in page.items], page.next_cursor)
+        return HistoryList([encode(history_item(revision)) for revision in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:
         """Gone, with its schedules and their history; what runs is called off."""
@@ -104,7 +95,7 @@ class WorkflowService:
 
     def check(self, values: dict[str, Any]) -> None:
         """Refuse nodes and edges that cannot be run."""
-        check_workflow(values, self._catalog)
+        check_workflow(values, self._admission.catalog)
 
     async def check_secrets(self, connection: Connection, actor: Actor, owner_id: int, values: dict[str, Any]) -> None:
         """Refuse new nodes with secrets that the workflow's owner may not use, or not send there."""
@@ -115,7 +106,7 @@ class WorkflowService:
             row = await users.get(connection, owner_id)
             owner, whose = users.to_actor(row) if row else actor, "the owner of the workflow"
         nodes = msgspec.convert(values["nodes"], list[Node])
-        errors = await self._secret_checks.errors(connection, owner, nodes, whose)
+        errors = await self._admission.secrets.errors(connection, owner, nodes, whose)
         if errors:
             raise InvalidError(*errors)
 
@@ -147,7 +138,7 @@ class BreakerService:
     async def list(self, actor: Actor, part: Part) -> BreakerList:
         """The breakers that the actor may see."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(breakers.page, connection, actor), _view, part)
+            found = await read_views(partial(breakers.page, connection, actor), _view, part)
         return BreakerList(found.items, found.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:

@@ -7,7 +7,6 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
 from app.domain.errors import InvalidError
@@ -17,7 +16,7 @@ from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.persistence import declarations, users
 from app.persistence.database import Connection, Database, Unit
-from app.services.admission import NO_QUOTAS, Limits, SecretChecks, quota_refusal
+from app.services.admission import Admission, quota_refusal
 from app.services.declarations.exporting import Inventory, take_inventory
 from app.services.declarations.files import (
     BadFileError,
@@ -62,30 +61,20 @@ Tell = Callable[[Report], None]
 class DeclarationService:
     """Use cases about declared workflows and schedules."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalog: Catalog,
-        ringer: Ringer | None,
-        secret_checks: SecretChecks,
-        limits: Limits = NO_QUOTAS,
-    ) -> None:
-        """Without a bell, the workers find by themselves what is new."""
-        self._secret_checks = secret_checks
-        self._limits = limits
+    def __init__(self, database: Database, ringer: Ringer | None, admission: Admission) -> None:
+        """Work without Redis if there is no ringer: the workers then find new schedules in Postgres."""
         self._database = database
-        self._catalog = catalog
         self._ringer = ringer
+        self._admission = admission
 
     async def apply(self, actor: Actor, sources: Iterable[Source], wish: ApplyRequest, tell: Tell) -> None:
         """Make things as the files declare them, file by file; a bad one stops none but the pruning."""
         require_admin(actor)
-        files = read_files(sources, self._catalog)
+        files = read_files(sources, self._admission.catalog)
         async with self._stage(wish) as unit:
             async with unit() as connection:
                 owner = await users.owner(connection, wish.owner)
-            checks = _Checks(self._secret_checks, self._limits)
-            applying = _Applying(unit, actor, owner, files, checks, prune=wish.prune)
+            applying = _Applying(unit, actor, owner, files, self._admission, prune=wish.prune)
             whole = True
             for file in files:
                 rings, report = await applying.one(file)
@@ -114,21 +103,21 @@ class DeclarationService:
         await self._ringer.call_off(rings.called_off)
 
 
-class _Checks(msgspec.Struct, frozen=True):
-    """What else is asked of what a file declares."""
-
-    secrets: SecretChecks
-    limits: Limits
-
-
 class _Applying:
     """One call of ``apply``."""
 
     def __init__(
-        self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], checks: _Checks, *, prune: bool
+        self,
+        unit: Unit,
+        actor: Actor,
+        owner: Actor,
+        files: Sequence[DeclaredFile],
+        admission: Admission,
+        *,
+        prune: bool,
     ) -> None:
-        self._secret_checks = checks.secrets
-        self._limits = checks.limits
+        self._secret_checks = admission.secrets
+        self._limits = admission.limits
         self._unit = unit
         self._actor = actor
         self._owner = owner

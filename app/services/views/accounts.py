@@ -8,6 +8,7 @@ import msgspec
 from app.domain.access import OwnerKind, Role
 from app.persistence.users import User
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class UserView(msgspec.Struct, kw_only=True):
@@ -23,7 +24,7 @@ class UserView(msgspec.Struct, kw_only=True):
 class UserList(msgspec.Struct):
     """All users."""
 
-    items: list[UserView]
+    items: list[Encoded[UserView]]
     next_cursor: str | None
 
 
@@ -45,7 +46,7 @@ class FreshTokenView(TokenView, kw_only=True):
 class TokenList(msgspec.Struct):
     """The tokens of a user."""
 
-    items: list[TokenView]
+    items: list[Encoded[TokenView]]
     next_cursor: str | None
 
 

@@ -10,6 +10,7 @@ import msgspec
 from app.domain.executions import ExecutionStatus, NodeResult, Trigger
 from app.persistence.execution_queries import ListedExecution
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class ExecutionView(msgspec.Struct, kw_only=True):
@@ -55,7 +56,7 @@ class ExecutionDetail(ExecutionView, kw_only=True):
 class ExecutionPage(msgspec.Struct):
     """A part of the list of executions."""
 
-    items: list[ExecutionView]
+    items: list[Encoded[ExecutionView]]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -72,7 +73,7 @@ class RunView(ExecutionView, kw_only=True):
 class RunList(msgspec.Struct):
     """The latest runs."""
 
-    items: list[RunView]
+    items: list[Encoded[RunView]]
     next_cursor: str | None
 
 

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from app.domain.executions import ExecutionStatus
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class ActionView(msgspec.Struct, kw_only=True):
@@ -85,7 +86,7 @@ class WebhookView(msgspec.Struct, kw_only=True):
 class WebhookPage(msgspec.Struct):
     """A part of the list of webhooks."""
 
-    items: list[WebhookView]
+    items: list[Encoded[WebhookView]]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -109,7 +110,7 @@ class NotificationView(msgspec.Struct, kw_only=True):
 class NotificationList(msgspec.Struct):
     """All that is asked for."""
 
-    items: list[NotificationView]
+    items: list[Encoded[NotificationView]]
     next_cursor: str | None
 
 
@@ -131,5 +132,5 @@ class DeliveryView(msgspec.Struct, kw_only=True):
 class DeliveryList(msgspec.Struct):
     """The latest deliveries."""
 
-    items: list[DeliveryView]
+    items: list[Encoded[DeliveryView]]
     next_cursor: str | None

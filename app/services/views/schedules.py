@@ -16,6 +16,7 @@ from app.persistence.ledger import StoredEntry
 from app.persistence.revisions import StoredRevision
 from app.persistence.workflows import StoredWorkflow
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class ScheduleView(msgspec.Struct, kw_only=True):
@@ -69,7 +70,12 @@ class ScheduleView(msgspec.Struct, kw_only=True):
 
 
 if TYPE_CHECKING:
-    ListedSchedule = ScheduleView
+
+    class ListedSchedule(msgspec.Struct, kw_only=True):
+        """A schedule in a list: its id, and the fields that the request asks for."""
+
+        id: UUID
+
 else:
     # Which fields there are beside the id is up to whoever asks; the payload is left out unless it is asked for.
     ListedSchedule = msgspec.defstruct(
@@ -86,7 +92,7 @@ else:
 class SchedulePage(msgspec.Struct):
     """A part of the list of schedules."""
 
-    items: list[ListedSchedule]
+    items: list[Encoded[ListedSchedule]]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -121,7 +127,7 @@ class WorkflowView(msgspec.Struct, kw_only=True):
 class WorkflowPage(msgspec.Struct):
     """A part of the list of workflows."""
 
-    items: list[WorkflowView]
+    items: list[Encoded[WorkflowView]]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -177,7 +183,7 @@ class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"firs
 class LedgerList(msgspec.Struct):
     """The account of the latest slots."""
 
-    items: list[LedgerItem]
+    items: list[Encoded[LedgerItem]]
     next_cursor: str | None
 
 
@@ -228,7 +234,7 @@ class HistoryItem(msgspec.Struct, kw_only=True):
 class HistoryList(msgspec.Struct):
     """The latest changes."""
 
-    items: list[HistoryItem]
+    items: list[Encoded[HistoryItem]]
     # Where the next part begins, for ``cursor``; null at the end.
     next_cursor: str | None
 
@@ -266,7 +272,7 @@ class BreakerDetail(BreakerView, kw_only=True):
 class BreakerList(msgspec.Struct):
     """The breakers of all workflows that have one."""
 
-    items: list[BreakerView]
+    items: list[Encoded[BreakerView]]
     next_cursor: str | None
 
 
