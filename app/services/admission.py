@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from yarl import URL
@@ -29,6 +29,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_QUOTAS = Limits()
+
+
+class Owned(Protocol):
+    """An object that belongs to a user."""
+
+    @property
+    def user_profile_id(self) -> int:
+        """The owner's id."""
+
+
+OwnedT = TypeVar("OwnedT", bound=Owned)
+
+
+def require_owned(actor: Actor, row: OwnedT | None, kind: str) -> OwnedT:
+    """Return an object that the actor may see; ``NotFoundError`` if there is none, or it is not the actor's."""
+    require_owner(actor, None if row is None else row.user_profile_id, kind)
+    if row is None:
+        raise AssertionError(f"a {kind} that does not exist passed the check of its owner")
+    return row
 
 
 class NewSchedule(msgspec.Struct, frozen=True):
@@ -138,6 +157,20 @@ class Admission(msgspec.Struct, frozen=True):
     catalog: Catalog
     secrets: SecretChecks
     limits: Limits = NO_QUOTAS
+
+    async def secret_errors(
+        self, connection: Connection, actor: Actor, owned: tuple[int, str], nodes: Sequence[Node]
+    ) -> list[FieldError]:
+        """Return what is wrong with the secrets in the nodes of an object that the actor changes.
+
+        Its owner's rights count, who may not be the actor: ``owned`` is the owner's id and the kind of the object.
+        """
+        owner_id, kind = owned
+        if owner_id == actor.user_id:
+            return await self.secrets.errors(connection, actor, nodes)
+        user = await users.get(connection, owner_id)
+        owner = users.to_actor(user) if user else actor
+        return await self.secrets.errors(connection, owner, nodes, f"the owner of the {kind}")
 
 
 def admission_of(catalog: Catalog, environment: SecretStore, limits: Limits = NO_QUOTAS) -> Admission:

@@ -53,7 +53,7 @@ from app.services.views import (
     schedule_view,
 )
 
-# Of the processor's time; what a preview has found by then has to do.
+# Of the processor's time. A preview shows what it has found by then.
 PREVIEW_SECONDS = 0.1
 SEARCHES_AT_ONCE = 2
 CUT = "Only the first {count} runs are shown: the next ones are too far away, or take too long to find."
@@ -109,7 +109,7 @@ class ScheduleQueryService:
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         # One for each owner: the slow lists of one do not delay the others.
         self._lists: dict[int | None, MicroBatcher[ListRequest, SchedulePage]] = {}
-        # Few, as each takes its turns of the processor from the loop.
+        # Few: every thread takes processor time from the event loop.
         self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="search")
 
     async def list(
@@ -176,14 +176,14 @@ class ScheduleQueryService:
         return [(owners.get(job_id), views.get(job_id)) for job_id in job_ids]
 
     async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
-        """The audit: the latest runs."""
+        """Return a page of a schedule's runs, newest first."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_views(partial(execution_queries.runs, connection, job_id), _run_view, part)
-        return RunList(found.items, found.next_cursor)
+            page = await read_views(partial(execution_queries.runs, connection, job_id), _run_view, part)
+        return RunList(page.items, page.next_cursor)
 
     async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
-        """The account of the latest slots, fired or not."""
+        """Return a page of a schedule's slots, newest first: fired, or why not."""
         _require_in_calendar(span)
         stretch = Stretch(span.since, span.until, ledger.before(part.cursor))
         async with self._database.reading() as connection:
@@ -195,14 +195,14 @@ class ScheduleQueryService:
         return LedgerList(*encode_page(items[: part.limit], _ledger_cursor, more))
 
     async def history(self, actor: Actor, job_id: UUID, part: Part) -> HistoryList:
-        """Every change and pause, newest first."""
+        """Return a page of a schedule's revisions, newest first."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_views(partial(revisions.of_schedule, connection, job_id), history_item, part)
-        return HistoryList(found.items, found.next_cursor)
+            page = await read_views(partial(revisions.of_schedule, connection, job_id), history_item, part)
+        return HistoryList(page.items, page.next_cursor)
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
-        """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
+        """Explain why a schedule did, or did not, run at a time; for a future time, what is expected to happen."""
         require_years(wanted, "at")
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
@@ -212,11 +212,12 @@ class ScheduleQueryService:
     async def _explained(
         self, connection: Connection, job: ScheduledJob, moment: datetime, now: datetime
     ) -> Explanation:
-        """Gather what is known around the slot that is meant, and explain it."""
+        """Find the slot nearest to a moment, gather what is known of it, and explain it."""
         then, _ = await _as_it_was(connection, job, moment)
         expected = await self._searched(partial(nearest_slot, then, moment))
         around = [*await ledger.near(connection, job.id, moment), expected]
-        slot = min((one for one in around if one is not None), key=lambda one: abs(one - moment), default=None)
+        slots = [slot for slot in around if slot is not None]
+        slot = min(slots, key=lambda slot: abs(slot - moment), default=None)
         then, since = await _as_it_was(connection, job, min(slot or moment, now))
         active, _ = await executions.active_and_now(connection, [job.id])
         facts = Facts(
@@ -231,13 +232,13 @@ class ScheduleQueryService:
         return await self._searched(partial(explain, facts, slot))
 
     async def preview(self, actor: Actor, wanted: PreviewInput) -> PreviewView:
-        """A spec in plain words, its traps and its next runs; nothing is stored."""
+        """Describe a spec, warn of what may surprise, and return its next runs; nothing is stored."""
         values = spec_values(wanted)
         count, job_id, timeout = values.pop("count"), values.pop("id"), values.pop("timeout_seconds")
         job = draft({"name": "preview", "workflow_id": 0, **values}, actor)
         now = clock.now()
         if job_id is None:
-            # Whose jitter it would be is not known yet.
+            # Jitter depends on the id, which a new schedule does not have yet.
             job = replace(anchored_at_start(job, now), jitter_seconds=0)
         else:
             async with self._database.transaction() as connection:
@@ -246,27 +247,27 @@ class ScheduleQueryService:
         return await self._searched(look)
 
     async def _searched(self, search: Callable[[], T]) -> T:
-        """The result of a search for slots. It may take a while: it never holds up the loop."""
+        """Run a search for slots in a thread, as it may take long and must not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._searches, search)
 
 
 def _preview(job: ScheduledJob, jitter_seconds: int, timeout: int, count: int, now: datetime) -> PreviewView:
-    """A schedule that is not stored, as far as it can be foreseen in the time that there is."""
+    """Return the preview of a schedule, with as many of its next runs as are found in time."""
     end = clock.thread_seconds() + PREVIEW_SECONDS
     bounds: dict[str, Any] = {"start_at": job.start_at, "end_at": job.end_at}
     warnings = spec_warnings(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds)
-    found = next_runs(job, count, now, lambda: clock.thread_seconds() > end)
-    if found.cut:
-        warnings.append(CUT.format(count=len(found.runs)))
+    forecast = next_runs(job, count, now, lambda: clock.thread_seconds() > end)
+    if forecast.cut:
+        warnings.append(CUT.format(count=len(forecast.runs)))
     return PreviewView(
         describe(job.spec, jitter_seconds=jitter_seconds, **bounds),
         warnings,
-        [PreviewRun(run.at, run.note) for run in found.runs],
+        [PreviewRun(run.at, run.note) for run in forecast.runs],
     )
 
 
 async def _as_it_was(connection: Connection, job: ScheduledJob, moment: datetime) -> tuple[ScheduledJob, Since | None]:
-    """The schedule at a moment, and the change that had made it so; as it is now, where the history does not reach."""
+    """Return the schedule at a moment, and the revision in force then; the current one if the history begins later."""
     row = await revisions.in_force(connection, job.id, moment)
     if row is None:
         return job, None
@@ -285,14 +286,14 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
             status=ExecutionStatus(fired.status),
             started_at=fired.started_at,
         )
-    # A range covers what was expected within it, and nothing else.
+    # An entry for a range stands for the expected slots in it only: others are not recorded.
     if entry is None or not (slot in {entry.first_slot, entry.last_slot} or then.spec.hours.allow(slot)):
         return None
     return Recorded(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
 
 
 def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:
-    """An existing schedule with another spec; with its own it keeps its phase and what is planned."""
+    """Return an existing schedule with another spec. With an equal one it keeps its anchor and its pending tick."""
     changed = replace(job, **values)
     same = all(getattr(changed, name) == getattr(job, name) for name in CADENCE_FIELDS)
     if same and job.status is Status.ACTIVE and job.next_run_at is not None:
@@ -301,7 +302,10 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
 
 
 def _outcome(row: FiredSlot) -> str:
-    """A slot has fired once its execution has started; one that ended before has the outcome that was written then."""
+    """Return the outcome of a slot that has an execution.
+
+    It has fired once the execution has started; an execution that ended before has its outcome stored.
+    """
     return "fired" if row.started_at is not None else row.unrun_outcome or "queued"
 
 
@@ -322,18 +326,18 @@ def _fired_item(row: FiredSlot) -> LedgerItem:
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
 
 
-def _explanation_view(found: Explanation) -> ExplanationView:
+def _explanation_view(explanation: Explanation) -> ExplanationView:
     return ExplanationView(
-        slot=found.slot,
-        outcome=found.outcome,
-        sentence=found.sentence,
-        execution_id=found.execution_id,
-        checks=[CheckView(one.check, one.passed, one.detail) for one in found.checks],
+        slot=explanation.slot,
+        outcome=explanation.outcome,
+        sentence=explanation.sentence,
+        execution_id=explanation.execution_id,
+        checks=[CheckView(check.check, check.passed, check.detail) for check in explanation.checks],
     )
 
 
 def _require_in_calendar(span: Span) -> None:
-    """In its first and last year the calendar may have no such moment in UTC."""
+    """Refuse offsets in the calendar's first and last year, where the same moment may not exist in UTC."""
     errors = [
         FieldError(field, "At the edge of the calendar only UTC is known.")
         for field, moment in (("from", span.since), ("to", span.until))

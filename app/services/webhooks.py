@@ -1,29 +1,29 @@
-"""Webhooks: addresses that are called at times of their own."""
+"""Webhooks: URLs that are called at times of their own, without a workflow."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor
 from app.domain.entities import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
-from app.persistence import entity_runs, users, webhooks
+from app.persistence import entity_runs, webhooks
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE, Webhook
-from app.services.admission import Admission, require_quota
+from app.services.admission import Admission, require_owned, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
 from app.services.listing import read_views
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
-# What is sent, and where to.
+# The fields that say what is sent, and where to.
 _SENT = frozenset({"url", "headers", "payload"})
 _CHANGED = "Cancelled before it ran: the webhook was changed."
 _NODE = "work"
@@ -39,9 +39,9 @@ class WebhookService:
         self._ringer = ringer
         self._admission = admission
 
-    async def create(self, actor: Actor, wanted: WebhookInput) -> WebhookView:
-        """A new webhook of the actor's, its first time planned."""
-        values = _stored(msgspec.structs.asdict(wanted))
+    async def create(self, actor: Actor, webhook: WebhookInput) -> WebhookView:
+        """Create a webhook of the actor and plan its first call."""
+        values = _stored(msgspec.structs.asdict(webhook))
         _require_one_kind(values)
         self._require_small(values)
         async with self._database.transaction() as connection:
@@ -54,27 +54,27 @@ class WebhookService:
         return view
 
     async def list(self, actor: Actor, part: Part) -> WebhookPage:
-        """What the actor may see, newest first."""
+        """Return a page of the webhooks that the actor may see, newest first."""
         runs: dict[str, list[EntityRun]] = {}
         async with self._database.reading() as connection:
 
-            async def read(wanted: Part) -> Page[Webhook]:
-                page = await webhooks.page(connection, actor, wanted)
-                runs.update(await _latest_runs(connection, page.items))
-                return page
+            async def read(part: Part) -> Page[Webhook]:
+                rows = await webhooks.page(connection, actor, part)
+                runs.update(await _latest_runs(connection, rows.items))
+                return rows
 
-            found = await read_views(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
-        return WebhookPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
+            page = await read_views(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
+        return WebhookPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, webhook_id: int) -> WebhookView:
-        """One webhook."""
+        """Return a webhook."""
         async with self._database.transaction() as connection:
             row = await webhooks.get(connection, webhook_id) if webhook_id in IDS else None
             (view,) = await _views(connection, [_owned(actor, row)])
         return view
 
     async def change(self, actor: Actor, webhook_id: int, changes: WebhookChanges) -> WebhookView:
-        """New values; they hold for what has been planned already and has not begun."""
+        """Give a webhook new values; runs that are planned and have not started get them too."""
         values = _stored(given(changes))
         async with self._database.transaction() as connection:
             before = await _locked(connection, actor, webhook_id)
@@ -101,7 +101,7 @@ class WebhookService:
         return view
 
     async def delete(self, actor: Actor, webhook_id: int) -> None:
-        """Gone, with its history; what runs is called off."""
+        """Delete a webhook with its history, and cancel its runs."""
         async with self._database.transaction() as connection:
             await _locked(connection, actor, webhook_id)
             await webhooks.remove(connection, webhook_id)
@@ -114,18 +114,15 @@ class WebhookService:
             raise InvalidError(*errors)
 
     def _require_callable(self, row: Webhook) -> None:
-        """What it sends is held to the same as a node of a workflow."""
+        """Refuse what a node of a workflow could not send either."""
         errors = self._admission.catalog.config_errors([_as_node(row)])
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
     async def _require_secrets(self, connection: Connection, actor: Actor, row: Webhook) -> None:
-        """Its owner may use the secrets that it names, and send them there."""
-        owner, whose = actor, "you"
-        if row.user_profile_id != actor.user_id:
-            user = await users.get(connection, row.user_profile_id)
-            owner, whose = users.to_actor(user) if user else actor, "the owner of the webhook"
-        errors = await self._admission.secrets.errors(connection, owner, [_as_node(row)], whose)
+        """Refuse secrets that the webhook's owner may not use, or not send to that host."""
+        owned = row.user_profile_id, "webhook"
+        errors = await self._admission.secret_errors(connection, actor, owned, [_as_node(row)])
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
@@ -135,10 +132,7 @@ async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Webh
 
 
 def _owned(actor: Actor, row: Webhook | None) -> Webhook:
-    require_owner(actor, row.user_profile_id if row else None, "webhook")
-    if row is None:
-        raise AssertionError("a webhook that nobody owns was let through")
-    return row
+    return require_owned(actor, row, "webhook")
 
 
 def _as_node(row: Webhook) -> Node:
@@ -147,7 +141,7 @@ def _as_node(row: Webhook) -> Node:
 
 
 def _as_field(error: FieldError) -> FieldError:
-    """A node's field by the name that a webhook has for it."""
+    """Return an error of a node under the name that the field has in a webhook."""
     field = error.field.removeprefix("nodes[0].config").removeprefix(".")
     if field.partition(".")[0] == "json":
         field = field.replace("json", "payload", 1)
@@ -155,7 +149,7 @@ def _as_field(error: FieldError) -> FieldError:
 
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
-    """What was given in the form that is stored; ``InvalidError`` names what is wrong."""
+    """Return the given values in the form that is stored; ``InvalidError`` names what is wrong."""
     if "url" in values:
         require_host(values["url"])
     spec = {name: values[name] for name in ("cron", "timezone") if values.get(name) is not None}
@@ -169,7 +163,7 @@ def _require_one_kind(values: dict[str, Any]) -> None:
 
 
 async def _planned(connection: Connection, values: dict[str, Any]) -> dict[str, Any]:
-    """The same with the next time, counted from now; one that is not active has none."""
+    """Return the values with the next time, counted from now; an inactive webhook has none."""
     if not values["active"]:
         return {**values, "next_execution_at": None, "last_error": ""}
     now = await database_now(connection)
@@ -191,7 +185,7 @@ async def _planned(connection: Connection, values: dict[str, Any]) -> dict[str, 
 
 
 async def _views(connection: Connection, rows: Sequence[Webhook]) -> list[WebhookView]:
-    """Webhooks with what their latest runs say: what is queued is still to come, and what failed says why."""
+    """Return the views of webhooks, with the times and errors of their latest runs."""
     runs = await _latest_runs(connection, rows)
     return [_view(row, runs.get(str(row.id), [])) for row in rows]
 
@@ -201,10 +195,10 @@ async def _latest_runs(connection: Connection, rows: Sequence[Webhook]) -> dict[
 
 
 def _view(row: Webhook, runs: list[EntityRun]) -> WebhookView:
-    shown = {name: getattr(row, name) for name in WebhookView.__struct_fields__ if name != "last_status"}
+    fields = {name: getattr(row, name) for name in WebhookView.__struct_fields__ if name != "last_status"}
     queued = [run.scheduled_for for run in runs if run.started_at is None and run.status == "pending"]
-    begun = next((run for run in runs if run.started_at is not None), None)
-    shown["next_execution_at"] = min(filter(None, (*queued, row.next_execution_at)), default=None)
-    shown["last_execution_at"] = begun.scheduled_for if begun else None
-    shown["last_error"] = row.last_error or (begun.error if begun else "")
-    return WebhookView(last_status=begun.status if begun else None, **shown)
+    last = next((run for run in runs if run.started_at is not None), None)
+    fields["next_execution_at"] = min(filter(None, (*queued, row.next_execution_at)), default=None)
+    fields["last_execution_at"] = last.scheduled_for if last else None
+    fields["last_error"] = row.last_error or (last.error if last else "")
+    return WebhookView(last_status=last.status if last else None, **fields)

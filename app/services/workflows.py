@@ -1,4 +1,4 @@
-"""Workflows and their circuit breakers: created, changed, deleted, read, reset."""
+"""Workflows and their circuit breakers: create, change, delete and read workflows, read and reset breakers."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 
 from app.actions.catalog import Catalog
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor
 from app.domain.breakers import Transition
 from app.domain.errors import InvalidError
 from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import breakers, executions, revisions, schedules, users, workflows
+from app.persistence import breakers, executions, revisions, schedules, workflows
 from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.workflows import StoredWorkflow
-from app.services.admission import Admission, require_quota
+from app.services.admission import Admission, require_owned, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.listing import encode, read_views
 from app.services.schedules import author_of
@@ -34,6 +34,7 @@ from app.services.views import (
     workflow_view,
 )
 
+# Reads a workflow, locked or not.
 Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
 
@@ -46,9 +47,9 @@ class WorkflowService:
         self._ringer = ringer
         self._admission = admission
 
-    async def create(self, actor: Actor, wanted: WorkflowInput) -> WorkflowView:
-        """A new workflow of the actor's."""
-        values = msgspec.to_builtins(wanted)
+    async def create(self, actor: Actor, workflow: WorkflowInput) -> WorkflowView:
+        """Create a workflow of the actor."""
+        values = msgspec.to_builtins(workflow)
         self.check(values)
         async with self._database.transaction() as connection:
             await self.check_secrets(connection, actor, actor.user_id, values)
@@ -57,18 +58,18 @@ class WorkflowService:
         return workflow_view(row)
 
     async def list(self, actor: Actor, part: Part) -> WorkflowPage:
-        """What the actor may see, newest first."""
+        """Return a page of the workflows that the actor may see, newest first."""
         async with self._database.reading() as connection:
-            found = await read_views(partial(workflows.page, connection, actor), workflow_view, part)
-        return WorkflowPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
+            page = await read_views(partial(workflows.page, connection, actor), workflow_view, part)
+        return WorkflowPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int) -> WorkflowView:
-        """One workflow."""
+        """Return a workflow."""
         async with self._database.transaction() as connection:
             return workflow_view(await _owned(connection, actor, workflow_id))
 
     async def change(self, actor: Actor, workflow_id: int, changes: WorkflowChanges) -> WorkflowView:
-        """New values; a run that is under way goes on with the old ones."""
+        """Give a workflow new values; a run that has started keeps the old ones."""
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
@@ -78,14 +79,14 @@ class WorkflowService:
         return workflow_view(after)
 
     async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryList:
-        """Every change, newest first."""
+        """Return a page of the workflow's revisions, newest first."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id)
             page = await revisions.page_of_workflow(connection, workflow_id, limit, cursor)
         return HistoryList([encode(history_item(revision)) for revision in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:
-        """Gone, with its schedules and their history; what runs is called off."""
+        """Delete a workflow with its schedules and their history, and cancel their runs."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id, workflows.lock_to_delete)
             job_ids = await schedules.ids_of_workflow(connection, workflow_id)
@@ -98,15 +99,11 @@ class WorkflowService:
         check_workflow(values, self._admission.catalog)
 
     async def check_secrets(self, connection: Connection, actor: Actor, owner_id: int, values: dict[str, Any]) -> None:
-        """Refuse new nodes with secrets that the workflow's owner may not use, or not send there."""
+        """Refuse new nodes with secrets that the workflow's owner may not use, or not send to that host."""
         if "nodes" not in values:
             return
-        owner, whose = actor, "you"
-        if owner_id != actor.user_id:
-            row = await users.get(connection, owner_id)
-            owner, whose = users.to_actor(row) if row else actor, "the owner of the workflow"
         nodes = msgspec.convert(values["nodes"], list[Node])
-        errors = await self._admission.secrets.errors(connection, owner, nodes, whose)
+        errors = await self._admission.secret_errors(connection, actor, (owner_id, "workflow"), nodes)
         if errors:
             raise InvalidError(*errors)
 
@@ -121,34 +118,30 @@ def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:
 
 
 async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> StoredWorkflow:
-    row = await read(connection, workflow_id) if workflow_id in IDS else None
-    require_owner(actor, row.user_profile_id if row else None, "workflow")
-    if row is None:
-        raise AssertionError("a workflow that nobody owns was let through")
-    return row
+    return require_owned(actor, await read(connection, workflow_id) if workflow_id in IDS else None, "workflow")
 
 
 class BreakerService:
     """Use cases about the breakers of workflows."""
 
     def __init__(self, database: Database) -> None:
-        """Workers meet a reset at the next tick."""
+        """Work on this database. Workers notice a reset at their next tick."""
         self._database = database
 
     async def list(self, actor: Actor, part: Part) -> BreakerList:
-        """The breakers that the actor may see."""
+        """Return a page of the breakers that the actor may see."""
         async with self._database.reading() as connection:
-            found = await read_views(partial(breakers.page, connection, actor), _view, part)
-        return BreakerList(found.items, found.next_cursor)
+            page = await read_views(partial(breakers.page, connection, actor), _view, part)
+        return BreakerList(page.items, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
-        """One breaker, with its latest transitions."""
+        """Return a breaker with its latest transitions."""
         async with self._database.transaction() as connection:
             row = await _owned_breaker(connection, actor, workflow_id)
             return await _detail(connection, row, limit)
 
     async def reset(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
-        """Close it by hand."""
+        """Close a breaker by hand."""
         async with self._database.transaction() as connection:
             await _owned_breaker(connection, actor, workflow_id)
             await workflows.lock_to_change(connection, workflow_id)
@@ -162,10 +155,7 @@ class BreakerService:
 
 async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> StoredBreaker:
     row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
-    require_owner(actor, row.user_profile_id if row else None, "workflow")
-    if row is None:
-        raise AssertionError("a workflow that nobody owns was let through")
-    return row
+    return require_owned(actor, row, "workflow")
 
 
 async def _detail(connection: Connection, row: StoredBreaker, limit: int) -> BreakerDetail:
