@@ -1,4 +1,4 @@
-"""Executions, as callers see them."""
+"""Views of executions."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ class ExecutionView(msgspec.Struct, kw_only=True):
     """An execution."""
 
     id: UUID
-    # Of a schedule and its workflow, or of an entity.
+    # It belongs to a schedule and its workflow, or to an entity.
     workflow_id: int | None
     scheduled_job_id: UUID | None
     entity_type: str | None
@@ -34,7 +34,7 @@ class ExecutionView(msgspec.Struct, kw_only=True):
 
 
 class NodeResultView(msgspec.Struct, kw_only=True):
-    """What a node did."""
+    """The result of a node."""
 
     node_id: str
     type: str
@@ -42,43 +42,43 @@ class NodeResultView(msgspec.Struct, kw_only=True):
     output: Any
     error: str
     started_at: Instant
-    # Null while it runs, sleeps, or waits for a callback.
+    # Null while the node runs, sleeps, or waits for a callback.
     finished_at: Instant | None
 
 
 class ExecutionDetail(ExecutionView, kw_only=True):
-    """An execution with all that is known of it."""
+    """An execution with its payload and the results of its nodes."""
 
     payload: dict[str, Any]
     nodes: list[NodeResultView]
 
 
 class ExecutionPage(msgspec.Struct):
-    """A part of the list of executions."""
+    """A page of the list of executions."""
 
     items: list[Encoded[ExecutionView]]
     total: int
-    # Beyond 10,000 it may be a guess.
+    # Beyond 10,000 the total may be an estimate.
     total_is_estimate: bool
-    # Where the next part begins, for ``cursor``; null at the end.
+    # The ``cursor`` of the next page; null on the last one.
     next_cursor: str | None
 
 
 class RunView(ExecutionView, kw_only=True):
-    """A run in the audit of its schedule, with the payload as it was then."""
+    """A run of a schedule, with the payload that it had."""
 
     payload: dict[str, Any]
 
 
 class RunList(msgspec.Struct):
-    """The latest runs."""
+    """A page of a schedule's runs, newest first."""
 
     items: list[Encoded[RunView]]
     next_cursor: str | None
 
 
 class AcceptedView(msgspec.Struct):
-    """It was taken."""
+    """The callback was accepted."""
 
     ok: bool
 
