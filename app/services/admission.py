@@ -58,36 +58,36 @@ class NewSchedule(msgspec.Struct, frozen=True):
     workflow_owner: int | None = None
 
 
-async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int = 1) -> None:
-    """Refuse ``wanted`` more objects of a user if they exceed the quota. To be called before any row is locked."""
+async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, count: int = 1) -> None:
+    """Refuse ``count`` more objects of a user if they exceed the quota. To be called before any row is locked."""
     limit = limits.quotas.limit_of(quota)
     if limit:
         used = await users.lock_and_count(connection, quota, [user_id])
-        require_room(quota, limit, used[user_id], wanted)
+        require_room(quota, limit, used[user_id], count)
 
 
 async def quota_refusal(
-    connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int
+    connection: Connection, limits: Limits, quota: Quota, user_id: int, count: int
 ) -> QuotaExceededError | None:
     """Return the refusal instead of raising it, so that the caller can name other problems too."""
     try:
-        await require_quota(connection, limits, quota, user_id, wanted)
+        await require_quota(connection, limits, quota, user_id, count)
     except QuotaExceededError as error:
         return error
     return None
 
 
-async def refusals(connection: Connection, wanted: Sequence[NewSchedule], limits: Limits) -> list[CarillonError | None]:
+async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits: Limits) -> list[CarillonError | None]:
     """Return for each new schedule why it is refused, or None.
 
     The workflows are locked: they cannot be deleted before the transaction ends.
     """
     limit = limits.quotas.schedules
-    user_ids = {new.actor.user_id for new in wanted}
+    user_ids = {new.actor.user_id for new in batch}
     used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
-    owners = await workflows.owners(connection, {new.job.workflow_id for new in wanted})
+    owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
     errors: list[CarillonError | None] = []
-    for new in wanted:
+    for new in batch:
         error = _refusal(new, owners.get(new.job.workflow_id), limit, used[new.actor.user_id])
         errors.append(error)
         used[new.actor.user_id] += error is None

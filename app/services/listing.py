@@ -43,7 +43,7 @@ else:
     class Encoded:
         """The JSON text of a view, a ``msgspec.Raw``.
 
-        Whatever reads annotations at run time, such as the OpenAPI document, is told the view that is encoded.
+        At run time ``Encoded[View]`` is ``View``, so that the OpenAPI document describes what the text holds.
         """
 
         def __class_getitem__(cls, view: Any) -> Any:

@@ -222,9 +222,9 @@ class PluginSchedules:
             await self._schedules.delete(actor, schedule_id)
 
 
-def _schedule_values(wanted: PluginScheduleInput) -> dict[str, Any]:
-    values = {name: getattr(wanted, name) for name in _PLAIN_FIELDS}
-    return {**values, "trigger_payload": wanted.payload}
+def _schedule_values(schedule: PluginScheduleInput) -> dict[str, Any]:
+    values = {name: getattr(schedule, name) for name in _PLAIN_FIELDS}
+    return {**values, "trigger_payload": schedule.payload}
 
 
 def _given_spec(values: dict[str, Any]) -> dict[str, Any]:

@@ -231,9 +231,9 @@ class ScheduleQueryService:
         )
         return await self._searched(partial(explain, facts, slot))
 
-    async def preview(self, actor: Actor, wanted: PreviewInput) -> PreviewView:
+    async def preview(self, actor: Actor, spec: PreviewInput) -> PreviewView:
         """Describe a spec, warn of what may surprise, and return its next runs; nothing is stored."""
-        values = spec_values(wanted)
+        values = spec_values(spec)
         count, job_id, timeout = values.pop("count"), values.pop("id"), values.pop("timeout_seconds")
         job = draft({"name": "preview", "workflow_id": 0, **values}, actor)
         now = clock.now()

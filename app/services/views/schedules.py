@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         id: UUID
 
 else:
-    # Which fields there are beside the id is up to whoever asks; the payload is left out unless it is asked for.
+    # The request says which fields there are beside the id; by default all but the payload.
     ListedSchedule = msgspec.defstruct(
         "ListedSchedule",
         [
