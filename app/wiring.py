@@ -1,4 +1,4 @@
-"""Puts the parts together: the one place that knows what stands behind each name."""
+"""Builds the processes from their parts: the API, the worker, and ``carillon apply``."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from app.actions.catalog import Catalog
 from app.actions.http_client import HttpCaller, Signer, key_from
-from app.actions.plugins import Capability, LoadedActions, load_actions
+from app.actions.plugins import Capability, LoadedActions, PluginProblem, load_actions
 from app.actions.secrets import SecretStore
 from app.actions.ssrf_guard import AddressGuard
 from app.api.application import MetricsAccess, Services, create_application
@@ -41,7 +41,7 @@ from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.counters import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
-from app.services.admission import Limits, SecretChecks
+from app.services.admission import Admission, Limits, admission_of
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
@@ -54,17 +54,17 @@ from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
 
-# How long a plugin that is still starting may hold up the end of its process.
+# How long a process that stops waits for a plugin that is still starting.
 PLUGIN_END_SECONDS = 2.0
 
-# A question of a client that Postgres cannot answer in this time is given up: others wait for the connection.
+# A query of a client that takes longer is cancelled: others wait for its connection.
 API_READING_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
 
 
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process is made of."""
+    """The parts of a worker process."""
 
     redis: RedisPool
     bell_health: BellHealth
@@ -74,48 +74,68 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     plugins: PluginService
 
 
+class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API and the workers have in common. A process has one of each: their caches and batches are shared."""
+
+    database: Database
+    ringer: Ringer
+    environment: SecretStore
+    entities: LoadedSchedulers
+    problems: tuple[PluginProblem, ...]
+    admission: Admission
+    schedules: ScheduleService
+    schedule_queries: ScheduleQueryService
+    workflows: WorkflowService
+    manual_runs: ManualRunService
+    plugins: PluginService
+
+
+def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> SharedParts:
+    loaded, entities = _loaded()
+    environment = _environment(settings)
+    admission = admission_of(Catalog(loaded.actions), environment, limits_of(settings))
+    schedules = ScheduleService(database, ringer, admission.limits)
+    workflows = WorkflowService(database, ringer, admission)
+    return SharedParts(
+        database=database,
+        ringer=ringer,
+        environment=environment,
+        entities=entities,
+        problems=(*loaded.problems, *entities.problems),
+        admission=admission,
+        schedules=schedules,
+        schedule_queries=ScheduleQueryService(database),
+        workflows=workflows,
+        manual_runs=ManualRunService(database, ringer),
+        plugins=PluginService(database, ringer, loaded, schedules, workflows),
+    )
+
+
 def wire_services(
     settings: Settings, database: Database, redis: RedisPool, http: HttpCaller, tracer: Tracer | None = None
 ) -> Services:
-    """The use cases on these stores, with a client for what is run in this process."""
+    """Return the services of an API process; ``http`` makes the calls of the runs that a cron ping starts here."""
     bell = Bell(redis)
     ringer = Ringer(bell)
-    loaded, entities = _loaded()
-    catalog = Catalog(loaded.actions)
-    limits = limits_of(settings)
-    environment = _environment(settings)
-    secret_checks = SecretChecks(catalog, environment)
-    plugins = _plugins(database, ringer, loaded, catalog, secret_checks, limits)
+    shared = _shared_parts(settings, database, ringer)
+    limits = shared.admission.limits
     return Services(
         users=UserService(database, settings.admin_token),
-        actions=ActionService(catalog, (*loaded.problems, *entities.problems)),
-        plugins=plugins,
-        webhooks=WebhookService(database, catalog, ringer, secret_checks, limits),
+        actions=ActionService(shared.admission.catalog, shared.problems),
+        plugins=shared.plugins,
+        webhooks=WebhookService(database, ringer, shared.admission),
         secrets=SecretService(database),
-        workflows=WorkflowService(database, catalog, ringer, secret_checks, limits),
-        schedules=ScheduleService(database, ringer, limits),
-        manual_runs=ManualRunService(database, ringer),
-        insight=ScheduleQueryService(database),
+        workflows=shared.workflows,
+        schedules=shared.schedules,
+        manual_runs=shared.manual_runs,
+        insight=shared.schedule_queries,
         breakers=BreakerService(database),
-        cron=CronService(
-            CronPing(
-                database,
-                ringer,
-                _actions(settings, database, ringer, http, catalog, plugins),
-                _poller(settings, database, ringer, entities),
-                settings.lease_seconds,
-                concurrency=settings.worker_concurrency,
-                parked_quota=limits.quotas.parked_runs,
-                enabled=settings.schedules_enabled,
-                tracer=tracer,
-            ),
-            settings.cron_token,
-        ),
+        cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),
         signing_keys=SigningKeyService(database),
         switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
         executions=ExecutionService(database, ringer),
-        callbacks=CallbackService(database, ringer, environment),
+        callbacks=CallbackService(database, ringer, shared.environment),
         health=HealthService(database, bell),
         figures=GaugeService(database),
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
@@ -123,8 +143,22 @@ def wire_services(
     )
 
 
+def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer: Tracer | None) -> CronPing:
+    return CronPing(
+        shared.database,
+        shared.ringer,
+        _actions(settings, shared, http),
+        _poller(settings, shared),
+        settings.lease_seconds,
+        concurrency=settings.worker_concurrency,
+        parked_quota=shared.admission.limits.quotas.parked_runs,
+        enabled=settings.schedules_enabled,
+        tracer=tracer,
+    )
+
+
 def wire_api(settings: Settings) -> Litestar:
-    """The API of one process."""
+    """Return the API of one process."""
     require_stores(settings)
     database = Database(
         settings.database_url, pool_size=settings.database_pool_size, reading_seconds=API_READING_SECONDS
@@ -140,7 +174,7 @@ def wire_api(settings: Settings) -> Litestar:
 
 @asynccontextmanager
 async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
-    """The parts of a worker, open for as long as the context lasts."""
+    """Return the parts of a worker; they are closed when the context ends."""
     require_stores(settings)
     async with AsyncExitStack() as stack:
         tracer = _tracer(settings, "carillon-worker")
@@ -152,18 +186,14 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         bell = Bell(redis)
         bell_health = BellHealth(bell)
         ringer = Ringer(bell, bell_health)
-        # On a connection of its own: runs that wait for one must not cost the lease.
+        # On a connection of its own: a worker whose runs use up the pool must still renew its lease.
         lease_database = Database(settings.database_url, pool_size=1, call_seconds=settings.lease_seconds)
         stack.push_async_callback(lease_database.close)
         _count_connections(database, lease_database)
         lease = WorkerLease(lease_database, settings.lease_seconds)
-        loaded, entities = _loaded()
-        catalog = Catalog(loaded.actions)
-        limits = limits_of(settings)
-        secret_checks = SecretChecks(catalog, _environment(settings))
-        plugins = _plugins(database, ringer, loaded, catalog, secret_checks, limits)
-        actions = _actions(settings, database, ringer, http, catalog, plugins)
-        runner = Runner(database, actions, lease, limits.quotas.parked_runs)
+        shared = _shared_parts(settings, database, ringer)
+        actions = _actions(settings, shared, http)
+        runner = Runner(database, actions, lease, shared.admission.limits.quotas.parked_runs)
         engine = TickEngine(
             database,
             ringer,
@@ -174,28 +204,33 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             tracer=tracer,
         )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
-        postman = NotificationSender(database, http)
-        stack.push_async_callback(postman.close)
+        sender = NotificationSender(database, http)
+        stack.push_async_callback(sender.close)
         life = WorkerRuntime(
             lease,
             reconciler,
             runner,
             engine,
-            postman,
-            _poller(settings, database, ringer, entities),
+            sender,
+            _poller(settings, shared),
             Housekeeper(database, settings.history_days),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )
-        await stack.enter_async_context(_started(plugins))
+        await stack.enter_async_context(_started(shared.plugins))
         yield WorkerParts(
-            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, life=life, plugins=plugins
+            redis=redis,
+            bell_health=bell_health,
+            engine=engine,
+            reconciler=reconciler,
+            life=life,
+            plugins=shared.plugins,
         )
 
 
 def _count_connections(*databases: Database) -> None:
-    """Those of a worker are counted when they are asked for."""
+    """Export the connections of a worker; they are counted when the metrics are read."""
     for state in ("in_use", "idle"):
         CONNECTIONS.labels(state).set_function(partial(_connections, databases, state))
 
@@ -206,7 +241,10 @@ def _connections(databases: tuple[Database, ...], state: str) -> int:
 
 @asynccontextmanager
 async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationService]:
-    """Applying files, for as long as the context lasts. Without Redis, the workers find by themselves what is new."""
+    """Return the service behind ``carillon apply``; it is closed when the context ends.
+
+    It works without Redis: the workers then find new schedules in Postgres.
+    """
     async with AsyncExitStack() as stack:
         database = Database(settings.database_url, pool_size=1)
         stack.push_async_callback(database.close)
@@ -216,19 +254,21 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
             stack.push_async_callback(redis.aclose)
             ringer = Ringer(Bell(redis))
         loaded, _ = _loaded()
-        catalog = Catalog(loaded.actions)
-        secret_checks = SecretChecks(catalog, _environment(settings))
-        yield DeclarationService(database, catalog, ringer, secret_checks, limits_of(settings))
+        admission = admission_of(Catalog(loaded.actions), _environment(settings), limits_of(settings))
+        yield DeclarationService(database, ringer, admission)
 
 
 def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
-    """What is installed; what could not be used is said by name."""
+    """Return the installed actions and entity schedulers; log each plugin that cannot be used."""
     loaded, entities = load_actions(), load_entity_schedulers()
     for problem in (*loaded.problems, *entities.problems):
         log.error("plugin_failed", plugin=problem.plugin, error=problem.error)
     trusted = tuple(
-        replace(one, acts_for_users=one.acts_for_users or loaded.declares(one.plugin, Capability.ACT_FOR_USERS))
-        for one in entities.schedulers
+        replace(
+            scheduler,
+            acts_for_users=scheduler.acts_for_users or loaded.declares(scheduler.plugin, Capability.ACT_FOR_USERS),
+        )
+        for scheduler in entities.schedulers
     )
     return loaded, replace(entities, schedulers=trusted)
 
@@ -245,28 +285,15 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def _environment(settings: Settings) -> SecretStore:
-    """The secrets that this process was given."""
+    """Return the secrets in the environment and the secrets folder of this process."""
     return SecretStore(os.environ, settings.secrets_dir)
 
 
-def _plugins(
-    database: Database,
-    ringer: Ringer,
-    loaded: LoadedActions,
-    catalog: Catalog,
-    secret_checks: SecretChecks,
-    limits: Limits,
-) -> PluginService:
-    schedules = ScheduleService(database, ringer, limits)
-    workflows = WorkflowService(database, catalog, ringer, secret_checks, limits)
-    return PluginService(database, ringer, loaded, schedules, workflows)
-
-
-def _poller(settings: Settings, database: Database, ringer: Ringer, entities: LoadedSchedulers) -> Poller:
+def _poller(settings: Settings, shared: SharedParts) -> Poller:
     return Poller(
-        database,
-        ringer,
-        entities.schedulers,
+        shared.database,
+        shared.ringer,
+        shared.entities.schedulers,
         poll_seconds=settings.poll_seconds,
         batch_size=settings.poll_batch,
         lease_seconds=settings.poll_lease_seconds,
@@ -275,7 +302,7 @@ def _poller(settings: Settings, database: Database, ringer: Ringer, entities: Lo
 
 @asynccontextmanager
 async def _started(plugins: PluginService) -> AsyncIterator[None]:
-    """Plugins start beside everything else: none of them can hold a process up."""
+    """Start the plugins in the background, so that none of them can delay its process."""
     starting = asyncio.create_task(plugins.start_all())
     try:
         yield
@@ -284,23 +311,16 @@ async def _started(plugins: PluginService) -> AsyncIterator[None]:
         await asyncio.wait({starting}, timeout=PLUGIN_END_SECONDS)
 
 
-def _actions(
-    settings: Settings,
-    database: Database,
-    ringer: Ringer,
-    http: HttpCaller,
-    catalog: Catalog,
-    plugins: PluginService,
-) -> Actions:
-    schedules = ScheduleService(database, ringer, limits_of(settings))
-    ports = ActionPorts(schedules, ManualRunService(database, ringer), HistoryService(database))
+def _actions(settings: Settings, shared: SharedParts, http: HttpCaller) -> Actions:
+    database = shared.database
+    ports = ActionPorts(shared.schedules, shared.schedule_queries, shared.manual_runs, HistoryService(database))
     return Actions(
-        catalog=catalog,
+        catalog=shared.admission.catalog,
         http=http,
-        secrets=SecretFinder(database, _environment(settings)),
+        secrets=SecretFinder(database, shared.environment),
         callbacks=CallbackIssuer(database, settings.callback_url),
         ports_for=ports.ports_for,
-        plugin_for=plugins.schedules_of,
+        plugin_for=shared.plugins.schedules_of,
     )
 
 
@@ -318,7 +338,7 @@ def _tracer(settings: Settings, service: str) -> Tracer | None:
 
 @asynccontextmanager
 async def _flushed(tracer: Tracer | None) -> AsyncIterator[None]:
-    """What is left of the traces goes out after everything else."""
+    """Send the remaining traces after everything else is closed."""
     try:
         yield
     finally:
@@ -347,7 +367,7 @@ def _opened_for_the_api(
 
 @asynccontextmanager
 async def _metrics_port(settings: Settings, services: Services) -> AsyncIterator[None]:
-    """Answer Prometheus on a port of its own, where one is set."""
+    """Serve metrics on a port of their own, if one is set."""
     if not settings.api_metrics_port:
         yield
         return

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from app.actions import catalog
 from app.actions.plugins import load_actions
-from app.cache import BoundedCache
+from app.cache import BoundedCache, ExpiringCache, RowCache
 from app.domain.workflows import Node
 from app.persistence import row_cache
 from app.persistence.database import Database
 from app.persistence.row_cache import ScheduleCache, SubjectCache
 from app.services import listing
+from app.services.listing import ViewCache
+from app.services.views import listed_view, schedule_view
 from tests.carillon import Carillon
 from tests.domain.builders import schedule
 
@@ -30,6 +32,27 @@ def test_it_is_never_heavier_or_longer_than_it_may_be(steps: list[tuple[int, int
         kept = [one for one in (cache.get(number) for number in range(6)) if one is not None]
         assert sum(kept) == cache.weight <= 10
         assert len(kept) == len(cache) <= 3
+
+
+def test_a_row_is_found_in_its_version_only() -> None:
+    """A value of an older version is not returned, and a newer one takes its place."""
+    cache: RowCache[str, str] = RowCache(2)
+    cache.keep("a", 1, "old", 10)
+    cache.keep("a", 2, "new", 20)
+    assert (None, "new") == (cache.at_version("a", 1), cache.at_version("a", 2))
+    assert (20, 20) == (cache.weight, cache.weight_of("a"))
+    cache.clear()
+    assert (None, 0) == (cache.at_version("a", 2), cache.weight)
+
+
+def test_a_value_expires_and_can_still_be_asked_for() -> None:
+    """At the moment itself it has expired; only the caller who can do with an old value gets it."""
+    cache: ExpiringCache[str, str] = ExpiringCache(1)
+    cache.keep("a", "value", 10.0)
+    assert ("value", None) == (cache.fresh("a", 9.9), cache.fresh("a", 10.0))
+    assert ("value", None) == (cache.stale("a"), cache.stale("b"))
+    cache.keep("b", "other", 10.0)
+    assert cache.stale("a") is None
 
 
 def test_a_worker_remembers_payloads_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,16 +85,22 @@ async def test_workflows_are_remembered_up_to_a_bound(
         assert 1 == len(known._flows)
 
 
-async def test_views_are_kept_up_to_a_bound(carillon: Carillon, database: Database) -> None:
+async def test_views_are_kept_up_to_a_bound(
+    carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With and without their payloads."""
+    monkeypatch.setattr(listing, "MOST_VIEW_BYTES", 8000)
     made = [UUID((await carillon.schedule(trigger_payload={"x": "y" * 2000}))["id"]) for _ in range(5)]
-    views = listing.ShownSchedules()
-    views._kept = BoundedCache(100, 8000)
-    for whole in (True, False):
+    caches: list[tuple[bool, ViewCache[Any]]] = [
+        (True, ViewCache(schedule_view, whole=True)),
+        (False, ViewCache(listed_view, whole=False)),
+    ]
+    for whole, cache in caches:
         async with database.reading() as connection:
-            found = await views.of(connection, [(one, 0) for one in made], whole=whole)
-        assert {whole} == {b"yyyy" in bytes(view) for view in found.values()}
-        assert views._kept.weight <= 8000
+            views = await cache.read(connection, [(schedule_id, 0) for schedule_id in made])
+        assert 5 == len(views)
+        assert {whole} == {b"yyyy" in bytes(view) for view in views.values()}
+        assert 0 < cache._views.weight <= 8000
 
 
 def test_fixed_configurations_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import AsyncResolver
 
 from app import clock
+from app.cache import ExpiringCache
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -200,7 +201,7 @@ class TargetResolver(AbstractResolver):
         """``channel`` holds options of c-ares; by default it reads the system's resolv.conf and hosts file."""
         self._library = AsyncResolver(timeout=FIRST_TRY_SECONDS, tries=TRIES, **channel)
         self._owners: dict[int, _Places] = {}
-        self._cache: dict[tuple[str, int, int], tuple[float, list[ResolveResult]]] = {}
+        self._cache: ExpiringCache[tuple[str, int, int], list[ResolveResult]] = ExpiringCache(CACHED_NAMES)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -257,14 +258,9 @@ class TargetResolver(AbstractResolver):
             ) from None
 
     def _cached(self, key: tuple[str, int, int]) -> list[ResolveResult] | None:
-        kept = self._cache.get(key)
-        return kept[1] if kept is not None and kept[0] > clock.monotonic() else None
+        return self._cache.fresh(key, clock.monotonic())
 
     def _keep(self, key: tuple[str, int, int], found: list[ResolveResult]) -> None:
-        """Remember an answer; the oldest are forgotten."""
-        if self._cached(key) is not None:
-            return
-        self._cache.pop(key, None)
-        while len(self._cache) >= CACHED_NAMES:
-            del self._cache[next(iter(self._cache))]
-        self._cache[key] = (clock.monotonic() + CACHE_SECONDS, found)
+        """Cache an answer, unless another lookup of the same name has done so: its age must not grow."""
+        if self._cached(key) is None:
+            self._cache.keep(key, found, clock.monotonic() + CACHE_SECONDS)

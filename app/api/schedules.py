@@ -23,8 +23,8 @@ from app.services.inputs import (
     ScheduleInput,
     Span,
 )
-from app.services.listing import NAMES, given_fields
-from app.services.schedule_queries import ScheduleQueryService
+from app.services.listing import Encoded
+from app.services.schedule_queries import NAMES, ScheduleQueryService, given_fields
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
 from app.services.views import (
@@ -40,6 +40,7 @@ from app.services.views import (
 )
 
 Schedules = NamedDependency[ScheduleService]
+Insight = NamedDependency[ScheduleQueryService]
 # The names of fields, with commas between them.
 Fields = Annotated[
     str | None,
@@ -66,7 +67,7 @@ class ScheduleController(Controller):
     async def list_all(  # noqa: PLR0913 - the filters of one list
         self,
         actor: Acting,
-        schedule_service: Schedules,
+        insight_service: Insight,
         status: Annotated[Status | None, QueryParameter()] = None,
         workflow_id: WorkflowFilter = None,
         fields: Fields = None,
@@ -77,7 +78,7 @@ class ScheduleController(Controller):
         """List schedules, newest first, without `trigger_payload` unless `fields` asks for it; `cursor` goes on."""
         part = listed(limit, cursor, offset)
         wanted = given_fields(fields)
-        return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id, fields=wanted)
+        return await insight_service.list(actor, part, status=status, workflow_id=workflow_id, fields=wanted)
 
     @post("/batch", opt={"body": ScheduleBatchInput, "errors": (409,)})
     async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:
@@ -90,9 +91,9 @@ class ScheduleController(Controller):
         await schedule_service.delete_many(actor, (await body(request, ScheduleIdsInput)).schedule_ids)
 
     @get("/{schedule_id:uuid}")
-    async def read(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
+    async def read(self, actor: Acting, insight_service: Insight, schedule_id: FromPath[UUID]) -> Encoded[ScheduleView]:
         """Read one schedule."""
-        return await schedule_service.get(actor, schedule_id)
+        return await insight_service.get(actor, schedule_id)
 
     @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges, "body_optional": True, "errors": (409,)})
     async def change(
@@ -134,9 +135,6 @@ class ScheduleController(Controller):
     ) -> ExecutionView:
         """Run it now, beside its cadence and its counters."""
         return await manual_run_service.run(actor, schedule_id, await body(request, RunInput))
-
-
-Insight = NamedDependency[ScheduleQueryService]
 
 
 class InsightController(Controller):

@@ -7,14 +7,13 @@ from hashlib import sha256
 from secrets import token_urlsafe
 from uuid import UUID
 
-import msgspec
 from standardwebhooks import Webhook
 
 from app import clock
 from app.actions.context import Invitation
 from app.actions.http_client import key_from
 from app.actions.secrets import RunSecrets, SecretStore
-from app.cache import BoundedCache
+from app.cache import ExpiringCache
 from app.domain.access import Actor
 from app.domain.errors import UnavailableError
 from app.domain.secrets import Secret, choose
@@ -99,9 +98,7 @@ class SecretFinder:
         """Search stored secrets first, then those of the environment."""
         self._database = database
         self._environment = environment
-        self._cache: BoundedCache[_CacheKey, tuple[float, Mapping[str, Secret]]] = BoundedCache(
-            MOST_ENTRIES, MOST_CACHED
-        )
+        self._cache: ExpiringCache[_CacheKey, Mapping[str, Secret]] = ExpiringCache(MOST_ENTRIES, MOST_CACHED)
 
     async def find(self, user: Actor, workflow_owner_id: int, names: frozenset[str]) -> Mapping[str, Secret]:
         """Return the secrets that both the user of a run and the owner of its workflow may use.
@@ -109,13 +106,13 @@ class SecretFinder:
         Both are asked because the owner of the workflow can change what is sent, and where to.
         """
         key = (user, workflow_owner_id, names)
-        cached = self._cache.get(key)
-        if cached is not None and clock.monotonic() - cached[0] < FRESH_SECONDS:
-            return cached[1]
+        cached = self._cache.fresh(key, clock.monotonic())
+        if cached is not None:
+            return cached
         async with self._database.reading() as connection:
             usable = await self._read(connection, user, workflow_owner_id, names)
         weight = LEAST_WEIGHT + sum(len(secret.value) for secret in usable.values())
-        self._cache.keep(key, (clock.monotonic(), usable), weight)
+        self._cache.keep(key, usable, clock.monotonic() + FRESH_SECONDS, weight)
         return usable
 
     async def _read(
@@ -145,46 +142,34 @@ CACHED_OWNERS = 10_000
 OUTAGE_PAUSE_SECONDS = 1.0
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """The keys of an owner, and until when they count as fresh."""
-
-    keys: tuple[Webhook, ...]
-    until: float
-
-
 class SigningKeyCache:
     """Returns the signing keys of owners from a cache, so that most calls cost no query."""
 
     def __init__(self, database: Database) -> None:
         """Start with an empty cache."""
         self._database = database
-        self._known: dict[int, _Known] = {}
+        self._cache: ExpiringCache[int, tuple[Webhook, ...]] = ExpiringCache(CACHED_OWNERS)
         self._reads = MicroBatcher("signing_keys", self._read, shared=(UnavailableError,))
 
     async def keys_of(self, owner_id: int) -> Sequence[Webhook]:
         """Return the keys of an owner that are in use, newest first."""
-        known = self._known.get(owner_id)
-        if known is not None and known.until > clock.monotonic():
-            return known.keys
+        keys = self._cache.fresh(owner_id, clock.monotonic())
+        if keys is not None:
+            return keys
         while True:
             try:
                 return await self._reads.ask(owner_id)
             except UnavailableError:
                 # Old keys are better than none: after a rotation the old key stays valid for hours.
-                if known is not None:
-                    return known.keys
+                keys = self._cache.stale(owner_id)
+                if keys is not None:
+                    return keys
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
 
     async def _read(self, owner_ids: Sequence[int]) -> list[tuple[Webhook, ...]]:
         async with self._database.reading() as connection:
             stored = await secrets.read_signing_keys(connection, owner_ids)
-        for owner_id in set(owner_ids):
-            self._keep(owner_id, tuple(key_from(key) for key in stored.get(owner_id, ())))
-        return [self._known[owner_id].keys for owner_id in owner_ids]
-
-    def _keep(self, owner_id: int, keys: tuple[Webhook, ...]) -> None:
-        """Store keys in the cache, and drop the oldest entries if it is full."""
-        self._known.pop(owner_id, None)
-        while len(self._known) >= CACHED_OWNERS:
-            del self._known[next(iter(self._known))]
-        self._known[owner_id] = _Known(keys, clock.monotonic() + CACHE_SECONDS)
+        keys = {owner_id: tuple(key_from(key) for key in stored.get(owner_id, ())) for owner_id in set(owner_ids)}
+        for owner_id, its_keys in keys.items():
+            self._cache.keep(owner_id, its_keys, clock.monotonic() + CACHE_SECONDS)
+        return [keys[owner_id] for owner_id in owner_ids]

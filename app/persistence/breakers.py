@@ -1,6 +1,7 @@
 """Guards and breakers of workflows, read and changed under the lock of their workflow."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from sqlalchemy.types import Integer
 
 from app.domain.access import Actor
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
-from app.persistence.pagination import Page, Part, read_page
+from app.persistence.pagination import Page, Part, read_all, read_one, read_page
 from app.persistence.sql_batches import fetch, insert_many, run_batch
 from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
@@ -140,8 +141,24 @@ def _to_gate(row: Row[Any]) -> Gate:
     return Gate(breaker=breaker, max_running=row.max_concurrent_runs, running=row.running)
 
 
-def to_breaker(row: Row[Any]) -> Breaker:
-    """The breaker of a row that joins a workflow with its state; one that has had nothing to do is closed."""
+class StoredBreaker(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow with the state of its breaker; the state is None until the breaker has counted a run."""
+
+    # The workflow's, twice: lists are ordered by ``id``.
+    id: int
+    workflow_id: int
+    workflow_name: str
+    user_profile_id: int
+    breaker_threshold: int | None
+    breaker_reset_seconds: int | None
+    state: str | None
+    failure_count: int | None
+    opened_at: datetime | None
+    probe_execution_id: UUID | None
+
+
+def to_breaker(row: Row[Any] | StoredBreaker) -> Breaker:
+    """Return the breaker of a workflow; one without a stored state is closed."""
     return Breaker(
         workflow_id=row.workflow_id,
         threshold=row.breaker_threshold or 1,
@@ -158,24 +175,23 @@ _TRANSITIONS = CircuitBreakerTransitionRow.__table__
 _WORKFLOWS = WorkflowRow.__table__
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
-    """The breakers of the workflows that the actor may see and that have one, by workflow."""
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[StoredBreaker]:
+    """Return a page of the breakers of the workflows that the actor may see, in the order of the workflows' ids."""
     query = _shown().where(or_(_WORKFLOWS.c.breaker_threshold.is_not(None), _TABLE.c.workflow_id.is_not(None)))
     if actor.owner_filter is not None:
         query = query.where(_WORKFLOWS.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, (_WORKFLOWS.c.id,), part, ascending=True)
+    return await read_page(connection, query, StoredBreaker, (_WORKFLOWS.c.id,), part, ascending=True)
 
 
-async def of_workflow(connection: AsyncConnection, workflow_id: int) -> Row[Any] | None:
-    """The breaker of one workflow, whether it has had to do anything or not."""
-    row: Row[Any] | None = (await connection.execute(_shown().where(_WORKFLOWS.c.id == workflow_id))).one_or_none()
-    return row
+async def of_workflow(connection: AsyncConnection, workflow_id: int) -> StoredBreaker | None:
+    """Return the breaker of a workflow, or None if there is no such workflow."""
+    return await read_one(connection, _shown().where(_WORKFLOWS.c.id == workflow_id), StoredBreaker)
 
 
-async def transitions(connection: AsyncConnection, workflow_id: int, limit: int) -> list[Row[Any]]:
-    """Its latest changes of state, newest first."""
+async def transitions(connection: AsyncConnection, workflow_id: int, limit: int) -> list[Transition]:
+    """Return the latest changes of a breaker's state, newest first."""
     query = select(_TRANSITIONS).where(_TRANSITIONS.c.workflow_id == workflow_id)
-    return list(await connection.execute(query.order_by(_TRANSITIONS.c.id.desc()).limit(limit)))
+    return await read_all(connection, query.order_by(_TRANSITIONS.c.id.desc()).limit(limit), Transition)
 
 
 def _shown() -> Select[Any]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, exists, insert, select, text
+from sqlalchemy import Select, exists, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,8 +13,10 @@ from app.domain.declarations import Key, Kind
 from app.domain.errors import UnavailableError
 from app.domain.schedules import ScheduledJob
 from app.persistence.database import state_of
+from app.persistence.pagination import read_all
 from app.persistence.schedules import to_job
 from app.persistence.tables import ManagedScheduleRow, ManagedWorkflowRow, ScheduledJobRow, WorkflowRow
+from app.persistence.workflows import StoredWorkflow
 
 # As long as a statement may take: whoever holds the lock may have much to write.
 LOCK_WAIT_SECONDS = 25
@@ -44,13 +46,14 @@ async def lock(connection: AsyncConnection, namespaces: Iterable[str]) -> None:
 
 async def managed_workflows(
     connection: AsyncConnection, namespaces: Collection[str] | None = None
-) -> dict[Key, Row[Any]]:
-    """The workflows of these namespaces, or of all."""
+) -> dict[Key, StoredWorkflow]:
+    """Return the workflows of these namespaces, or of all."""
     marks = list(await connection.execute(_of(select(_MANAGED_WORKFLOWS), namespaces)))
     ids = _of(select(_MANAGED_WORKFLOWS.c.workflow_id), namespaces)
-    rows = {row.id: row for row in await connection.execute(select(_WORKFLOWS).where(_WORKFLOWS.c.id.in_(ids)))}
-    found = {Key(mark.namespace, Kind.WORKFLOW, mark.name): rows.get(mark.workflow_id) for mark in marks}
-    return {key: row for key, row in found.items() if row is not None}
+    stored = await read_all(connection, select(_WORKFLOWS).where(_WORKFLOWS.c.id.in_(ids)), StoredWorkflow)
+    by_id = {workflow.id: workflow for workflow in stored}
+    named = {Key(mark.namespace, Kind.WORKFLOW, mark.name): by_id.get(mark.workflow_id) for mark in marks}
+    return {key: workflow for key, workflow in named.items() if workflow is not None}
 
 
 async def managed_schedules(
@@ -78,11 +81,12 @@ async def add_schedules(connection: AsyncConnection, ids: Mapping[Key, UUID]) ->
         await connection.execute(insert(ManagedScheduleRow), rows)
 
 
-async def unmanaged_workflows(connection: AsyncConnection, owner_id: int | None) -> list[Row[Any]]:
-    """The workflows that users, or this one, made by other means, the oldest first."""
+async def unmanaged_workflows(connection: AsyncConnection, owner_id: int | None) -> list[StoredWorkflow]:
+    """Return the workflows of all users, or of one, that no file declares, oldest first."""
     managed = exists().where(_MANAGED_WORKFLOWS.c.workflow_id == _WORKFLOWS.c.id)
     query = select(_WORKFLOWS).where(~managed, _WORKFLOWS.c.owner_kind == OwnerKind.USER)
-    return list(await connection.execute(_owned(query, _WORKFLOWS, owner_id).order_by(_WORKFLOWS.c.id)))
+    oldest_first = _owned(query, _WORKFLOWS, owner_id).order_by(_WORKFLOWS.c.id)
+    return await read_all(connection, oldest_first, StoredWorkflow)
 
 
 async def unmanaged_schedules(connection: AsyncConnection, owner_id: int | None) -> list[ScheduledJob]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, bindparam, text
+from sqlalchemy import bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +15,7 @@ from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Pendi
 from app.domain.identities import execution_id
 from app.domain.starting import EntityConflict
 from app.persistence.execution_rows import STARTED, to_execution
+from app.persistence.pagination import to_struct
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import WorkflowExecutionRow
 
@@ -84,6 +84,15 @@ class Due(msgspec.Struct, frozen=True):
     user_profile_id: int
 
 
+class EntityRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of an entity, as far as the entity's owner is shown it."""
+
+    scheduled_for: datetime
+    status: ExecutionStatus
+    started_at: datetime | None
+    error: str
+
+
 async def add(connection: AsyncConnection, due: Sequence[Due]) -> list[PendingRun]:
     """Write pending executions; those that had not been written before."""
     written = await run_batch(connection, _ADD, [_row(one) for one in due])
@@ -142,12 +151,12 @@ async def give_new_work(connection: AsyncConnection, job: ScheduledJobConfig) ->
     await connection.execute(_NEW_WORK, values)
 
 
-async def latest(connection: AsyncConnection, entity_type: str, ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
-    """The last few runs of each of these entities, newest first."""
-    found: dict[str, list[Row[Any]]] = {}
+async def latest(connection: AsyncConnection, entity_type: str, ids: Sequence[str]) -> dict[str, list[EntityRun]]:
+    """Return the last few runs of each of these entities, newest first."""
+    runs: dict[str, list[EntityRun]] = {}
     for row in await connection.execute(_LATEST, {"type": entity_type, "ids": list(ids)}):
-        found.setdefault(row.entity_id, []).append(row)
-    return found
+        runs.setdefault(row.entity_id, []).append(to_struct(row, EntityRun))
+    return runs
 
 
 async def _lock(connection: AsyncConnection, entity_type: str, entity_id: str) -> None:

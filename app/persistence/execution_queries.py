@@ -6,13 +6,13 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, and_, exists, or_, select, text
+from sqlalchemy import ColumnElement, and_, exists, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.identities import first_id_at
-from app.persistence.pagination import Page, Part, read_newest, read_page
+from app.persistence.pagination import Page, Part, read_newest, read_one, read_page
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,
@@ -81,25 +81,65 @@ _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",
 _LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"})
 
 
-async def get(connection: AsyncConnection, execution_id: UUID) -> Row[Any] | None:
-    """One execution's row; None if there is none, or its schedule was deleted."""
+class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution as lists read it."""
+
+    id: UUID
+    user_profile_id: int
+    scheduled_job_id: UUID | None
+    entity_type: str | None
+    entity_id: str | None
+    workflow_id: int | None
+    trigger: str
+    status: str
+    deadline_at: datetime | None
+    repeat_number: int
+    retry_attempt: int
+    scheduled_for: datetime
+    token: int
+    error: str
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class StoredRun(ListedExecution, frozen=True, kw_only=True):
+    """A run of a schedule, with its payload."""
+
+    payload: dict[str, Any]
+
+
+class StoredExecution(StoredRun, frozen=True, kw_only=True):
+    """An execution with the results of its nodes, and the graph that it began with if it was parked."""
+
+    results: list[Any]
+    graph: dict[str, Any] | None
+
+
+async def get(connection: AsyncConnection, execution_id: UUID) -> StoredExecution | None:
+    """Return an execution; None if there is none, or its schedule was deleted."""
     query = select(_TABLE).where(_TABLE.c.id == execution_id, _is_seen(_TABLE.c.scheduled_job_id))
-    return (await connection.execute(query)).one_or_none()
+    return await read_one(connection, query, StoredExecution)
 
 
-def results_of(row: Row[Any]) -> list[NodeResult]:
-    """What the nodes of an execution did, in the order in which they started."""
-    return sorted(msgspec.convert(row.results, list[NodeResult]), key=lambda one: (one.started_at, one.node_id))
+def results_of(execution: StoredExecution) -> list[NodeResult]:
+    """Return the results of an execution's nodes, in the order in which the nodes started."""
+    results = msgspec.convert(execution.results, list[NodeResult])
+    return sorted(results, key=lambda result: (result.started_at, result.node_id))
 
 
 async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[NodeResult]:
-    """What nodes had done when the execution was last put aside."""
-    row = await get(connection, execution_id)
-    return results_of(row) if row else []
+    """Return the results that nodes had when the execution was last parked."""
+    execution = await get(connection, execution_id)
+    return results_of(execution) if execution else []
 
 
-async def page(connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], part: Part) -> Page:
-    """The executions that the actor may see and that have the wanted values, newest first; None is any value."""
+async def page(
+    connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], part: Part
+) -> Page[ListedExecution]:
+    """Return a page of the executions that the actor may see, newest first.
+
+    They have the wanted values; None stands for any value.
+    """
     filters = {name: value for name, value in wanted.items() if value is not None}
     owner = actor.owner_filter
     job_id = filters.get("scheduled_job_id")
@@ -115,7 +155,7 @@ async def page(connection: AsyncConnection, actor: Actor, wanted: Mapping[str, A
     return await _page(connection, filters, part)
 
 
-async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: Part) -> Page:
+async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: Part) -> Page[ListedExecution]:
     source = await _source(connection, filters.get("status"))
     query = select(*_LISTED).select_from(_TABLE)
     if source is not _TABLE:
@@ -127,7 +167,7 @@ async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: P
     if "scheduled_job_id" not in filters:
         query = query.where(_is_seen(source.c.scheduled_job_id))
     within = [(source.c[name], filters[name]) for name in leading]
-    return await read_newest(connection, query, within, source.c.id, part)
+    return await read_newest(connection, query, ListedExecution, within, source.c.id, part)
 
 
 def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
@@ -174,7 +214,7 @@ def _is_seen(job_id: Any) -> Any:
     return ~exists().where(_DELETED.c.scheduled_job_id == job_id)
 
 
-async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:
-    """The latest runs of a schedule, newest first, with their payloads."""
+async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[StoredRun]:
+    """Return a page of a schedule's runs, newest first, with their payloads."""
     query = select(*_LISTED, _TABLE.c.payload).where(_TABLE.c.scheduled_job_id == job_id)
-    return await read_page(connection, query, (_TABLE.c.id,), part)
+    return await read_page(connection, query, StoredRun, (_TABLE.c.id,), part)

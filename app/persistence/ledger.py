@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
@@ -15,7 +15,7 @@ from app.domain.identities import execution_id, first_id_at, last_id_at
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.observability.metrics import MISSED
 from app.persistence.database import after_commit
-from app.persistence.pagination import cursor_of, position_of
+from app.persistence.pagination import cursor_of, position_of, read_all, read_one
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
@@ -59,6 +59,28 @@ class Stretch(msgspec.Struct, frozen=True):
     before: datetime | None = None
 
 
+class StoredEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry as it is stored. A newer release may write outcomes that this one does not know: they are texts here."""
+
+    first_slot: datetime
+    last_slot: datetime
+    slot_count: int
+    outcome: str
+    reason: str
+    execution_id: UUID | None
+
+
+class FiredSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """The first execution of a slot."""
+
+    id: UUID
+    scheduled_for: datetime
+    started_at: datetime | None
+    status: str
+    error: str
+    unrun_outcome: str | None
+
+
 def cursor_at(slot: datetime) -> str:
     """The cursor that goes on with the slots before this one."""
     return cursor_of([slot])
@@ -70,8 +92,8 @@ def before(cursor: str | None) -> datetime | None:
     return found
 
 
-async def of_job(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[Row[Any]]:
-    """The latest entries of a schedule that touch a span of time, newest first."""
+async def of_job(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[StoredEntry]:
+    """Return the latest entries of a schedule that touch a span of time, newest first."""
     since, until = stretch.since, stretch.until
     query = select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
     if stretch.before is not None:
@@ -80,11 +102,11 @@ async def of_job(connection: AsyncConnection, job_id: UUID, stretch: Stretch, li
         query = query.where(_TABLE.c.last_slot >= since)
     if until is not None:
         query = query.where(_TABLE.c.first_slot <= until)
-    return list(await connection.execute(query.order_by(_TABLE.c.last_slot.desc()).limit(limit)))
+    return await read_all(connection, query.order_by(_TABLE.c.last_slot.desc()).limit(limit), StoredEntry)
 
 
-async def fired(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[Row[Any]]:
-    """The latest slots of a schedule that fired, newest first: the executions that were the first at their slot."""
+async def fired(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[FiredSlot]:
+    """Return the latest slots of a schedule that fired, newest first."""
     query = _first_attempts(job_id)
     if stretch.since is not None:
         query = query.where(_FIRED.c.id >= first_id_at(stretch.since), _FIRED.c.scheduled_for >= stretch.since)
@@ -92,7 +114,7 @@ async def fired(connection: AsyncConnection, job_id: UUID, stretch: Stretch, lim
         query = query.where(_FIRED.c.id < last_id_at(stretch.until), _FIRED.c.scheduled_for <= stretch.until)
     if stretch.before is not None:
         query = query.where(_FIRED.c.id < last_id_at(stretch.before), _FIRED.c.scheduled_for < stretch.before)
-    return list(await connection.execute(query.order_by(_FIRED.c.id.desc()).limit(limit)))
+    return await read_all(connection, query.order_by(_FIRED.c.id.desc()).limit(limit), FiredSlot)
 
 
 async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> list[datetime]:
@@ -109,13 +131,18 @@ async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> l
     return [row[0] for query in queries for row in await connection.execute(query.limit(1))]
 
 
-async def at_slot(connection: AsyncConnection, job_id: UUID, slot: datetime) -> tuple[Row[Any] | None, Row[Any] | None]:
-    """What is known of one slot: the execution that it fired as, or the entry that covers it."""
-    fired = await connection.execute(_first_attempts(job_id).where(_FIRED.c.id == execution_id(job_id, slot, 0)))
+async def at_slot(
+    connection: AsyncConnection, job_id: UUID, slot: datetime
+) -> tuple[FiredSlot | None, StoredEntry | None]:
+    """Return the execution that a slot fired as, and the entry that covers the slot; None for what is not there."""
+    firing = _first_attempts(job_id).where(_FIRED.c.id == execution_id(job_id, slot, 0))
     covering = select(_TABLE).where(
         _TABLE.c.scheduled_job_id == job_id, _TABLE.c.first_slot <= slot, _TABLE.c.last_slot >= slot
     )
-    return fired.one_or_none(), (await connection.execute(covering.limit(1))).one_or_none()
+    return (
+        await read_one(connection, firing, FiredSlot),
+        await read_one(connection, covering.limit(1), StoredEntry),
+    )
 
 
 def _first_attempts(job_id: UUID) -> Select[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import Row, Select, delete, insert, select, text, update
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, OwnerKind, Role
 from app.domain.backoff import Backoff
 from app.domain.notifications import Notice
-from app.persistence.pagination import Page, Part, read_page
+from app.persistence.pagination import Page, Part, read_one, read_page, read_written
 from app.persistence.tables import DeliveryRow, NotificationRow
 
 # Where more notices of one notification wait than this, they are one delivery, a digest.
@@ -230,41 +231,67 @@ async def enqueue(connection: AsyncConnection, notices: Sequence[Notice]) -> Non
         await connection.execute(_POST, {"rows": msgspec.json.encode(notices).decode()})
 
 
-async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
-    """Somebody wants to be told."""
-    return (await connection.execute(insert(NotificationRow).values(values).returning(*_TABLE.c))).one()
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription: which events of what are delivered to a URL."""
+
+    id: int
+    user_profile_id: int
+    url: str
+    events: list[str]
+    scheduled_job_id: UUID | None
+    workflow_id: int | None
+    active: bool
+    created_at: datetime
 
 
-async def get(connection: AsyncConnection, notification_id: int) -> Row[Any] | None:
-    """One wish."""
-    found = await connection.execute(select(_TABLE).where(_TABLE.c.id == notification_id))
-    row: Row[Any] | None = found.one_or_none()
-    return row
+class LoggedDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice, and the state of its delivery."""
+
+    id: int
+    event: str
+    data: dict[str, Any]
+    status: str
+    attempts: int
+    next_attempt_at: datetime
+    last_status: int | None
+    last_error: str
+    created_at: datetime
+    delivered_at: datetime | None
 
 
-async def save(connection: AsyncConnection, notification_id: int, values: dict[str, Any]) -> Row[Any]:
-    """Change one."""
+async def add(connection: AsyncConnection, values: dict[str, Any]) -> Notification:
+    """Create a notification."""
+    return await read_written(connection, insert(NotificationRow).values(values).returning(*_TABLE.c), Notification)
+
+
+async def get(connection: AsyncConnection, notification_id: int) -> Notification | None:
+    """Return a notification, or None."""
+    return await read_one(connection, select(_TABLE).where(_TABLE.c.id == notification_id), Notification)
+
+
+async def save(connection: AsyncConnection, notification_id: int, values: dict[str, Any]) -> Notification:
+    """Change a notification."""
     statement = update(NotificationRow).where(_TABLE.c.id == notification_id).values(values)
-    return (await connection.execute(statement.returning(*_TABLE.c))).one()
+    return await read_written(connection, statement.returning(*_TABLE.c), Notification)
 
 
 async def remove(connection: AsyncConnection, notification_id: int) -> None:
-    """Tell no more, and forget what was told."""
+    """Delete a notification and the log of its deliveries."""
     await connection.execute(delete(NotificationRow).where(_TABLE.c.id == notification_id))
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
-    """The wishes that the actor may see, newest first."""
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Notification]:
+    """Return a page of the notifications that the actor may see, newest first."""
     query: Select[Any] = select(_TABLE)
     if actor.owner_filter is not None:
         query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, (_TABLE.c.id,), part)
+    return await read_page(connection, query, Notification, (_TABLE.c.id,), part)
 
 
-async def deliveries_of(connection: AsyncConnection, notification_id: int, part: Part) -> Page:
-    """The log of deliveries, newest first."""
+async def deliveries_of(connection: AsyncConnection, notification_id: int, part: Part) -> Page[LoggedDelivery]:
+    """Return a page of a notification's deliveries, newest first."""
     query = select(_DELIVERIES).where(_DELIVERIES.c.notification_id == notification_id)
-    return await read_page(connection, query, (_DELIVERIES.c.id,), part)
+    return await read_page(connection, query, LoggedDelivery, (_DELIVERIES.c.id,), part)
 
 
 async def retry(connection: AsyncConnection, actor: Actor, limit: int) -> int:

@@ -1,17 +1,21 @@
-"""Pages of long lists: by offset, or from a cursor, which costs the same at every position."""
+"""Rows as structs: one, all, or a page of a long list.
+
+A page begins at an offset or after a cursor. A cursor costs the same at every position of the list.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import BigInteger, FromClause, Row, Select, func, select, text, tuple_
+from sqlalchemy import BigInteger, Executable, FromClause, Row, Select, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
+from app.cache import ExpiringCache
 from app.domain.errors import FieldError, InvalidError
 from app.persistence.sql_batches import fetch
 
@@ -44,59 +48,100 @@ _FIRST_ID, _LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 
 
-class Page(msgspec.Struct, frozen=True):
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def to_struct(row: Row[Any], kind: type[T]) -> T:
+    """Return the columns of a row that are fields of a struct."""
+    return msgspec.convert(row._mapping, kind)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+
+
+async def read_one(connection: AsyncConnection, query: Executable, kind: type[T]) -> T | None:
+    """Return the only row of a query, or None if there is none."""
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else to_struct(row, kind)
+
+
+async def read_written(connection: AsyncConnection, statement: Executable, kind: type[T]) -> T:
+    """Return the row that a statement has written and returns."""
+    return to_struct((await connection.execute(statement)).one(), kind)
+
+
+async def read_all(connection: AsyncConnection, query: Executable, kind: type[T]) -> list[T]:
+    """Return all rows of a query."""
+    return [to_struct(row, kind) for row in await connection.execute(query)]
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
     """A part of a list, how long the whole is, and where the next part begins."""
 
-    items: Sequence[Any]
+    items: Sequence[T]
     total: int
     total_is_estimate: bool = False
     next_cursor: str | None = None
-    # The names of the columns that the list is ordered by.
+    # The fields of the items that the list is ordered by.
     keys: tuple[str, ...] = ()
 
     def cursor_at(self, index: int) -> str:
-        """The cursor that goes on after one of the items."""
-        return cursor_of(_key_values(self.items[index], self.keys))
+        """Return the cursor that continues after one of the items."""
+        return cursor_of([getattr(self.items[index], key) for key in self.keys])
 
 
 async def read_page(
-    connection: AsyncConnection, query: Select[Any], keys: Sequence[Any], part: Part, *, ascending: bool = False
-) -> Page:
-    """The rows of a query in the order of its keys, which together are unique; descending, unless said otherwise."""
+    connection: AsyncConnection,
+    query: Select[Any],
+    kind: type[T],
+    keys: Sequence[Any],
+    part: Part,
+    *,
+    ascending: bool = False,
+) -> Page[T]:
+    """Return a page of a query in the order of its keys, which together are unique; descending by default."""
     wanted = query
     if part.cursor is not None:
         place, here = tuple_(*keys), tuple_(*position_of(keys, part.cursor))
         wanted = query.where(place > here if ascending else place < here)
     order = (key.asc() if ascending else key.desc() for key in keys)
-    return await _read(connection, query, wanted.order_by(*order), keys, part)
+    return await _read(connection, query, wanted.order_by(*order), kind, keys, part)
 
 
 async def _read(
-    connection: AsyncConnection, query: Select[Any], ordered: Select[Any], keys: Sequence[Any], part: Part
-) -> Page:
-    """A part of what is in order, and the number of all."""
+    connection: AsyncConnection,
+    query: Select[Any],
+    ordered: Select[Any],
+    kind: type[T],
+    keys: Sequence[Any],
+    part: Part,
+) -> Page[T]:
+    """Return a part of an ordered query, and the number of all rows."""
     ordered = ordered.limit(part.limit).offset(part.offset)
     names = tuple(key.name for key in keys)
     if not part.counts:
-        rows = list(await connection.execute(ordered))
-        return Page(rows, len(rows), next_cursor=_more(rows, names, part), keys=names)
+        items = await read_all(connection, ordered, kind)
+        return Page(items, len(items), next_cursor=_more(items, names, part), keys=names)
     counted = select(func.count()).select_from(query.with_only_columns(keys[-1]).limit(COUNTED + 1).subquery())
     # The number comes with the rows; only where there are none has it to be asked for by itself.
     rows = list(await connection.execute(ordered.add_columns(counted.scalar_subquery().label("counted"))))
     if not rows and not part.offset and part.cursor is None:
-        return Page(rows, 0, keys=names)
+        return Page([], 0, keys=names)
     number = rows[0].counted if rows else (await connection.execute(counted)).scalar_one()
     total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]), number)
-    return Page(rows, total, is_estimate, _more(rows, names, part), names)
+    items = [to_struct(row, kind) for row in rows]
+    return Page(items, total, is_estimate, _more(items, names, part), names)
 
 
 async def read_newest(
-    connection: AsyncConnection, query: Select[Any], within: Sequence[tuple[Any, Any]], key: Any, part: Part
-) -> Page:
-    """The rows in which these columns have these values, in the descending order of a UUID.
+    connection: AsyncConnection,
+    query: Select[Any],
+    kind: type[T],
+    within: Sequence[tuple[Any, Any]],
+    key: Any,
+    part: Part,
+) -> Page[T]:
+    """Return a page of the rows in which these columns have these values, in the descending order of a UUID.
 
-    The values bound the columns and the key together, as one place. By equality alone Postgres may think that the key's
-    own index is as good, and go through the rows of everybody else to find that none is wanted.
+    The values bound the columns and the key together, as one position. With equality alone Postgres may choose the
+    key's own index, and read the rows of all other users before it finds that none matches.
     """
     columns, values = [column for column, _ in within], [value for _, value in within]
     place = tuple_(*columns, key)
@@ -106,52 +151,45 @@ async def read_newest(
     wanted = everything
     if part.cursor is not None:
         wanted = everything.where(place < tuple_(*values, *position_of((key,), part.cursor)))
-    return await _read(connection, everything, wanted.order_by(*(one.desc() for one in (*columns, key))), (key,), part)
+    ordered = wanted.order_by(*(column.desc() for column in (*columns, key)))
+    return await _read(connection, everything, ordered, kind, (key,), part)
 
 
-class KnownTotals:
-    """How long the lists are that nobody counts to the end, for a while: the guess is not made anew for every part."""
-
-    def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._known: dict[Any, tuple[float, int]] = {}
-
-    def recall(self, question: Any) -> int | None:
-        """The guess, while it is fresh."""
-        at, total = self._known.get(question, (0.0, 0))
-        return total if total and clock.monotonic() - at < FRESH_SECONDS else None
-
-    def keep(self, question: Any, total: int) -> None:
-        """Remember a guess."""
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[question] = (clock.monotonic(), total)
-
-    def clear(self) -> None:
-        """Forget all guesses."""
-        self._known.clear()
+# The estimated lengths of long lists, by the filters of the list: not every page asks the planner again.
+KnownTotals = ExpiringCache[tuple[tuple[str, Any], ...], int]
 
 
-async def read_keys(
+def known_totals() -> KnownTotals:
+    """Return an empty cache of estimates."""
+    return ExpiringCache(MOST_KNOWN)
+
+
+async def read_keys(  # noqa: PLR0913 - what to read, in which order, from where
     connection: AsyncConnection,
     table: FromClause,
+    kind: type[T],
     wanted: Mapping[str, Any],
     keys: Sequence[Any],
     part: Part,
     totals: KnownTotals,
-) -> Page:
-    """The same by the driver, for the rows of a table with the wanted values: of each its keys and its version."""
-    guess = totals.recall(tuple(wanted.items()))
+) -> Page[T]:
+    """Return a page of the keys and versions (``xmin``) of a table's rows with the wanted values.
+
+    It is sent by the driver itself, which is faster, and reads no more than that.
+    """
+    filters = tuple(wanted.items())
+    guess = totals.fresh(filters, clock.monotonic())
     rows = await _rows(connection, table, wanted, keys, part, counts=guess is None)
     names = tuple(key.name for key in keys)
-    more = _more(rows, names, part)
+    items = [kind(*(row[name] for name in (*names, "xmin"))) for row in rows]
+    more = _more(items, names, part)
     if guess is not None:
-        return Page(rows, guess, total_is_estimate=True, next_cursor=more, keys=names)
+        return Page(items, guess, total_is_estimate=True, next_cursor=more, keys=names)
     every = select(keys[-1]).where(*(table.c[name] == value for name, value in wanted.items()))
     total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
     if is_estimate:
-        totals.keep(tuple(wanted.items()), total)
-    return Page(rows, total, is_estimate, more, names)
+        totals.keep(filters, total, clock.monotonic() + FRESH_SECONDS)
+    return Page(items, total, is_estimate, more, names)
 
 
 async def _rows(
@@ -204,14 +242,9 @@ async def _total(connection: AsyncConnection, query: Select[Any], counted: int) 
     return max(counted, int(guess)), True
 
 
-def _more(rows: Sequence[Any], names: Sequence[str], part: Part) -> str | None:
-    """The cursor of the next part; None if this part is not full, so that nothing follows."""
-    return cursor_of(_key_values(rows[-1], names)) if len(rows) == part.limit else None
-
-
-def _key_values(row: Any, names: Sequence[str]) -> list[Any]:
-    values = row._mapping if isinstance(row, Row) else row  # noqa: SLF001 - SQLAlchemy's public way to a row's names
-    return [values[name] for name in names]
+def _more(items: Sequence[Any], names: Sequence[str], part: Part) -> str | None:
+    """Return the cursor of the next part, or None if this part is not full, so that nothing follows."""
+    return cursor_of([getattr(items[-1], name) for name in names]) if len(items) == part.limit else None
 
 
 def cursor_of(values: Sequence[Any]) -> str:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, insert, select, text
+from sqlalchemy import insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import FieldError, InvalidError
 from app.domain.revisions import Revision, WorkflowRevision
-from app.persistence.pagination import Page, Part, read_page
+from app.persistence.pagination import Page, Part, read_all, read_one, read_page
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
 
@@ -38,10 +38,31 @@ _FORGET = text(
 )
 
 
+class StoredRevision(msgspec.Struct, frozen=True, kw_only=True):
+    """A revision of a schedule or a workflow as it is stored.
+
+    A newer release may write actions that this one does not know: they are texts here.
+    """
+
+    id: int
+    at: datetime
+    user_profile_id: int | None
+    author: str
+    action: str
+    changes: dict[str, Any]
+    note: str
+
+
+class ScheduleSnapshot(StoredRevision, frozen=True, kw_only=True):
+    """A revision of a schedule, with what the schedule was from then on."""
+
+    snapshot: dict[str, Any]
+
+
 class HistoryPage(msgspec.Struct, frozen=True):
     """Some revisions, newest first, and where the next page begins, if there is one."""
 
-    items: Sequence[Row[Any]]
+    items: Sequence[StoredRevision]
     next_cursor: str | None
 
 
@@ -61,10 +82,9 @@ async def page_of_workflow(
         sizes = sizes.where(_OF_WORKFLOWS.c.id < _position(cursor))
     found = list(await connection.execute(sizes.order_by(_OF_WORKFLOWS.c.id.desc()).limit(limit + 1)))
     kept = _fitting(found[:limit])
-    rows = await connection.execute(
-        select(_OF_WORKFLOWS).where(_OF_WORKFLOWS.c.id.in_(kept)).order_by(_OF_WORKFLOWS.c.id.desc())
-    )
-    return HistoryPage(list(rows), _cursor(kept[-1]) if len(kept) < len(found) else None)
+    query = select(_OF_WORKFLOWS).where(_OF_WORKFLOWS.c.id.in_(kept)).order_by(_OF_WORKFLOWS.c.id.desc())
+    items = await read_all(connection, query, StoredRevision)
+    return HistoryPage(items, _cursor(kept[-1]) if len(kept) < len(found) else None)
 
 
 def _cursor(revision_id: int) -> str:
@@ -100,15 +120,14 @@ async def add_schedule_revisions(connection: AsyncConnection, revisions: Sequenc
     await run_batch(connection, _INSERT, revisions)
 
 
-async def of_schedule(connection: AsyncConnection, job_id: UUID, part: Part) -> Page:
-    """The latest changes of a schedule, newest first."""
+async def of_schedule(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[StoredRevision]:
+    """Return a page of a schedule's revisions, newest first."""
     query = select(_OF_SCHEDULES).where(_OF_SCHEDULES.c.scheduled_job_id == job_id)
-    return await read_page(connection, query, (_OF_SCHEDULES.c.at, _OF_SCHEDULES.c.id), part)
+    return await read_page(connection, query, StoredRevision, (_OF_SCHEDULES.c.at, _OF_SCHEDULES.c.id), part)
 
 
-async def in_force(connection: AsyncConnection, job_id: UUID, moment: datetime) -> Row[Any] | None:
-    """The change that had made a schedule what it was at a moment; None if the history does not reach back so far."""
+async def in_force(connection: AsyncConnection, job_id: UUID, moment: datetime) -> ScheduleSnapshot | None:
+    """Return the revision of a schedule that was in force at a moment, or None if the history begins later."""
     query = select(_OF_SCHEDULES).where(_OF_SCHEDULES.c.scheduled_job_id == job_id, _OF_SCHEDULES.c.at <= moment)
     latest = query.order_by(_OF_SCHEDULES.c.at.desc(), _OF_SCHEDULES.c.id.desc()).limit(1)
-    row: Row[Any] | None = (await connection.execute(latest)).one_or_none()
-    return row
+    return await read_one(connection, latest, ScheduleSnapshot)

@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
-from app.cache import BoundedCache
+from app.cache import RowCache
 from app.domain.access import Actor, lesser_rights
 from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Workflow
@@ -51,45 +51,46 @@ class RowVersions(msgspec.Struct, frozen=True):
 
 
 class SubjectCache:
-    """Reads users and workflows. A workflow travels again only when it was changed."""
+    """Reads users and workflows. A workflow's graph is sent again only after it was changed."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._flows: BoundedCache[int, tuple[int, Workflow, int]] = BoundedCache(MOST_KEPT, MOST_GRAPH_BYTES)
-        self._users: BoundedCache[int, tuple[int, Actor]] = BoundedCache(MOST_KEPT, MOST_KEPT)
+        """Start empty."""
+        self._flows: RowCache[int, Workflow] = RowCache(MOST_KEPT, MOST_GRAPH_BYTES)
+        self._users: RowCache[int, Actor] = RowCache(MOST_KEPT)
 
     def clear(self) -> None:
-        """Forget everything: the versions of rows mean something else now."""
+        """Remove all entries: the server has changed, so versions stand for other contents."""
         self._flows.clear()
         self._users.clear()
 
     def recall(self, ids: Ids, sight: RowVersions) -> Subject | None:
-        """Both, if they are known in the versions that were seen."""
+        """Return user and workflow if both are cached in the versions that the claim saw, else None."""
         user_id, flow_id = ids
-        user, flow = self._users.get(user_id), None if flow_id is None else self._flows.get(flow_id)
-        if user is None or flow is None or user[0] != sight.user_version or flow[0] != sight.flow_version:
+        if flow_id is None:
             return None
-        if flow[1].user_profile_id == user_id:
-            return user[1], flow[1]
-        owner = self._users.get(flow[1].user_profile_id)
-        if owner is None or owner[0] != sight.flow_owner_version:
+        user = self._users.at_version(user_id, sight.user_version)
+        flow = self._flows.at_version(flow_id, sight.flow_version)
+        if user is None or flow is None:
             return None
-        return lesser_rights(user[1], owner[1]), flow[1]
+        if flow.user_profile_id == user_id:
+            return user, flow
+        owner = self._users.at_version(flow.user_profile_id, sight.flow_owner_version)
+        return None if owner is None else (lesser_rights(user, owner), flow)
 
     async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
-        """Each at the place where it was asked for, as they are now; None for what is gone."""
-        asked = list(dict.fromkeys(wanted))
-        known = [None if flow_id is None else self._flows.get(flow_id) for _, flow_id in asked]
-        versions = [None if one is None else one[0] for one in known]
-        # Another flow of the same answer may push a known one out of the cache.
-        flows = {one[1].id: one for one in known if one is not None}
+        """Return the current user and workflow of each pair, in the order of the pairs; None for a deleted one."""
+        pairs = list(dict.fromkeys(wanted))
+        cached = [None if flow_id is None else self._flows.get(flow_id) for _, flow_id in pairs]
+        versions = [None if entry is None else entry[0] for entry in cached]
+        # Kept here too: another workflow of the same answer may evict a cached one before its row is looked at.
+        flows = {entry[1].id: (entry[1], self._flows.weight_of(entry[1].id)) for entry in cached if entry is not None}
         rows = await fetch(
-            connection, _READ, [user_id for user_id, _ in asked], [flow_id for _, flow_id in asked], versions
+            connection, _READ, [user_id for user_id, _ in pairs], [flow_id for _, flow_id in pairs], versions
         )
-        found = {(row[0], row[1]): self._subject(row, flows) for row in rows}
-        return [found[ids] for ids in wanted]
+        subjects = {(row[0], row[1]): self._subject(row, flows) for row in rows}
+        return [subjects[ids] for ids in wanted]
 
-    def _subject(self, row: Sequence[Any], known: Mapping[int, tuple[int, Workflow, int]]) -> Subject:
+    def _subject(self, row: Sequence[Any], known: Mapping[int, tuple[Workflow, int]]) -> Subject:
         user, flow = self._user(row[0], *row[2:6]), self._flow(known, *row[6:10])
         if user is None or flow is None:
             return user, flow
@@ -97,89 +98,84 @@ class SubjectCache:
         return (lesser_rights(user, owner) if owner else None), flow
 
     def _user(self, user_id: int, version: int, username: str | None, role: str, kind: str) -> Actor | None:
-        """Remember a user that was read; None if there is none."""
+        """Cache a user that was read; None if there is none."""
         if username is None:
             return None
         actor = as_actor(user_id, username, role, kind)
-        self._users.keep(user_id, (version, actor), 1)
+        self._users.keep(user_id, version, actor)
         return actor
 
     def _flow(
         self,
-        known: Mapping[int, tuple[int, Workflow, int]],
+        known: Mapping[int, tuple[Workflow, int]],
         flow_id: int | None,
         version: int,
         is_known: bool,  # noqa: FBT001 - a column
         body: Any,
     ) -> Workflow | None:
-        """Remember a workflow that was read; None if there is none."""
+        """Cache a workflow that was read; None if there is none."""
         if flow_id is None:
             return None
-        if is_known:
-            _, flow, weight = known[flow_id]
-        else:
-            flow, weight = msgspec.convert(body, Workflow), len(_encode(body))
-        self._flows.keep(flow_id, (version, flow, weight), weight)
+        flow, weight = known[flow_id] if is_known else (msgspec.convert(body, Workflow), len(_encode(body)))
+        self._flows.keep(flow_id, version, flow, weight)
         return flow
 
 
 MOST_REMEMBERED = 20_000
 # Of payloads, as JSON, and of the long texts; as values they take several times as much.
 MOST_BYTES = 16 * 1024 * 1024
-# The database's clock is asked again after so long.
+# A reading of the database's clock is used for this long.
 HEARD_SECONDS = 1.0
 
 
 class ScheduleCache:
-    """Schedules as they were last written here, each with the version of its row, and what the database's clock shows.
-
-    The oldest are forgotten.
-    """
+    """Schedules as this process last wrote them, each with the version of its row, and the database's clock."""
 
     def __init__(self) -> None:
-        """Nothing is remembered yet."""
-        self._jobs: BoundedCache[UUID, tuple[int, ScheduledJob, int]] = BoundedCache(MOST_REMEMBERED, MOST_BYTES)
+        """Start empty."""
+        self._jobs: RowCache[UUID, ScheduledJob] = RowCache(MOST_REMEMBERED, MOST_BYTES)
         self._heard: tuple[datetime, float] | None = None
-        # How often all of it was forgotten: a version from before says nothing any more.
+        # Counts the calls of ``clear``. A version that was read before the last one means nothing any more.
         self.epoch = 0
 
     def recall(self, job_id: UUID) -> tuple[int, ScheduledJob] | None:
-        """The schedule in the version that is remembered."""
-        found = self._jobs.get(job_id)
-        return None if found is None else found[:2]
+        """Return the cached version of a schedule's row and the schedule, or None."""
+        return self._jobs.get(job_id)
 
     def keep(self, job: ScheduledJob, version: int) -> None:
-        """Remember a schedule in this version."""
-        payload_bytes = self._payload_bytes(job)
-        weight = payload_bytes + len(job.description) + len(job.last_error)
-        self._jobs.keep(job.id, (version, job, payload_bytes), weight)
+        """Store a schedule in this version."""
+        self._jobs.keep(job.id, version, job, self._payload_bytes(job) + _text_bytes(job))
 
     def clear(self) -> None:
-        """Forget everything: the versions of rows mean something else now."""
+        """Remove all entries: the server has changed, so versions stand for other contents."""
         self._jobs.clear()
         self._heard = None
         self.epoch += 1
 
     def _payload_bytes(self, job: ScheduledJob) -> int:
-        """The size of the payload; a tick leaves it as it is, so that it is measured once."""
+        """Return the size of the payload. A tick leaves it unchanged, so that each payload is measured once."""
         if not job.trigger_payload:
             return 0
-        known = self._jobs.get(job.id)
-        if known is not None and known[1].trigger_payload is job.trigger_payload:
-            return known[2]
+        entry = self._jobs.get(job.id)
+        if entry is not None and entry[1].trigger_payload is job.trigger_payload:
+            return self._jobs.weight_of(job.id) - _text_bytes(entry[1])
         return len(_encode(job.trigger_payload))
 
     def hear(self, moment: datetime) -> None:
-        """The database has just shown this time."""
+        """Note the time that the database's clock has just shown."""
         self._heard = (moment, clock.monotonic())
 
     def now(self) -> datetime | None:
-        """What the database's clock shows at least; None if that was not heard for long."""
+        """Return a time that the database's clock has reached by now, or None if its last reading is too old."""
         if self._heard is None:
             return None
         moment, at = self._heard
         passed = clock.monotonic() - at
         return moment + timedelta(seconds=passed) if passed < HEARD_SECONDS else None
+
+
+def _text_bytes(job: ScheduledJob) -> int:
+    return len(job.description) + len(job.last_error)
 
 
 log = structlog.get_logger(__name__)
@@ -198,27 +194,27 @@ _MAY_NOT_ASK = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedE
 
 
 class Clearable(Protocol):
-    """Something that is kept by the versions of rows."""
+    """A cache that is valid for one server only."""
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Remove all entries."""
 
 
 C = TypeVar("C", bound=Clearable)
 
 
 class ServerIdentity:
-    """Notices that another server, or another timeline of it, answers, and has all caches dropped."""
+    """Clears all row caches when another server, or another timeline of the same one, answers."""
 
     def __init__(self) -> None:
-        """Nobody has answered yet."""
+        """Know no server yet."""
         self._known: str | None = None
         self._caches: WeakSet[Clearable] = WeakSet()
         # Which of the questions this role may ask.
         self._first_question = 0
 
     def watch(self, cache: C) -> C:
-        """Have this cache dropped whenever the history changes."""
+        """Clear this cache whenever the server changes; return the cache."""
         self._caches.add(cache)
         return cache
 

@@ -158,11 +158,20 @@ class Listing(msgspec.Struct, frozen=True):
     part: Part
 
 
-async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page:
-    """Return a page of ``created_at``, ``id`` and version (``xmin``) of schedules, newest first."""
+class ScheduleVersion(msgspec.Struct, frozen=True):
+    """The position of a schedule in a list, and the version (``xmin``) of its row."""
+
+    created_at: datetime
+    id: UUID
+    version: int
+
+
+async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ScheduleVersion]:
+    """Return a page of these schedules, newest first: their ids and versions."""
     names = ("user_profile_id", "status", "workflow_id")
     wanted = {name: value for name in names if (value := getattr(listing, name)) is not None}
-    return await read_keys(connection, _TABLE, wanted, (_TABLE.c.created_at, _TABLE.c.id), listing.part, totals)
+    keys = (_TABLE.c.created_at, _TABLE.c.id)
+    return await read_keys(connection, _TABLE, ScheduleVersion, wanted, keys, listing.part, totals)
 
 
 async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:

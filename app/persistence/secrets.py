@@ -4,7 +4,7 @@ import base64
 import secrets
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from sqlalchemy import Row, Select, cast, delete, func, literal, or_, select, text, tuple_, update
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor, Role
 from app.domain.secrets import EVERYBODY, StoredSecret
-from app.persistence.pagination import Page, Part, read_page
+from app.persistence.pagination import Page, Part, read_one, read_page, read_written
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import SecretRow, UserProfile
 
@@ -49,39 +49,51 @@ async def of_owners(connection: AsyncConnection, wanted: Sequence[tuple[int, str
     return [_stored(row) for row in await connection.execute(query)]
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
-    """The secrets that an actor owns or has a share of, newest first; admins see everybody's."""
+class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret without its value."""
+
+    id: int
+    owner_id: int
+    name: str
+    # None for a secret that lends one of the environment: the hosts are those that the environment names.
+    allowed_hosts: list[str] | None
+    shared_with: Literal["all"] | list[int]
+    created_at: datetime
+    updated_at: datetime
+
+
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[SecretInfo]:
+    """Return a page of the secrets that an actor owns or may use, newest first; admins see all."""
     query: Select[Any] = select(*_SHOWN)
     if not actor.sees_all:
         query = query.where(or_(_TABLE.c.owner_id == actor.user_id, _is_shared_with(actor.user_id)))
-    return await read_page(connection, query, (_TABLE.c.id,), part)
+    return await read_page(connection, query, SecretInfo, (_TABLE.c.id,), part)
 
 
 async def count_of(connection: AsyncConnection, owner_id: int) -> int:
-    """How many secrets somebody has."""
+    """Return the number of an owner's secrets."""
     query = select(func.count()).select_from(_TABLE).where(_TABLE.c.owner_id == owner_id)
     return int((await connection.execute(query)).scalar_one())
 
 
-async def lock(connection: AsyncConnection, owner_id: int, name: str) -> Row[Any] | None:
-    """One secret, without its value, locked against other changes."""
+async def lock(connection: AsyncConnection, owner_id: int, name: str) -> SecretInfo | None:
+    """Lock a secret against other changes and return it, or None."""
     query: Select[Any] = select(*_SHOWN).where(*_is(owner_id, name)).with_for_update()
-    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
-    return row
+    return await read_one(connection, query, SecretInfo)
 
 
-async def add(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> Row[Any] | None:
+async def add(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> SecretInfo | None:
     """Create a secret; None if the owner has one of that name."""
     statement = upsert(SecretRow).values(owner_id=owner_id, name=name, **values)
     statement = statement.on_conflict_do_nothing(index_elements=["owner_id", "name"])
-    return (await connection.execute(statement.returning(*_SHOWN))).one_or_none()
+    return await read_one(connection, statement.returning(*_SHOWN), SecretInfo)
 
 
-async def save(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> Row[Any]:
+async def save(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> SecretInfo:
     """Change a secret that this transaction has locked."""
     changed = {**values, "updated_at": func.clock_timestamp()}
     statement = update(SecretRow).where(*_is(owner_id, name)).values(changed)
-    return (await connection.execute(statement.returning(*_SHOWN))).one()
+    return await read_written(connection, statement.returning(*_SHOWN), SecretInfo)
 
 
 async def remove(connection: AsyncConnection, owner_id: int, name: str) -> bool:

@@ -4,18 +4,19 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
 from app.domain.errors import NotFoundError
 from app.domain.limits import Quota
-from app.persistence.pagination import Page, Part, read_page
+from app.persistence.pagination import Page, Part, read_one, read_page, read_written
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import ApiToken, UserProfile
 
@@ -31,6 +32,25 @@ _BY_NAME = "SELECT id, username, role, kind FROM user_profiles WHERE username = 
 SECRET_BYTES = 32
 PREFIX_BYTES = 8
 TOKEN_MARK = "carillon"  # noqa: S105 - the first part of every token, so that scanners recognise one
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A user as it is stored."""
+
+    id: int
+    username: str
+    role: str
+    kind: str
+    created_at: datetime
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is stored, without its hash."""
+
+    id: int
+    name: str
+    prefix: str
+    created_at: datetime
 
 
 class FreshToken(msgspec.Struct, frozen=True):
@@ -89,75 +109,75 @@ def _actor(row: Any) -> Actor:
     return as_actor(row["id"], row["username"], row["role"], row["kind"])
 
 
-def to_actor(row: Row[Any]) -> Actor:
-    """A user's row as someone who acts."""
-    return as_actor(row.id, row.username, row.role, row.kind)
+def to_actor(user: User) -> Actor:
+    """Return a user as the actor of a request or a run."""
+    return as_actor(user.id, user.username, user.role, user.kind)
 
 
 @lru_cache(maxsize=1000)
 def as_actor(user_id: int, username: str, role: str, kind: str) -> Actor:
-    """The same from the values of its columns."""
+    """Return the same actor from the values of its columns."""
     return Actor(user_id, username, Role(role), OwnerKind(kind))
 
 
-async def get(connection: AsyncConnection, user_id: int) -> Row[Any] | None:
-    """One user."""
-    return (await connection.execute(select(_USERS).where(_USERS.c.id == user_id))).one_or_none()
+async def get(connection: AsyncConnection, user_id: int) -> User | None:
+    """Return a user, or None."""
+    return await read_one(connection, select(_USERS).where(_USERS.c.id == user_id), User)
 
 
 async def names(connection: AsyncConnection, ids: set[int]) -> dict[int, str]:
-    """What those of these users that there are are called."""
+    """Return the names of these users by id; unknown ids are left out."""
     rows = await connection.execute(select(_USERS.c.id, _USERS.c.username).where(_USERS.c.id.in_(sorted(ids))))
     return {row.id: row.username for row in rows}
 
 
-async def find_by_name(connection: AsyncConnection, username: str) -> Row[Any] | None:
-    """One user, by name."""
-    return (await connection.execute(select(_USERS).where(_USERS.c.username == username))).one_or_none()
+async def find_by_name(connection: AsyncConnection, username: str) -> User | None:
+    """Return the user of a name, or None."""
+    return await read_one(connection, select(_USERS).where(_USERS.c.username == username), User)
 
 
 async def owner(connection: AsyncConnection, username: str) -> Actor:
-    """A user, not a plugin, by name, as someone who owns things."""
-    row = await find_by_name(connection, username)
-    if row is None or row.kind != OwnerKind.USER:
+    """Return the user of a name, which must not be a plugin, as an actor."""
+    user = await find_by_name(connection, username)
+    if user is None or user.kind != OwnerKind.USER:
         raise NotFoundError(f"There is no user '{username}'.")
-    return to_actor(row)
+    return to_actor(user)
 
 
-async def page(connection: AsyncConnection, part: Part) -> Page:
-    """All users, in the order of their ids."""
-    return await read_page(connection, select(_USERS), (_USERS.c.id,), part, ascending=True)
+async def page(connection: AsyncConnection, part: Part) -> Page[User]:
+    """Return a page of all users, in the order of their ids."""
+    return await read_page(connection, select(_USERS), User, (_USERS.c.id,), part, ascending=True)
 
 
-async def add(connection: AsyncConnection, username: str, role: Role) -> Row[Any] | None:
+async def add(connection: AsyncConnection, username: str, role: Role) -> User | None:
     """Create a user; None if the name is taken."""
     statement = upsert(UserProfile).values(username=username, role=role)
     statement = statement.on_conflict_do_nothing(index_elements=["username"])
-    return (await connection.execute(statement.returning(*_USERS.c))).one_or_none()
+    return await read_one(connection, statement.returning(*_USERS.c), User)
 
 
 async def plugin(connection: AsyncConnection, name: str) -> Actor:
-    """A plugin as someone who acts; it is given its profile the first time."""
+    """Return a plugin as an actor; its profile is created when it is first asked for."""
     values = {"username": f"{PLUGIN_NAMES}{name}", "role": Role.MEMBER, "kind": OwnerKind.PLUGIN}
     await connection.execute(upsert(UserProfile).values(values).on_conflict_do_nothing(index_elements=["username"]))
-    return to_actor((await connection.execute(select(_USERS).where(_USERS.c.username == values["username"]))).one())
+    return to_actor(await read_written(connection, select(_USERS).where(_USERS.c.username == values["username"]), User))
 
 
-async def add_token(connection: AsyncConnection, user_id: int, name: str, fresh: FreshToken) -> Row[Any]:
+async def add_token(connection: AsyncConnection, user_id: int, name: str, fresh: FreshToken) -> Token:
     """Store a token's hash."""
     values = {"user_profile_id": user_id, "name": name, "prefix": fresh.prefix, "token_hash": fresh.token_hash}
-    return (await connection.execute(insert(ApiToken).values(values).returning(*_TOKENS.c))).one()
+    return await read_written(connection, insert(ApiToken).values(values).returning(*_TOKENS.c), Token)
 
 
-async def tokens_of(connection: AsyncConnection, user_id: int, part: Part) -> Page:
-    """The tokens of a user, without what proves them."""
+async def tokens_of(connection: AsyncConnection, user_id: int, part: Part) -> Page[Token]:
+    """Return a page of a user's tokens, without their hashes."""
     query = select(_TOKENS.c.id, _TOKENS.c.name, _TOKENS.c.prefix, _TOKENS.c.created_at)
     query = query.where(_TOKENS.c.user_profile_id == user_id)
-    return await read_page(connection, query, (_TOKENS.c.id,), part, ascending=True)
+    return await read_page(connection, query, Token, (_TOKENS.c.id,), part, ascending=True)
 
 
 async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
-    """Revoke a token for good."""
+    """Delete a token; return whether there was one."""
     return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1
 
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, delete, func, insert, select, update
+import msgspec
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from app.domain.access import Actor
 from app.domain.entities import ScheduledJobConfig
-from app.persistence.pagination import Page, Part, read_page
+from app.persistence.pagination import Page, Part, read_all, read_one, read_page, read_written
 from app.persistence.tables import WebhookRow
 
 ENTITY_TYPE = "webhook"
@@ -26,6 +27,29 @@ _SET_TIMES = (
 )
 
 
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as it is stored."""
+
+    id: int
+    user_profile_id: int
+    name: str
+    url: str
+    method: str
+    headers: dict[str, Any]
+    payload: dict[str, Any]
+    cron: str | None
+    interval_minutes: int | None
+    timezone: str
+    active: bool
+    timeout_seconds: int
+    max_retries: int
+    last_execution_at: datetime | None
+    next_execution_at: datetime | None
+    last_error: str
+    created_at: datetime
+    updated_at: datetime
+
+
 class WebhookScheduler:
     """Finds the webhooks that are due."""
 
@@ -38,7 +62,8 @@ class WebhookScheduler:
         del now
         query = select(_TABLE).where(_TABLE.c.active, _TABLE.c.next_execution_at <= until)
         query = query.order_by(_TABLE.c.next_execution_at, _TABLE.c.id).limit(limit).offset(offset)
-        return [to_job(row) for row in await session.execute(query.with_for_update(skip_locked=True))]
+        due = query.with_for_update(skip_locked=True)
+        return [to_job(webhook) for webhook in await read_all(await session.connection(), due, Webhook)]
 
     async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
         """The next times, and what is wrong where there is none."""
@@ -54,9 +79,9 @@ class WebhookScheduler:
         await (await session.connection()).execute(_SET_TIMES, times)
 
 
-def to_job(row: Row[Any]) -> ScheduledJobConfig:
-    """A webhook as a job: a call to its address."""
-    config = {"url": row.url, "method": row.method, "headers": row.headers}
+def to_job(row: Webhook) -> ScheduledJobConfig:
+    """Return a webhook as a job that calls its URL."""
+    config: dict[str, Any] = {"url": row.url, "method": row.method, "headers": row.headers}
     if row.payload:
         config["json"] = row.payload
     return ScheduledJobConfig(
@@ -78,26 +103,26 @@ def to_job(row: Row[Any]) -> ScheduledJobConfig:
     )
 
 
-async def add(connection: AsyncConnection, values: dict[str, Any]) -> Row[Any]:
+async def add(connection: AsyncConnection, values: dict[str, Any]) -> Webhook:
     """Create a webhook."""
-    return (await connection.execute(insert(WebhookRow).values(values).returning(*_TABLE.c))).one()
+    return await read_written(connection, insert(WebhookRow).values(values).returning(*_TABLE.c), Webhook)
 
 
-async def get(connection: AsyncConnection, webhook_id: int) -> Row[Any] | None:
-    """One webhook."""
-    return await _read(connection, select(_TABLE).where(_TABLE.c.id == webhook_id))
+async def get(connection: AsyncConnection, webhook_id: int) -> Webhook | None:
+    """Return a webhook, or None."""
+    return await read_one(connection, select(_TABLE).where(_TABLE.c.id == webhook_id), Webhook)
 
 
-async def lock(connection: AsyncConnection, webhook_id: int) -> Row[Any] | None:
-    """One webhook, locked against other changes and against being polled."""
-    return await _read(connection, select(_TABLE).where(_TABLE.c.id == webhook_id).with_for_update())
+async def lock(connection: AsyncConnection, webhook_id: int) -> Webhook | None:
+    """Lock a webhook against other changes and against polling, and return it, or None."""
+    return await read_one(connection, select(_TABLE).where(_TABLE.c.id == webhook_id).with_for_update(), Webhook)
 
 
-async def save(connection: AsyncConnection, webhook_id: int, values: dict[str, Any]) -> Row[Any]:
+async def save(connection: AsyncConnection, webhook_id: int, values: dict[str, Any]) -> Webhook:
     """Change a webhook that this transaction has locked."""
     changed = {**values, "updated_at": func.clock_timestamp()}
     statement = update(WebhookRow).where(_TABLE.c.id == webhook_id).values(changed)
-    return (await connection.execute(statement.returning(*_TABLE.c))).one()
+    return await read_written(connection, statement.returning(*_TABLE.c), Webhook)
 
 
 async def remove(connection: AsyncConnection, webhook_id: int) -> None:
@@ -105,14 +130,9 @@ async def remove(connection: AsyncConnection, webhook_id: int) -> None:
     await connection.execute(delete(WebhookRow).where(_TABLE.c.id == webhook_id))
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page:
-    """The webhooks that the actor may see, newest first."""
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Webhook]:
+    """Return a page of the webhooks that the actor may see, newest first."""
     query = select(_TABLE)
     if actor.owner_filter is not None:
         query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, (_TABLE.c.id,), part)
-
-
-async def _read(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:
-    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
-    return row
+    return await read_page(connection, query, Webhook, (_TABLE.c.id,), part)

@@ -1,5 +1,12 @@
-"""Manages: the use cases behind the API, the command line and agents.
+"""The use cases behind the API, the command line and the actions.
 
-Each use case authorises first, works in one transaction, and rings after its commit. Inputs and views are plain values
-that every front shares.
+Each use case authorises first, works in one transaction, and rings after its commit. A process has one service of each
+kind. Services know neither HTTP nor SQL: they take inputs, return views, and get structs from ``app.persistence``.
+
+admission         quotas, limits, owners and secrets: whether an object may be stored
+schedules         change schedules                      schedule_queries   read them, without Redis
+workflows         workflows and breakers                webhooks, notifications, secrets, users, executions
+plugins           the schedules of plugins              action_ports       what actions may use
+system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
+inputs, views     what comes in, what goes out          listing            pages of encoded views
 """

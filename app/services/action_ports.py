@@ -1,4 +1,4 @@
-"""What actions may use of Carillon, with the rights of their run: the use cases behind the ports."""
+"""The ports through which actions use Carillon, with the rights of their run, and the use cases behind them."""
 
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -15,19 +15,20 @@ from app.persistence.database import Database, database_now
 from app.persistence.pagination import Part
 from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, RunInput, ScheduleInput
+from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
 
 
 class HistoryService:
-    """Use cases about what schedules left behind."""
+    """Use cases about the history of schedules: deleting old rows, and retrying deliveries."""
 
     def __init__(self, database: Database) -> None:
-        """Delete from here."""
+        """Work on this database."""
         self._database = database
 
     async def purge(self, actor: Actor, older_than: timedelta, limit: int) -> int:
-        """Delete up to so many ended executions and ledger entries of the actor's that are older; how many."""
+        """Delete up to ``limit`` ended executions and ledger entries of the actor that are older; return how many."""
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
             executions = await retention.purge_executions(connection, actor, before, limit)
@@ -35,36 +36,44 @@ class HistoryService:
         return executions + entries
 
     async def purge_callbacks(self, actor: Actor, older_than: timedelta, limit: int) -> int:
-        """Delete up to so many callbacks of the actor's executions that ended long ago; how many."""
+        """Delete up to ``limit`` callbacks of the actor's executions that ended before; return how many."""
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
             return await parking.purge_callbacks(connection, actor, before, limit)
 
     async def retry_deliveries(self, actor: Actor, limit: int) -> int:
-        """Try again to deliver up to so many notices of the actor's that were given up; how many."""
+        """Retry up to ``limit`` failed deliveries of the actor; return how many."""
         async with self._database.transaction() as connection:
             return await notifications.retry(connection, actor, limit)
 
     async def purge_deliveries(self, actor: Actor, older_than: timedelta, limit: int) -> int:
-        """Delete up to so many old deliveries of the actor's that are over; how many."""
+        """Delete up to ``limit`` old deliveries of the actor that have ended; return how many."""
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
             return await notifications.purge(connection, actor, before, limit)
 
 
 class ActionPorts:
-    """Makes the ports of an owner."""
+    """Makes the ports of a run, with the rights of its owner."""
 
-    def __init__(self, schedules: ScheduleService, manual_runs: ManualRunService, history: HistoryService) -> None:
-        """Ask these use cases."""
+    def __init__(
+        self,
+        schedules: ScheduleService,
+        queries: ScheduleQueryService,
+        manual_runs: ManualRunService,
+        history: HistoryService,
+    ) -> None:
+        """Call these services."""
         self._schedules = schedules
+        self._queries = queries
         self._manual_runs = manual_runs
         self._history = history
 
     def ports_for(self, actor: Actor) -> Ports:
-        """What runs of this owner's schedules may use."""
-        past = _OwnerHistory(actor, self._history)
-        return _OwnerPorts(_OwnerSchedules(actor, self._schedules, self._manual_runs), history=past, upkeep=past)
+        """Return the ports for runs of this owner's schedules."""
+        schedules = _OwnerSchedules(actor, self._schedules, self._queries, self._manual_runs)
+        history = _OwnerHistory(actor, self._history)
+        return _OwnerPorts(schedules, history=history, upkeep=history)
 
 
 class _OwnerPorts(msgspec.Struct):
@@ -74,20 +83,27 @@ class _OwnerPorts(msgspec.Struct):
 
 
 class _OwnerSchedules:
-    def __init__(self, actor: Actor, schedules: ScheduleService, manual_runs: ManualRunService) -> None:
+    def __init__(
+        self,
+        actor: Actor,
+        schedules: ScheduleService,
+        queries: ScheduleQueryService,
+        manual_runs: ManualRunService,
+    ) -> None:
         self._actor = actor
         self._schedules = schedules
+        self._queries = queries
         self._manual_runs = manual_runs
 
     async def create(self, values: dict[str, Any]) -> dict[str, Any]:
         try:
-            wanted = checked(values, ScheduleInput)
+            schedule = checked(values, ScheduleInput)
         except CarillonError as error:
             raise RefusedError(str(error)) from None
-        return await _answered(self._schedules.create(self._actor, wanted))
+        return await _answered(self._schedules.create(self._actor, schedule))
 
     async def list(self, *, status: str | None, workflow_id: int | None, limit: int) -> list[dict[str, Any]]:
-        page = await _answered(self._schedules.list(self._actor, Part(limit), status=status, workflow_id=workflow_id))
+        page = await _answered(self._queries.list(self._actor, Part(limit), status=status, workflow_id=workflow_id))
         items: list[dict[str, Any]] = page["items"]
         return items
 
@@ -122,12 +138,12 @@ class _OwnerHistory:
         return await self._history.purge_deliveries(self._actor, older_than, limit)
 
 
-async def _answered(question: Awaitable[Any]) -> dict[str, Any]:
-    """The answer as JSON values; a refusal in words."""
+async def _answered(call: Awaitable[Any]) -> dict[str, Any]:
+    """Return the answer of a service as JSON values; raise ``RefusedError`` with the service's reason if it refuses."""
     try:
-        answer = await question
+        answer = await call
     except CarillonError as error:
         raise RefusedError(str(error)) from None
-    # Through bytes: some answers have been encoded already.
-    shown: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
-    return shown
+    # By way of the JSON text, as some answers are encoded already.
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
+    return values

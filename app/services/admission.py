@@ -1,8 +1,8 @@
-"""Whether new objects may be stored: quotas, whose workflow a schedule runs, and which secrets its nodes may use."""
+"""Admission: whether an object may be stored, by quotas, workflow owners, node configurations and secrets."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from yarl import URL
@@ -31,87 +31,109 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 NO_QUOTAS = Limits()
 
 
+class Owned(Protocol):
+    """An object that belongs to a user."""
+
+    @property
+    def user_profile_id(self) -> int:
+        """The owner's id."""
+
+
+OwnedT = TypeVar("OwnedT", bound=Owned)
+
+
+def require_owned(actor: Actor, row: OwnedT | None, kind: str) -> OwnedT:
+    """Return an object that the actor may see; ``NotFoundError`` if there is none, or it is not the actor's."""
+    require_owner(actor, None if row is None else row.user_profile_id, kind)
+    if row is None:
+        raise AssertionError(f"a {kind} that does not exist passed the check of its owner")
+    return row
+
+
 class NewSchedule(msgspec.Struct, frozen=True):
-    """A schedule that somebody wants to create, and the owner of its workflow, if the request names one."""
+    """A schedule to be created, and the owner of its workflow, if the request names one."""
 
     actor: Actor
     job: ScheduledJob
     workflow_owner: int | None = None
 
 
-async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int = 1) -> None:
-    """Refuse so many more objects of a user if they exceed the quota. To be called before any row is locked."""
+async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, count: int = 1) -> None:
+    """Refuse ``count`` more objects of a user if they exceed the quota. To be called before any row is locked."""
     limit = limits.quotas.limit_of(quota)
     if limit:
         used = await users.lock_and_count(connection, quota, [user_id])
-        require_room(quota, limit, used[user_id], wanted)
+        require_room(quota, limit, used[user_id], count)
 
 
 async def quota_refusal(
-    connection: Connection, limits: Limits, quota: Quota, user_id: int, wanted: int
+    connection: Connection, limits: Limits, quota: Quota, user_id: int, count: int
 ) -> QuotaExceededError | None:
-    """Return the same as a value, for whoever has more to say."""
+    """Return the refusal instead of raising it, so that the caller can name other problems too."""
     try:
-        await require_quota(connection, limits, quota, user_id, wanted)
+        await require_quota(connection, limits, quota, user_id, count)
     except QuotaExceededError as error:
         return error
     return None
 
 
-async def refusals(connection: Connection, wanted: Sequence[NewSchedule], limits: Limits) -> list[CarillonError | None]:
-    """Return for each new schedule why it is refused, or None. The workflows stay until the transaction ends."""
+async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits: Limits) -> list[CarillonError | None]:
+    """Return for each new schedule why it is refused, or None.
+
+    The workflows are locked: they cannot be deleted before the transaction ends.
+    """
     limit = limits.quotas.schedules
-    user_ids = {one.actor.user_id for one in wanted}
+    user_ids = {new.actor.user_id for new in batch}
     used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
-    owners = await workflows.owners(connection, {one.job.workflow_id for one in wanted})
-    found: list[CarillonError | None] = []
-    for one in wanted:
-        refused = _refusal(one, owners.get(one.job.workflow_id), limit, used[one.actor.user_id])
-        found.append(refused)
-        used[one.actor.user_id] += refused is None
-    return found
+    owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
+    errors: list[CarillonError | None] = []
+    for new in batch:
+        error = _refusal(new, owners.get(new.job.workflow_id), limit, used[new.actor.user_id])
+        errors.append(error)
+        used[new.actor.user_id] += error is None
+    return errors
 
 
 def require_usable(actor: Actor, schedule_owner: int, workflow_owner: int | None, named: int | None) -> None:
-    """Refuse a workflow that the actor may not see, or that is somebody else's and whose owner is not named."""
+    """Refuse a workflow that the actor may not see, or that has another owner who is not named."""
     require_owner(actor, workflow_owner, "workflow")
     if workflow_owner is not None:
         require_workflow_owner(schedule_owner, workflow_owner, named)
 
 
-def _refusal(wanted: NewSchedule, workflow_owner: int | None, limit: int, used: int) -> CarillonError | None:
+def _refusal(new: NewSchedule, workflow_owner: int | None, limit: int, used: int) -> CarillonError | None:
     try:
-        require_usable(wanted.actor, wanted.job.user_profile_id, workflow_owner, wanted.workflow_owner)
+        require_usable(new.actor, new.job.user_profile_id, workflow_owner, new.workflow_owner)
         require_room(Quota.SCHEDULES, limit, used)
     except CarillonError as error:
         return error
     return None
 
 
-# A template whose scheme and host are literal: what is filled in comes behind them.
+# A template whose scheme and host are literal: it fills in only what follows them.
 _LITERAL_HOST = re.compile(r"https?://[^/?#\\]+[/?#]")
 
 
 class SecretChecks:
-    """Judges nodes when they are written. Runs are judged again, when their URLs are filled in."""
+    """Checks the secrets of nodes when the nodes are stored. Runs check again, when their URLs are filled in."""
 
     def __init__(self, catalog: Catalog, environment: SecretStore) -> None:
-        """Secrets of the environment are those of this process; a worker may have others."""
+        """Know the secrets in the environment of this process; a worker may have others."""
         self._catalog = catalog
         self._environment = environment
 
     async def errors(
         self, connection: Connection, owner: Actor, nodes: Sequence[Node], whose: str = "you"
     ) -> list[FieldError]:
-        """What is wrong with the secrets in these nodes, each named by node and field."""
+        """Return what is wrong with the secrets in these nodes, each named by node and field."""
         names = self._catalog.secrets_named_by(nodes)
-        found = await find_secrets(connection, self._environment, [owner], names) if names else {}
+        usable = await find_secrets(connection, self._environment, [owner], names) if names else {}
         errors: list[FieldError] = []
         for index, node in enumerate(nodes):
-            errors += node_errors(index, node, self._of_node(node, owner, found, whose))
+            errors += node_errors(index, node, self._of_node(node, owner, usable, whose))
         return errors
 
-    def _of_node(self, node: Node, owner: Actor, found: Mapping[str, Secret], whose: str) -> list[FieldError]:
+    def _of_node(self, node: Node, owner: Actor, usable: Mapping[str, Secret], whose: str) -> list[FieldError]:
         errors = []
         target = literal_target(node.config.get("url"))
         try:
@@ -120,7 +142,7 @@ class SecretChecks:
             return [FieldError(error.place, str(error))]
         for place, names in uses.items():
             for name in sorted(names):
-                secret = found.get(name)
+                secret = usable.get(name)
                 if secret is None and not owner.sees_all:
                     errors.append(FieldError(place, f"There is no secret '{name}' for {whose}."))
                 # The environment of a worker may have an admin's secret that this process does not have.
@@ -129,8 +151,35 @@ class SecretChecks:
         return errors
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """What a workflow or a webhook is checked against before it is stored."""
+
+    catalog: Catalog
+    secrets: SecretChecks
+    limits: Limits = NO_QUOTAS
+
+    async def secret_errors(
+        self, connection: Connection, actor: Actor, owned: tuple[int, str], nodes: Sequence[Node]
+    ) -> list[FieldError]:
+        """Return what is wrong with the secrets in the nodes of an object that the actor changes.
+
+        Its owner's rights count, who may not be the actor: ``owned`` is the owner's id and the kind of the object.
+        """
+        owner_id, kind = owned
+        if owner_id == actor.user_id:
+            return await self.secrets.errors(connection, actor, nodes)
+        user = await users.get(connection, owner_id)
+        owner = users.to_actor(user) if user else actor
+        return await self.secrets.errors(connection, owner, nodes, f"the owner of the {kind}")
+
+
+def admission_of(catalog: Catalog, environment: SecretStore, limits: Limits = NO_QUOTAS) -> Admission:
+    """Return the checks of a process with these actions, secrets and limits."""
+    return Admission(catalog, SecretChecks(catalog, environment), limits)
+
+
 def literal_target(url: Any) -> tuple[str, int | None] | None:
-    """Host and port of a URL, where no template has a say in them, else None."""
+    """Return host and port of a URL, or None if a template fills them in."""
     if not isinstance(url, str):
         return None
     head = url.partition(MARK)[0]

@@ -1,4 +1,4 @@
-"""Executions: requested by hand, read, cancelled, and completed by callbacks."""
+"""Executions: start one by hand, read and cancel them, and complete one by a callback."""
 
 import hmac
 from collections.abc import Mapping
@@ -7,11 +7,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Row
-
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
 from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.identities import manual_execution_id
@@ -23,29 +21,31 @@ from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
 from app.persistence import execution_queries, executions, parking, schedules, secrets
 from app.persistence.database import Connection, Database
+from app.persistence.execution_queries import ListedExecution, StoredExecution
 from app.persistence.execution_rows import EntityRunSettled, NewExecution, RunResult, Settled
 from app.persistence.pagination import Part
 from app.persistence.parking import Callback, Completion, ShownSecret
 from app.persistence.settle import settle, settle_locked
+from app.services.admission import require_owned
 from app.services.inputs import CompletionInput, RunInput
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.schedules import owned_schedule
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
 class ManualRunService:
-    """Starts runs beside the cadence and the counters."""
+    """Starts runs by hand, which leave the cadence and the counters of their schedules alone."""
 
     def __init__(self, database: Database, ringer: Ringer) -> None:
-        """Ring after the commit."""
+        """Ring for each new run after its commit."""
         self._database = database
         self._ringer = ringer
 
-    async def run(self, actor: Actor, job_id: UUID, wanted: RunInput) -> ExecutionView:
-        """A run now, as far as ``if_running`` allows it."""
+    async def run(self, actor: Actor, job_id: UUID, request: RunInput) -> ExecutionView:
+        """Start a run now, if ``if_running`` of the request or the schedule allows it."""
         async with self._database.transaction() as connection:
             job = await owned_schedule(connection, actor, job_id)
-            policy = wanted.if_running or job.if_running
+            policy = request.if_running or job.if_running
             stopped: list[Settled] = []
             active, _ = await executions.active_and_now(connection, [job_id])
             decision = overlap(policy, Arrival.MANUAL, active.get(job_id, ()), job.max_queued)
@@ -55,16 +55,16 @@ class ManualRunService:
             new = await _add(connection, job_id, policy)
             row = await execution_queries.get(connection, new.id)
         if row is None:
-            raise AssertionError("an execution vanished in its own transaction")
-        await self._ringer.call_off([one.execution_id for one in stopped])
-        await self._ringer.ticks([one.job for one in stopped[-1:]])
+            raise AssertionError("an execution is not visible in the transaction that wrote it")
+        await self._ringer.call_off([settled.execution_id for settled in stopped])
+        await self._ringer.ticks([settled.job for settled in stopped[-1:]])
         if not new.queued:
             await self._ringer.executions([PendingRun(new.id, new.token, new.due_at)])
         return ExecutionView(**execution_fields(row))
 
 
 async def _make_room(connection: Connection, job_id: UUID, actor: Actor) -> list[Settled]:
-    """Cancel what is under way; whatever starts meanwhile is met by the policy itself."""
+    """Cancel the active runs of a schedule. A run that starts meanwhile is found when the new one is added."""
     reason = f"Cancelled by a manual run of {actor.username}."
     outcomes = [
         Outcome(
@@ -123,59 +123,60 @@ def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Begi
     )
 
 
-# In the place of what a callback said, where nobody can tell whether it holds a secret.
+# Stored instead of a callback's texts if they cannot be searched for the secrets that its execution was given.
 UNREADABLE = "Left out: a secret of this execution is not known to the API, or was changed since."
 
 
 class CallbackService:
-    """Takes callbacks; the token is all that it asks for."""
+    """Takes callbacks, which are authorised by their token alone."""
 
     def __init__(self, database: Database, ringer: Ringer, environment: SecretStore) -> None:
-        """Ring for what goes on by a callback; hide in it what its execution was shown."""
+        """Ring for executions that continue; redact the secrets that an execution was given."""
         self._environment = environment
         self._database = database
         self._ringer = ringer
 
-    async def complete(self, execution_id: UUID, token: str, said: CompletionInput) -> AcceptedView:
-        """The work is done, or has failed; the nodes after it run now."""
+    async def complete(self, execution_id: UUID, token: str, completion: CompletionInput) -> AcceptedView:
+        """Store that the work of a node is done, or has failed, and let the execution continue."""
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
-            completion = await self._without_secrets(connection, callback, token, said)
-            pending = await parking.complete_callback(connection, execution_id, callback, completion)
+            redacted = await self._without_secrets(connection, callback, token, completion)
+            pending = await parking.complete_callback(connection, execution_id, callback, redacted)
         if pending is not None:
             await self._ringer.executions([pending])
         return AcceptedView(ok=True)
 
     async def _without_secrets(
-        self, connection: Connection, callback: Callback, token: str, said: CompletionInput
+        self, connection: Connection, callback: Callback, token: str, completion: CompletionInput
     ) -> Completion:
-        succeeded = said.status == "success"
+        succeeded, output, error = completion.status == "success", completion.output, completion.error
         if not callback.shown:
-            return Completion(succeeded, bounded(said.output), said.error)
+            return Completion(succeeded, bounded(output), error)
         values = await self._shown_values(connection, callback.shown, token)
         if values is None:
-            return Completion(succeeded, None if said.output is None else UNREADABLE, UNREADABLE if said.error else "")
-        hider = Redactor(values)
-        return Completion(succeeded, bounded(hider.hidden(said.output)), hider.hidden(said.error))
+            return Completion(succeeded, None if output is None else UNREADABLE, UNREADABLE if error else "")
+        redactor = Redactor(values)
+        return Completion(succeeded, bounded(redactor.hidden(output)), redactor.hidden(error))
 
     async def _shown_values(
         self, connection: Connection, shown: tuple[ShownSecret, ...], token: str
     ) -> list[str] | None:
-        """The values that the execution was shown; None if one of them is not known any more."""
-        wanted = [(one.owner_id, one.name) for one in shown if one.owner_id is not None]
-        stored = {(one.owner_id, one.name): one.value for one in await secrets.of_owners(connection, wanted)}
+        """Return the values of the secrets that the execution was given; None if one was changed or deleted since."""
+        owned = [(secret.owner_id, secret.name) for secret in shown if secret.owner_id is not None]
+        rows = await secrets.of_owners(connection, owned)
+        stored: dict[tuple[int | None, str], str | None] = {(row.owner_id, row.name): row.value for row in rows}
         values = []
-        for one in shown:
-            value = stored.get((one.owner_id, one.name)) if one.owner_id is not None else None
-            lent = self._environment.find(one.name) if value is None else None
+        for secret in shown:
+            value = stored.get((secret.owner_id, secret.name))
+            lent = self._environment.find(secret.name) if value is None else None
             value = lent.value if lent is not None else value
-            if value is None or not hmac.compare_digest(one.proof, secret_proof(token, value)):
+            if value is None or not hmac.compare_digest(secret.proof, secret_proof(token, value)):
                 return None
             values.append(value)
         return values
 
     async def heartbeat(self, execution_id: UUID, token: str) -> AcceptedView:
-        """The work goes on. That shows life, and does not extend the deadline."""
+        """Note that the work of a node goes on. It does not extend the deadline."""
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
             await parking.record_heartbeat(connection, callback)
@@ -197,18 +198,18 @@ class ExecutionService:
     """Use cases about executions."""
 
     def __init__(self, database: Database, ringer: Ringer) -> None:
-        """Ring for what a cancelled run makes room for."""
+        """Ring for the runs that can start once one is cancelled."""
         self._database = database
         self._ringer = ringer
 
-    async def list(self, actor: Actor, wanted: Mapping[str, Any], part: Part) -> ExecutionPage:
-        """What the actor may see and what has the wanted values, newest first."""
+    async def list(self, actor: Actor, filters: Mapping[str, Any], part: Part) -> ExecutionPage:
+        """Return a page of the executions that the actor may see and that match the filters, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(execution_queries.page, connection, actor, wanted), _view, part)
-        return ExecutionPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
+            page = await read_views(partial(execution_queries.page, connection, actor, filters), _view, part)
+        return ExecutionPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
-        """One execution, with what each of its nodes did."""
+        """Return an execution with the results of its nodes."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
         now = clock.now()
@@ -216,7 +217,7 @@ class ExecutionService:
         return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes)
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
-        """End it here and now; whoever runs it drops the work."""
+        """Cancel an execution at once; the worker that runs it drops the work when it notices."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
         if row.status not in ACTIVE:
@@ -237,13 +238,9 @@ class ExecutionService:
         return await self.get(actor, execution_id)
 
 
-def _view(row: Row[Any]) -> ExecutionView:
+def _view(row: ListedExecution) -> ExecutionView:
     return ExecutionView(**execution_fields(row))
 
 
-async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> Row[Any]:
-    row = await execution_queries.get(connection, execution_id)
-    require_owner(actor, row.user_profile_id if row else None, "execution")
-    if row is None:
-        raise AssertionError("an execution that nobody owns was let through")
-    return row
+async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> StoredExecution:
+    return require_owned(actor, await execution_queries.get(connection, execution_id), "execution")

@@ -1,19 +1,19 @@
-"""Who wants to be told of what, and how the telling went."""
+"""Notifications: which events are delivered to which URL, and the log of deliveries."""
 
 from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_owner
 from app.domain.limits import Quota
 from app.persistence import notifications, workflows
 from app.persistence.database import Connection, Database
+from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
-from app.services.admission import NO_QUOTAS, Limits, require_quota
+from app.services.admission import NO_QUOTAS, Limits, require_owned, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -22,15 +22,15 @@ class NotificationService:
     """Use cases about notifications."""
 
     def __init__(self, database: Database, limits: Limits = NO_QUOTAS) -> None:
-        """Workers deliver; this is where it is asked for."""
+        """Work on this database. Workers deliver."""
         self._limits = limits
         self._database = database
 
-    async def create(self, actor: Actor, wanted: NotificationInput) -> NotificationView:
-        """Be told from now on."""
-        values = msgspec.structs.asdict(wanted)
+    async def create(self, actor: Actor, notification: NotificationInput) -> NotificationView:
+        """Create a notification of the actor: events from now on are delivered."""
+        values = msgspec.structs.asdict(notification)
         values["scheduled_job_id"] = values.pop("schedule_id")
-        require_host(wanted.url)
+        require_host(notification.url)
         async with self._database.transaction() as connection:
             await require_quota(connection, self._limits, Quota.NOTIFICATIONS, actor.user_id)
             await _require_seen(connection, actor, values)
@@ -38,18 +38,18 @@ class NotificationService:
         return _view(row)
 
     async def list(self, actor: Actor, part: Part) -> NotificationList:
-        """What the actor may see, newest first."""
+        """Return a page of the notifications that the actor may see, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(notifications.page, connection, actor), _view, part)
-        return NotificationList(found.items, found.next_cursor)
+            page = await read_views(partial(notifications.page, connection, actor), _view, part)
+        return NotificationList(page.items, page.next_cursor)
 
     async def get(self, actor: Actor, notification_id: int) -> NotificationView:
-        """One of them."""
+        """Return a notification."""
         async with self._database.transaction() as connection:
             return _view(await _owned(connection, actor, notification_id))
 
     async def change(self, actor: Actor, notification_id: int, changes: NotificationChanges) -> NotificationView:
-        """New values."""
+        """Give a notification new values."""
         values = given(changes)
         if "url" in values:
             require_host(values["url"])
@@ -58,30 +58,27 @@ class NotificationService:
             return _view(await notifications.save(connection, notification_id, values) if values else row)
 
     async def delete(self, actor: Actor, notification_id: int) -> None:
-        """Be told no more."""
+        """Delete a notification with its deliveries."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, notification_id)
             await notifications.remove(connection, notification_id)
 
     async def deliveries(self, actor: Actor, notification_id: int, part: Part) -> DeliveryList:
-        """The log of what was delivered, and of what was not."""
+        """Return a page of a notification's deliveries, newest first."""
         async with self._database.reading() as connection:
             await _owned(connection, actor, notification_id)
             read = partial(notifications.deliveries_of, connection, notification_id)
-            found = await read_shown(read, _delivery_view, part)
-        return DeliveryList(found.items, found.next_cursor)
+            page = await read_views(read, _delivery_view, part)
+        return DeliveryList(page.items, page.next_cursor)
 
 
-async def _owned(connection: Connection, actor: Actor, notification_id: int) -> Row[Any]:
+async def _owned(connection: Connection, actor: Actor, notification_id: int) -> Notification:
     row = await notifications.get(connection, notification_id) if notification_id in IDS else None
-    require_owner(actor, row.user_profile_id if row else None, "notification")
-    if row is None:
-        raise AssertionError("a notification that nobody owns was let through")
-    return row
+    return require_owned(actor, row, "notification")
 
 
 async def _require_seen(connection: Connection, actor: Actor, values: dict[str, Any]) -> None:
-    """Nobody is told of what is not theirs."""
+    """Refuse a schedule or a workflow that the actor may not see."""
     if values["scheduled_job_id"] is not None:
         await owned_schedule(connection, actor, values["scheduled_job_id"])
     if values["workflow_id"] is not None:
@@ -89,11 +86,11 @@ async def _require_seen(connection: Connection, actor: Actor, values: dict[str, 
         require_owner(actor, owners.get(values["workflow_id"]), "workflow")
 
 
-def _delivery_view(row: Row[Any]) -> DeliveryView:
+def _delivery_view(row: LoggedDelivery) -> DeliveryView:
     return DeliveryView(**{name: getattr(row, name) for name in DeliveryView.__struct_fields__})
 
 
-def _view(row: Row[Any]) -> NotificationView:
+def _view(row: Notification) -> NotificationView:
     return NotificationView(
         id=row.id,
         user_profile_id=row.user_profile_id,

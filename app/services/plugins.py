@@ -1,4 +1,4 @@
-"""What plugins may do with schedules: their own, and no others."""
+"""The schedules of plugins: a plugin creates, changes and deletes its own, and no others."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 import structlog
 from msgspec.structs import replace
-from sqlalchemy import Row
 
 from app.actions.context import PluginSchedule, PluginScheduleChanges, PluginScheduleInput, RefusedError
 from app.actions.plugins import Capability, LoadedActions, LoadedPlugin
@@ -21,6 +20,7 @@ from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import schedules, users, workflows
 from app.persistence.database import Connection, Database
+from app.persistence.workflows import StoredWorkflow
 from app.services.inputs import ScheduleChanges, ScheduleInput, WorkflowChanges, WorkflowInput, given
 from app.services.schedules import ScheduleService, author_of, changed_values, owned_schedule, sound_draft
 from app.services.validation import checked
@@ -28,7 +28,7 @@ from app.services.workflows import WorkflowService
 
 OUTAGE_PAUSE_SECONDS = 1.0
 START_SECONDS = 60.0
-# Only to have a draft checked; the workflow gets its number when it is written.
+# For the check of a draft, whose workflow has no id before it is stored.
 NO_WORKFLOW_YET = 1
 # Fields of which a plugin's None means "not given".
 _SPEC_FIELDS = frozenset({*KINDS, "timezone"})
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class PluginService:
-    """Hands each plugin its own schedules, and lets it start."""
+    """Gives each plugin access to its own schedules, and starts the plugins."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PluginService:
         schedule_service: ScheduleService,
         workflow_service: WorkflowService,
     ) -> None:
-        """Only plugins that said so may schedule."""
+        """Let those of the loaded plugins schedule that declare it."""
         self._database = database
         self._ringer = ringer
         self._loaded = loaded
@@ -59,7 +59,7 @@ class PluginService:
         self._workflows = workflow_service
 
     def schedules_of(self, plugin: str) -> "PluginSchedules":
-        """The port of one plugin."""
+        """Return the port of one plugin."""
         return PluginSchedules(
             plugin,
             self._database,
@@ -70,7 +70,7 @@ class PluginService:
         )
 
     async def start_all(self) -> None:
-        """Let every plugin start, side by side; one that fails, or never ends, is named and stops nobody."""
+        """Start all plugins concurrently. One that fails or takes too long is logged, and affects no other."""
         await asyncio.gather(*(self._start(loaded) for loaded in self._loaded.plugins))
 
     async def _start(self, loaded: LoadedPlugin) -> None:
@@ -101,7 +101,7 @@ class PluginSchedules:
         *,
         may_schedule: bool,
     ) -> None:
-        """Nothing is asked yet."""
+        """Act as this plugin; refuse everything unless it ``may_schedule``."""
         self._plugin = plugin
         self._database = database
         self._ringer = ringer
@@ -109,27 +109,27 @@ class PluginSchedules:
         self._workflows = workflow_service
         self._may_schedule = may_schedule
 
-    async def create(self, wanted: PluginScheduleInput) -> PluginSchedule:
-        """A new one."""
-        return await _answered(self._create(await self._actor(), wanted))
+    async def create(self, schedule: PluginScheduleInput) -> PluginSchedule:
+        """Create a schedule with a workflow of its own."""
+        return await _answered(self._create(await self._actor(), schedule))
 
-    async def ensure(self, wanted: PluginScheduleInput) -> PluginSchedule:
-        """The one of this name as it is wanted."""
+    async def ensure(self, schedule: PluginScheduleInput) -> PluginSchedule:
+        """Create the schedule of this name, or change it where it differs."""
         actor = await self._actor()
-        existing = await self._named(actor, wanted.name)
+        existing = await self._named(actor, schedule.name)
         if existing is None:
             try:
-                return await _answered(self._create(actor, wanted))
+                return await _answered(self._create(actor, schedule))
             except _TakenError:
-                # Another process was faster.
-                existing = await self._named(actor, wanted.name)
+                # Another process has created it meanwhile.
+                existing = await self._named(actor, schedule.name)
         if existing is None:
-            raise RefusedError(f"The schedule '{wanted.name}' is being made and deleted at once.")
-        nodes = _nodes(wanted.action, wanted.config)
-        return await _answered(self._update(actor, existing, _schedule_values(wanted), nodes))
+            raise RefusedError(f"The schedule '{schedule.name}' is being made and deleted at once.")
+        nodes = _nodes(schedule.action, schedule.config)
+        return await _answered(self._update(actor, existing, _schedule_values(schedule), nodes))
 
     async def list(self) -> list[PluginSchedule]:
-        """All of them, newest first."""
+        """Return all schedules of the plugin, newest first."""
         actor = await self._actor()
         async with self._database.transaction() as connection:
             jobs = await schedules.all_of(connection, actor.user_id)
@@ -137,7 +137,7 @@ class PluginSchedules:
         return [_view(job, rows.get(job.workflow_id)) for job in jobs]
 
     async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
-        """Give one new values."""
+        """Give a schedule new values."""
         actor = await self._actor()
         values = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not msgspec.UNSET}
         config = values.pop("config", None)
@@ -146,7 +146,7 @@ class PluginSchedules:
         return await _answered(self._change(actor, schedule_id, values, config))
 
     async def delete(self, schedule_id: UUID) -> None:
-        """Remove one, with its history and its workflow."""
+        """Delete a schedule with its history and its workflow."""
         await _answered(self._delete(await self._actor(), schedule_id))
 
     async def _actor(self) -> Actor:
@@ -159,13 +159,13 @@ class PluginSchedules:
         async with self._database.transaction() as connection:
             return next(iter(await schedules.all_of(connection, actor.user_id, name)), None)
 
-    async def _create(self, actor: Actor, wanted: PluginScheduleInput) -> PluginSchedule:
-        """The workflow and the schedule, or neither."""
-        values = {"name": wanted.name, "workflow_id": NO_WORKFLOW_YET, **_schedule_values(wanted)}
+    async def _create(self, actor: Actor, schedule: PluginScheduleInput) -> PluginSchedule:
+        """Create the workflow and the schedule, or neither."""
+        values = {"name": schedule.name, "workflow_id": NO_WORKFLOW_YET, **_schedule_values(schedule)}
         caps = self._schedules.limits.caps
         new = sound_draft(checked(_given_spec(values), ScheduleInput), actor, caps)
         flow = msgspec.to_builtins(
-            checked({"name": wanted.name, **_nodes(wanted.action, wanted.config)}, WorkflowInput)
+            checked({"name": schedule.name, **_nodes(schedule.action, schedule.config)}, WorkflowInput)
         )
         self._workflows.check(flow)
         async with self._database.transaction() as connection:
@@ -189,7 +189,7 @@ class PluginSchedules:
     async def _update(
         self, actor: Actor, job: ScheduledJob, values: dict[str, Any], nodes: dict[str, Any]
     ) -> PluginSchedule:
-        """The workflow and the schedule, or neither; what is the same already stays as it is."""
+        """Change the workflow and the schedule, or neither; equal values change nothing."""
         changes = changed_values(checked(_given_spec(values), ScheduleChanges))
         flow = given(checked(nodes, WorkflowChanges))
         if flow:
@@ -206,32 +206,32 @@ class PluginSchedules:
 
     async def _with_nodes(
         self, connection: Connection, actor: Actor, workflow_id: int, flow: dict[str, Any]
-    ) -> Row[Any] | None:
-        """The workflow with these nodes, as far as it is the plugin's own to change."""
+    ) -> StoredWorkflow | None:
+        """Give the workflow these nodes, unless it is not the plugin's own; return it, or None if there is none."""
         row = await workflows.lock_to_change(connection, workflow_id)
         if row is None or row.user_profile_id != actor.user_id:
             return row
         return await workflows.save(connection, row, flow, author_of(actor))
 
     async def _delete(self, actor: Actor, schedule_id: UUID) -> None:
-        """With its workflow, unless somebody else uses that too."""
+        """Delete the schedule with its workflow, unless another schedule uses that too."""
         async with self._database.transaction() as connection:
             job = await owned_schedule(connection, actor, schedule_id)
             row = await workflows.get(connection, job.workflow_id)
-            users_of = await schedules.count_of_workflow(connection, job.workflow_id)
-        if row is not None and row.user_profile_id == actor.user_id and users_of == 1:
+            schedules_of_it = await schedules.count_of_workflow(connection, job.workflow_id)
+        if row is not None and row.user_profile_id == actor.user_id and schedules_of_it == 1:
             await self._workflows.delete(actor, job.workflow_id)
         else:
             await self._schedules.delete(actor, schedule_id)
 
 
-def _schedule_values(wanted: PluginScheduleInput) -> dict[str, Any]:
-    values = {name: getattr(wanted, name) for name in _PLAIN_FIELDS}
-    return {**values, "trigger_payload": wanted.payload}
+def _schedule_values(schedule: PluginScheduleInput) -> dict[str, Any]:
+    values = {name: getattr(schedule, name) for name in _PLAIN_FIELDS}
+    return {**values, "trigger_payload": schedule.payload}
 
 
 def _given_spec(values: dict[str, Any]) -> dict[str, Any]:
-    """As JSON would bring it, without the kinds of spec that were not given."""
+    """Return the values as a JSON body would have them, without the kinds of spec that are None."""
     shown: dict[str, Any] = msgspec.to_builtins(values)
     return {name: value for name, value in shown.items() if value is not None or name not in _SPEC_FIELDS}
 
@@ -241,13 +241,13 @@ def _nodes(action: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"nodes": nodes, "edges": [{"from": "start", "to": "work"}]}
 
 
-def _work_of(row: Row[Any] | None) -> dict[str, Any]:
-    """The node that does the work; an admin may have made something else of the workflow."""
+def _work_of(row: StoredWorkflow | None) -> dict[str, Any]:
+    """Return the node that does the work, or an empty one if an admin has changed the workflow."""
     nodes: list[dict[str, Any]] = row.nodes if row else []
     return next((node for node in nodes if node["id"] == "work"), {"type": "", "config": {}})
 
 
-def _view(job: ScheduledJob, row: Row[Any] | None) -> PluginSchedule:
+def _view(job: ScheduledJob, row: StoredWorkflow | None) -> PluginSchedule:
     work = _work_of(row)
     return PluginSchedule(
         id=job.id,
@@ -266,10 +266,10 @@ class _TakenError(RefusedError):
     """There is a schedule of that name already."""
 
 
-async def _answered(question: Awaitable[T]) -> T:
-    """The answer; a refusal in words. An outage stays what it is."""
+async def _answered(call: Awaitable[T]) -> T:
+    """Return the answer of a service; raise a refusal as ``RefusedError``, but an outage unchanged."""
     try:
-        return await question
+        return await call
     except UnavailableError:
         raise
     except ConflictError as error:

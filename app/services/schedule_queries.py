@@ -1,21 +1,20 @@
-"""What a schedule did, does and will do: runs, ledger, history, explanations, previews."""
+"""Questions about schedules: lists, single schedules, runs, ledger, history, explanations, previews. No Redis."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import MAXYEAR, MINYEAR, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import Row
 
 from app import clock
-from app.domain.access import Actor
+from app.domain.access import Actor, require_owner
 from app.domain.descriptions import describe
-from app.domain.errors import FieldError, InvalidError
+from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.executions import ExecutionStatus
 from app.domain.explain import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
@@ -23,13 +22,16 @@ from app.domain.planning import anchored_at_start, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
-from app.persistence import breakers, execution_queries, executions, ledger, revisions
+from app.micro_batcher import MicroBatcher
+from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
-from app.persistence.ledger import Stretch
-from app.persistence.pagination import Part
+from app.persistence.execution_queries import StoredRun
+from app.persistence.ledger import FiredSlot, Stretch
+from app.persistence.pagination import Page, Part, known_totals
+from app.persistence.schedules import ScheduleVersion
 from app.services.inputs import Moment, PreviewInput, Span
-from app.services.listing import read_shown, show_all
+from app.services.listing import FIRST_ROWS, Encoded, ViewCache, encode, encode_page, read_encoded, read_views
 from app.services.schedules import draft, owned_schedule, require_years, spec_values
 from app.services.views import (
     CheckView,
@@ -37,41 +39,151 @@ from app.services.views import (
     HistoryList,
     LedgerItem,
     LedgerList,
+    ListedSchedule,
     PreviewRun,
     PreviewView,
     RunList,
     RunView,
+    SchedulePage,
+    ScheduleView,
     execution_fields,
     history_item,
     ledger_item,
+    listed_view,
+    schedule_view,
 )
 
-# Of the processor's time; what a preview has found by then has to do.
+# Of the processor's time. A preview shows what it has found by then.
 PREVIEW_SECONDS = 0.1
 SEARCHES_AT_ONCE = 2
 CUT = "Only the first {count} runs are shown: the next ones are too far away, or take too long to find."
 
+# The fields that a list of schedules can be asked for.
+NAMES = ScheduleView.__struct_fields__
+# It may be large: a list has it only if the request names it.
+PAYLOAD = "trigger_payload"
+
+# Batchers of owners that are listing nothing are dropped beyond this number.
+MOST_BATCHERS = 1000
+
 T = TypeVar("T")
+
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class ListRequest(msgspec.Struct, frozen=True):
+    """Which schedules a list shall have, and which of their fields; None is all fields but the payload."""
+
+    listing: schedules.Listing
+    fields: frozenset[str] | None
+
+
+def given_fields(text: str | None) -> frozenset[str] | None:
+    """Return the fields that a list with commas names, and ``id``; None, for all but the payload, if there is none."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise InvalidError(FieldError("fields", f"A schedule has no field '{unknown[0][:100]}'."))
+    return frozenset(("id", *names))
+
+
+def select_fields(view: Encoded[Any], fields: frozenset[str] | None) -> Encoded[ListedSchedule]:
+    """Return an encoded schedule with these fields only."""
+    if fields is None:
+        return view
+    selected = {name: value for name, value in _decode(view).items() if name in fields}
+    return cast("Encoded[ListedSchedule]", encode(selected))
 
 
 class ScheduleQueryService:
-    """Questions about schedules; nothing is changed."""
+    """Use cases that read schedules and change nothing."""
 
     def __init__(self, database: Database) -> None:
-        """Read from here."""
+        """Read from this database."""
         self._database = database
-        # Few, as each takes its turns of the processor from the loop.
+        self._whole_views = database.history.watch(ViewCache(schedule_view, whole=True))
+        self._listed_views = database.history.watch(ViewCache(listed_view, whole=False))
+        self._totals = database.history.watch(known_totals())
+        self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
+        # One for each owner: the slow lists of one do not delay the others.
+        self._lists: dict[int | None, MicroBatcher[ListRequest, SchedulePage]] = {}
+        # Few: every thread takes processor time from the event loop.
         self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="search")
 
+    async def list(
+        self,
+        actor: Actor,
+        part: Part,
+        *,
+        status: str | None = None,
+        workflow_id: int | None = None,
+        fields: frozenset[str] | None = None,
+    ) -> SchedulePage:
+        """Return a page of the schedules that the actor may see, newest first; payloads only if ``fields`` has them."""
+        listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
+        return await self._lists_of(actor.owner_filter).ask(ListRequest(listing, fields))
+
+    def _lists_of(self, owner: int | None) -> MicroBatcher[ListRequest, SchedulePage]:
+        if owner not in self._lists:
+            if len(self._lists) >= MOST_BATCHERS:
+                self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
+            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        return self._lists[owner]
+
+    async def _list(self, requests: Sequence[ListRequest]) -> Sequence[SchedulePage]:
+        """Answer equal requests of one moment with the same page."""
+        pages: dict[ListRequest, SchedulePage] = {}
+        async with self._database.reading() as connection:
+            for request in dict.fromkeys(requests):
+                pages[request] = await self._page(connection, request)
+        return [pages[request] for request in requests]
+
+    async def _page(self, connection: Connection, request: ListRequest) -> SchedulePage:
+        fields, part = request.fields, request.listing.part
+        whole = fields is not None and PAYLOAD in fields
+        views: dict[UUID, Encoded[Any]] = {}
+
+        async def read(part: Part) -> Page[ScheduleVersion]:
+            page = await schedules.page(connection, replace(request.listing, part=part), self._totals)
+            versions = [(row.id, row.version) for row in page.items]
+            if whole:
+                views.update(await self._whole_views.read(connection, versions))
+            else:
+                views.update(await self._listed_views.read(connection, versions))
+            return replace(page, items=[row for row in page.items if row.id in views])
+
+        # Without payloads schedules are small: one query is enough.
+        first_rows = FIRST_ROWS if whole else part.limit
+        page = await read_encoded(read, lambda row: select_fields(views[row.id], fields), part, first_rows)
+        return SchedulePage(page.items, page.total, page.total_is_estimate, page.next_cursor)
+
+    async def get(self, actor: Actor, job_id: UUID) -> Encoded[ScheduleView]:
+        """Return a schedule, encoded."""
+        owner, view = await self._reads.ask(job_id)
+        require_owner(actor, owner, "schedule")
+        if view is None:
+            raise AssertionError("a schedule that does not exist passed the check of its owner")
+        return view
+
+    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[int | None, Encoded[ScheduleView] | None]]:
+        """Return the owner and the view of each schedule, or None; read together for all requests of one moment."""
+        async with self._database.reading() as connection:
+            rows = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
+            views = await self._whole_views.read(connection, [(job_id, version) for job_id, version, _ in rows])
+        owners = {job_id: owner for job_id, _, owner in rows if job_id in views}
+        return [(owners.get(job_id), views.get(job_id)) for job_id in job_ids]
+
     async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
-        """The audit: the latest runs."""
+        """Return a page of a schedule's runs, newest first."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_shown(partial(execution_queries.runs, connection, job_id), _run_view, part)
-        return RunList(found.items, found.next_cursor)
+            page = await read_views(partial(execution_queries.runs, connection, job_id), _run_view, part)
+        return RunList(page.items, page.next_cursor)
 
     async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
-        """The account of the latest slots, fired or not."""
+        """Return a page of a schedule's slots, newest first: fired, or why not."""
         _require_in_calendar(span)
         stretch = Stretch(span.since, span.until, ledger.before(part.cursor))
         async with self._database.reading() as connection:
@@ -80,17 +192,17 @@ class ScheduleQueryService:
             fired = await ledger.fired(connection, job_id, stretch, part.limit)
         items = sorted([*map(ledger_item, others), *map(_fired_item, fired)], key=_slot, reverse=True)
         more = ledger.cursor_at(items[part.limit - 1].slot) if len(items) >= part.limit else None
-        return LedgerList(*show_all(items[: part.limit], _ledger_cursor, more))
+        return LedgerList(*encode_page(items[: part.limit], _ledger_cursor, more))
 
     async def history(self, actor: Actor, job_id: UUID, part: Part) -> HistoryList:
-        """Every change and pause, newest first."""
+        """Return a page of a schedule's revisions, newest first."""
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
-            found = await read_shown(partial(revisions.of_schedule, connection, job_id), history_item, part)
-        return HistoryList(found.items, found.next_cursor)
+            page = await read_views(partial(revisions.of_schedule, connection, job_id), history_item, part)
+        return HistoryList(page.items, page.next_cursor)
 
     async def explain(self, actor: Actor, job_id: UUID, wanted: Moment) -> ExplanationView:
-        """Why it did, or did not, run then; for a time to come, what would happen as far as known."""
+        """Explain why a schedule did, or did not, run at a time; for a future time, what is expected to happen."""
         require_years({"at": wanted.at})
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
@@ -100,11 +212,12 @@ class ScheduleQueryService:
     async def _explained(
         self, connection: Connection, job: ScheduledJob, moment: datetime, now: datetime
     ) -> Explanation:
-        """Gather what is known around the slot that is meant, and explain it."""
+        """Find the slot nearest to a moment, gather what is known of it, and explain it."""
         then, _ = await _as_it_was(connection, job, moment)
         expected = await self._searched(partial(nearest_slot, then, moment))
         around = [*await ledger.near(connection, job.id, moment), expected]
-        slot = min((one for one in around if one is not None), key=lambda one: abs(one - moment), default=None)
+        slots = [slot for slot in around if slot is not None]
+        slot = min(slots, key=lambda slot: abs(slot - moment), default=None)
         then, since = await _as_it_was(connection, job, min(slot or moment, now))
         active, _ = await executions.active_and_now(connection, [job.id])
         facts = Facts(
@@ -118,14 +231,14 @@ class ScheduleQueryService:
         )
         return await self._searched(partial(explain, facts, slot))
 
-    async def preview(self, actor: Actor, wanted: PreviewInput) -> PreviewView:
-        """A spec in plain words, its traps and its next runs; nothing is stored."""
-        values = spec_values(wanted)
+    async def preview(self, actor: Actor, spec: PreviewInput) -> PreviewView:
+        """Describe a spec, warn of what may surprise, and return its next runs; nothing is stored."""
+        values = spec_values(spec)
         count, job_id, timeout = values.pop("count"), values.pop("id"), values.pop("timeout_seconds")
         job = draft({"name": "preview", "workflow_id": 0, **values}, actor)
         now = clock.now()
         if job_id is None:
-            # Whose jitter it would be is not known yet.
+            # Jitter depends on the id, which a new schedule does not have yet.
             job = replace(anchored_at_start(job, now), jitter_seconds=0)
         else:
             async with self._database.transaction() as connection:
@@ -134,27 +247,27 @@ class ScheduleQueryService:
         return await self._searched(look)
 
     async def _searched(self, search: Callable[[], T]) -> T:
-        """The result of a search for slots. It may take a while: it never holds up the loop."""
+        """Run a search for slots in a thread, as it may take long and must not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._searches, search)
 
 
 def _preview(job: ScheduledJob, jitter_seconds: int, timeout: int, count: int, now: datetime) -> PreviewView:
-    """A schedule that is not stored, as far as it can be foreseen in the time that there is."""
+    """Return the preview of a schedule, with as many of its next runs as are found in time."""
     end = clock.thread_seconds() + PREVIEW_SECONDS
     bounds: dict[str, Any] = {"start_at": job.start_at, "end_at": job.end_at}
     warnings = spec_warnings(job.spec, anchor=job.anchor_at, timeout_seconds=timeout, now=now, **bounds)
-    found = next_runs(job, count, now, lambda: clock.thread_seconds() > end)
-    if found.cut:
-        warnings.append(CUT.format(count=len(found.runs)))
+    forecast = next_runs(job, count, now, lambda: clock.thread_seconds() > end)
+    if forecast.cut:
+        warnings.append(CUT.format(count=len(forecast.runs)))
     return PreviewView(
         describe(job.spec, jitter_seconds=jitter_seconds, **bounds),
         warnings,
-        [PreviewRun(run.at, run.note) for run in found.runs],
+        [PreviewRun(run.at, run.note) for run in forecast.runs],
     )
 
 
 async def _as_it_was(connection: Connection, job: ScheduledJob, moment: datetime) -> tuple[ScheduledJob, Since | None]:
-    """The schedule at a moment, and the change that had made it so; as it is now, where the history does not reach."""
+    """Return the schedule at a moment, and the revision in force then; the current one if the history begins later."""
     row = await revisions.in_force(connection, job.id, moment)
     if row is None:
         return job, None
@@ -173,14 +286,14 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
             status=ExecutionStatus(fired.status),
             started_at=fired.started_at,
         )
-    # A range covers what was expected within it, and nothing else.
+    # An entry for a range stands for the expected slots in it only: others are not recorded.
     if entry is None or not (slot in {entry.first_slot, entry.last_slot} or then.spec.hours.allow(slot)):
         return None
     return Recorded(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
 
 
 def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:
-    """An existing schedule with another spec; with its own it keeps its phase and what is planned."""
+    """Return an existing schedule with another spec. With an equal one it keeps its anchor and its pending tick."""
     changed = replace(job, **values)
     same = all(getattr(changed, name) == getattr(job, name) for name in CADENCE_FIELDS)
     if same and job.status is Status.ACTIVE and job.next_run_at is not None:
@@ -188,12 +301,15 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
     return anchored_at_start(without_tick(changed), now)
 
 
-def _outcome(row: Row[Any]) -> str:
-    """A slot has fired once its execution has started; one that ended before has the outcome that was written then."""
+def _outcome(row: FiredSlot) -> str:
+    """Return the outcome of a slot that has an execution.
+
+    It has fired once the execution has started; an execution that ended before has its outcome stored.
+    """
     return "fired" if row.started_at is not None else row.unrun_outcome or "queued"
 
 
-def _run_view(row: Row[Any]) -> RunView:
+def _run_view(row: StoredRun) -> RunView:
     return RunView(**execution_fields(row), payload=row.payload)
 
 
@@ -205,23 +321,23 @@ def _ledger_cursor(item: LedgerItem) -> str:
     return ledger.cursor_at(item.slot)
 
 
-def _fired_item(row: Row[Any]) -> LedgerItem:
+def _fired_item(row: FiredSlot) -> LedgerItem:
     reason = "" if row.started_at else row.error
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
 
 
-def _explanation_view(found: Explanation) -> ExplanationView:
+def _explanation_view(explanation: Explanation) -> ExplanationView:
     return ExplanationView(
-        slot=found.slot,
-        outcome=found.outcome,
-        sentence=found.sentence,
-        execution_id=found.execution_id,
-        checks=[CheckView(one.check, one.passed, one.detail) for one in found.checks],
+        slot=explanation.slot,
+        outcome=explanation.outcome,
+        sentence=explanation.sentence,
+        execution_id=explanation.execution_id,
+        checks=[CheckView(check.check, check.passed, check.detail) for check in explanation.checks],
     )
 
 
 def _require_in_calendar(span: Span) -> None:
-    """In its first and last year the calendar may have no such moment in UTC."""
+    """Refuse offsets in the calendar's first and last year, where the same moment may not exist in UTC."""
     errors = [
         FieldError(field, "At the edge of the calendar only UTC is known.")
         for field, moment in (("from", span.since), ("to", span.until))

@@ -1,4 +1,4 @@
-"""Schedules: created, changed, paused, deleted, read."""
+"""Schedules: create, change, pause, resume, revive and delete them. Reading them needs no Redis: schedule_queries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -7,10 +7,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from msgspec.structs import replace
 
 from app import clock
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -35,139 +34,73 @@ from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import executions, schedules, workflows
 from app.persistence.database import Connection, Database
-from app.persistence.pagination import KnownTotals, Page, Part
-from app.services.admission import NO_QUOTAS, Limits, NewSchedule, quota_refusal, refusals, require_usable
+from app.services.admission import (
+    NO_QUOTAS,
+    Limits,
+    NewSchedule,
+    quota_refusal,
+    refusals,
+    require_owned,
+    require_usable,
+)
 from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
-from app.services.listing import FIRST_ROWS, PAYLOAD, ShownSchedules, read_shown, selected
-from app.services.views import ScheduleList, SchedulePage, ScheduleView, schedule_view
+from app.services.views import ScheduleList, ScheduleView, schedule_view
 
-# Far enough for every plan, near enough that no interval leaves the calendar.
+# Wide enough for every plan, and so far from the ends of the calendar that no interval leaves it.
 EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
-# For so many owners it is remembered what they are asking for.
-MOST_LISTING = 1000
-
-Scheduling = Callable[[Connection, UUID], Awaitable[Changed]]
-
-
-class Question(msgspec.Struct, frozen=True):
-    """Which schedules somebody wants to see, and which of their fields; None is all but the payload."""
-
-    listing: schedules.Listing
-    fields: frozenset[str] | None
+# A change of one schedule within a transaction.
+Change = Callable[[Connection, UUID], Awaitable[Changed]]
 
 
 class ScheduleService:
-    """Use cases about schedules."""
+    """Use cases that change schedules."""
 
     def __init__(self, database: Database, ringer: Ringer, limits: Limits = NO_QUOTAS) -> None:
-        """Ring after each commit that moves a tick."""
+        """Ring after each commit that changes a pending tick."""
         self.limits = limits
         self._database = database
         self._ringer = ringer
-        self._shown = database.history.watch(ShownSchedules())
-        self._totals = database.history.watch(KnownTotals())
-        self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
-        # One for each owner: the slow lists of one keep nobody else waiting.
-        self._lists: dict[int | None, MicroBatcher[Question, SchedulePage]] = {}
         self._creates = MicroBatcher("create", self._create, shared=(UnavailableError,))
 
-    async def create(self, actor: Actor, wanted: ScheduleInput) -> ScheduleView:
-        """A new schedule of the actor's, its first run planned."""
-        new = NewSchedule(actor, sound_draft(wanted, actor, self.limits.caps), wanted.workflow_owner)
+    async def create(self, actor: Actor, schedule: ScheduleInput) -> ScheduleView:
+        """Create a schedule of the actor and plan its first run."""
+        new = NewSchedule(actor, sound_draft(schedule, actor, self.limits.caps), schedule.workflow_owner)
         try:
             job = await self._creates.ask(new)
         except InDoubtError:
-            job = await self._created_after_all(new.job.id)
+            job = await self._read_back(new.job.id)
         if isinstance(job, CarillonError):
             raise job
         await self._ringer.ticks([job])
         return schedule_view(job)
 
-    async def _create(self, wanted: Sequence[NewSchedule]) -> Sequence[ScheduledJob | CarillonError]:
-        """In one transaction for all who ask in one moment; each gets its schedule, or why it was refused."""
+    async def _create(self, batch: Sequence[NewSchedule]) -> Sequence[ScheduledJob | CarillonError]:
+        """Create the schedules of all requests of one moment in one transaction.
+
+        Each request gets its schedule, or the reason why it is refused.
+        """
         async with self._database.transaction() as connection:
-            refused = await refusals(connection, wanted, self.limits)
-            admitted = [new for new, error in zip(wanted, refused, strict=True) if error is None]
+            refused = await refusals(connection, batch, self.limits)
+            admitted = [new for new, error in zip(batch, refused, strict=True) if error is None]
             started = await _start(connection, admitted)
         by_id = {job.id: job for job in started}
-        return [error or by_id[new.job.id] for new, error in zip(wanted, refused, strict=True)]
+        return [error or by_id[new.job.id] for new, error in zip(batch, refused, strict=True)]
 
     async def create_many(self, actor: Actor, raw: Sequence[Any]) -> ScheduleList:
-        """Many at once, all or none; each bad one is named by its index."""
+        """Create all of these schedules or none; errors name the bad ones by index."""
         drafts, errors = await _drafts(raw, actor, self.limits.caps)
-        wanted = list(drafts.values())
+        batch = list(drafts.values())
         async with self._database.transaction() as connection:
-            over = await quota_refusal(connection, self.limits, Quota.SCHEDULES, actor.user_id, len(wanted))
-            refused = await refusals(connection, wanted, NO_QUOTAS)
+            over = await quota_refusal(connection, self.limits, Quota.SCHEDULES, actor.user_id, len(batch))
+            refused = await refusals(connection, batch, NO_QUOTAS)
             _require_none(errors, dict(zip(drafts, refused, strict=True)), over)
-            jobs = await _start(connection, wanted)
+            jobs = await _start(connection, batch)
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
 
-    async def list(
-        self,
-        actor: Actor,
-        part: Part,
-        *,
-        status: str | None = None,
-        workflow_id: int | None = None,
-        fields: frozenset[str] | None = None,
-    ) -> SchedulePage:
-        """What the actor may see, newest first; without payloads, unless ``fields`` names them."""
-        listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
-        return await self._lists_of(actor.owner_filter).ask(Question(listing, fields))
-
-    def _lists_of(self, owner: int | None) -> MicroBatcher[Question, SchedulePage]:
-        if owner not in self._lists:
-            if len(self._lists) >= MOST_LISTING:
-                self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
-            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
-        return self._lists[owner]
-
-    async def _list(self, wanted: Sequence[Question]) -> Sequence[SchedulePage]:
-        """Those who ask the same in one moment get the same answer."""
-        pages: dict[Question, SchedulePage] = {}
-        async with self._database.reading() as connection:
-            for question in dict.fromkeys(wanted):
-                pages[question] = await self._page(connection, question)
-        return [pages[question] for question in wanted]
-
-    async def _page(self, connection: Connection, question: Question) -> SchedulePage:
-        whole = question.fields is not None and PAYLOAD in question.fields
-        views: dict[UUID, msgspec.Raw] = {}
-
-        async def read(part: Part) -> Page:
-            page = await schedules.page(connection, replace(question.listing, part=part), self._totals)
-            versions = [(row["id"], row["xmin"]) for row in page.items]
-            views.update(await self._shown.of(connection, versions, whole=whole))
-            return replace(page, items=[row for row in page.items if row["id"] in views])
-
-        part = question.listing.part
-        # Without payloads they are small: one question is enough.
-        rows = FIRST_ROWS if whole else part.limit
-        found = await read_shown(read, lambda row: selected(views[row["id"]], question.fields), part, rows)
-        return SchedulePage(found.items, found.total, found.total_is_estimate, found.next_cursor)
-
-    async def get(self, actor: Actor, job_id: UUID) -> ScheduleView:
-        """One schedule."""
-        owner, view = await self._reads.ask(job_id)
-        require_owner(actor, owner, "schedule")
-        if view is None:
-            raise AssertionError("a schedule that nobody owns was let through")
-        return view
-
-    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[int | None, ScheduleView | None]]:
-        """Whose they are, and how they are shown; read together for all who ask in one moment."""
-        async with self._database.reading() as connection:
-            found = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
-            wanted = [(job_id, version) for job_id, version, _ in found]
-            shown: dict[UUID, Any] = await self._shown.of(connection, wanted, whole=True)
-        owners = {job_id: owner for job_id, _, owner in found if job_id in shown}
-        return [(owners.get(job_id), shown.get(job_id)) for job_id in job_ids]
-
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
-        """New values; a changed cadence moves the next run at once."""
+        """Give a schedule new values; a changed cadence moves the next run at once."""
         values = changed_values(changes)
         named = given(changes).get("workflow_owner")
 
@@ -179,24 +112,24 @@ class ScheduleService:
 
         return await self._carry_out(actor, job_id, edit)
 
-    async def pause(self, actor: Actor, job_id: UUID, wanted: NoteInput) -> ScheduleView:
-        """Nothing fires until it is resumed."""
+    async def pause(self, actor: Actor, job_id: UUID, note: NoteInput) -> ScheduleView:
+        """Stop a schedule from firing until it is resumed."""
 
         async def pause(connection: Connection, schedule_id: UUID) -> Changed:
-            return await schedule_changes.pause_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
+            return await schedule_changes.pause_scheduled_job(connection, schedule_id, author_of(actor), note.note)
 
         return await self._carry_out(actor, job_id, pause)
 
-    async def resume(self, actor: Actor, job_id: UUID, wanted: NoteInput) -> ScheduleView:
-        """Fire again."""
+    async def resume(self, actor: Actor, job_id: UUID, note: NoteInput) -> ScheduleView:
+        """Let a paused schedule fire again, from a fresh slot on."""
 
         async def resume(connection: Connection, schedule_id: UUID) -> Changed:
-            return await schedule_changes.resume_scheduled_job(connection, schedule_id, author_of(actor), wanted.note)
+            return await schedule_changes.resume_scheduled_job(connection, schedule_id, author_of(actor), note.note)
 
         return await self._carry_out(actor, job_id, resume)
 
     async def revive(self, actor: Actor, job_id: UUID) -> ScheduleView:
-        """Bring a dead one back."""
+        """Make a dead schedule active again, with all its retries."""
 
         async def revive(connection: Connection, schedule_id: UUID) -> Changed:
             return await schedule_changes.revive_scheduled_job(connection, schedule_id, author_of(actor))
@@ -204,12 +137,12 @@ class ScheduleService:
         return await self._carry_out(actor, job_id, revive)
 
     async def delete(self, actor: Actor, job_id: UUID) -> None:
-        """Gone, with its history; what runs is called off."""
+        """Delete a schedule with its history, and cancel its runs."""
         if not await self.delete_many(actor, [job_id]):
             raise NotFoundError("There is no such schedule.")
 
     async def delete_many(self, actor: Actor, job_ids: Sequence[UUID]) -> int:
-        """Delete what the actor may; unknown and foreign ones are ignored."""
+        """Delete those of these schedules that the actor may delete; return how many."""
         async with self._database.transaction() as connection:
             deleted = await schedules.lock_visible(connection, actor, job_ids)
             running = await executions.active_ids(connection, deleted)
@@ -217,34 +150,30 @@ class ScheduleService:
         await self._ringer.call_off(running)
         return len(deleted)
 
-    async def _created_after_all(self, job_id: UUID) -> ScheduledJob:
-        """The answer to a commit may have been lost: what was written is read back, by its id."""
+    async def _read_back(self, job_id: UUID) -> ScheduledJob:
+        """Return a new schedule after the answer to its commit was lost; ``UnavailableError`` if it was not stored."""
         async with self._database.transaction() as connection:
             job = await schedules.get(connection, job_id)
         if job is None:
             raise UnavailableError
         return job
 
-    async def _carry_out(self, actor: Actor, job_id: UUID, action: Scheduling) -> ScheduleView:
+    async def _carry_out(self, actor: Actor, job_id: UUID, change: Change) -> ScheduleView:
         async with self._database.transaction() as connection:
             await owned_schedule(connection, actor, job_id)
-            changed = await action(connection, job_id)
+            changed = await change(connection, job_id)
         await self._ringer.ticks([changed.job])
         await self._ringer.executions(changed.pending)
         return schedule_view(changed.job)
 
 
 async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
-    """A schedule that the actor may see."""
-    job = await schedules.get(connection, job_id)
-    require_owner(actor, job.user_profile_id if job else None, "schedule")
-    if job is None:
-        raise AssertionError("a schedule that nobody owns was let through")
-    return job
+    """Return a schedule that the actor may see."""
+    return require_owned(actor, await schedules.get(connection, job_id), "schedule")
 
 
 def author_of(actor: Actor) -> Author:
-    """Who the history names."""
+    """Return the actor as the author of a revision."""
     return Author(actor.user_id, actor.username)
 
 
@@ -263,7 +192,7 @@ def _stored(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
-    """A schedule that is not stored yet; the times are the database's to fill in."""
+    """Return a schedule that is not stored yet; its times are set again, by the database's clock, when it is."""
     moment = clock.now()
     return ScheduledJob(
         id=uuid4(),
@@ -278,13 +207,13 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
     )
 
 
-def sound_draft(wanted: ScheduleInput, actor: Actor, caps: Caps) -> ScheduledJob:
-    """A new schedule of the actor's; ``InvalidError`` names what is wrong with it."""
-    return sound(draft(spec_values(wanted), actor), caps)
+def sound_draft(schedule: ScheduleInput, actor: Actor, caps: Caps) -> ScheduledJob:
+    """Return a new schedule of the actor; ``InvalidError`` names what is wrong with it."""
+    return sound(draft(spec_values(schedule), actor), caps)
 
 
 def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
-    """The same schedule, if it can begin now; ``InvalidError`` names what is wrong with it."""
+    """Return the same schedule if it can start now; ``InvalidError`` names what is wrong with it."""
     errors = _problems(new, caps)
     if errors:
         raise InvalidError(*errors)
@@ -318,20 +247,26 @@ def require_years(values: dict[str, Any]) -> None:
 
 
 def _problems(new: ScheduledJob, caps: Caps) -> list[FieldError]:
-    """What is wrong with a new schedule as a whole. Before any lock is held, as a search for slots may take a while."""
+    """Return what is wrong with a new schedule as a whole.
+
+    To be called before any lock is held, as the search for its first slot may take long.
+    """
     now = clock.now()
     return [*caps.errors(msgspec.structs.asdict(new)), *problems(anchored_at_start(new, now), now)]
 
 
 async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[int, NewSchedule], list[FieldError]]:
-    """The good ones by index, and what is wrong with the others. Other requests get their turn in between."""
+    """Return the valid schedules by index, and what is wrong with the others.
+
+    It yields after each: a thousand specs must not hold up the requests of others.
+    """
     drafts: dict[int, NewSchedule] = {}
     errors: list[FieldError] = []
     for index, item in enumerate(raw):
         await asyncio.sleep(0)
         try:
-            wanted = msgspec.convert(item, ScheduleInput)
-            drafts[index] = NewSchedule(actor, draft(spec_values(wanted), actor), wanted.workflow_owner)
+            schedule = msgspec.convert(item, ScheduleInput)
+            drafts[index] = NewSchedule(actor, draft(spec_values(schedule), actor), schedule.workflow_owner)
             errors += _placed(index, _problems(drafts[index].job, caps))
         except msgspec.ValidationError as error:
             errors.append(field_error(error, _place(index)))
@@ -341,7 +276,7 @@ async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[in
 
 
 def _placed(index: int, errors: Iterable[FieldError]) -> list[FieldError]:
-    return [FieldError(f"{_place(index)}.{one.field}", one.message) for one in errors]
+    return [FieldError(f"{_place(index)}.{error.field}", error.message) for error in errors]
 
 
 def _place(index: int) -> str:
@@ -351,7 +286,10 @@ def _place(index: int) -> str:
 def _require_none(
     errors: Sequence[FieldError], refused: dict[int, CarillonError | None], over: QuotaExceededError | None
 ) -> None:
-    """Refuse a batch: 409 if all that is wrong are workflows of others or the quota, else everything by its index."""
+    """Refuse a batch with errors: a conflict if they are all about the owners of workflows, or about the quota alone.
+
+    Otherwise the errors name every bad schedule by its index.
+    """
     foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
     unknown = [
         FieldError(f"{_place(index)}.workflow_id", error.detail)
@@ -367,17 +305,17 @@ def _require_none(
         raise over
 
 
-async def _start(connection: Connection, wanted: Sequence[NewSchedule]) -> list[ScheduledJob]:
-    return await schedule_changes.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in wanted])
+async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[ScheduledJob]:
+    return await schedule_changes.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in batch])
 
 
 async def _require_workflow(
     connection: Connection, actor: Actor, job_id: UUID, workflow_id: int | None, named: int | None
 ) -> None:
-    """Refuse to move a schedule to a workflow that its owner may not run; it may stay where it is."""
+    """Refuse to move a schedule to a workflow that its owner may not run; it may keep the one it has."""
     job = await owned_schedule(connection, actor, job_id)
     if named is None and workflow_id == job.workflow_id:
         return
-    wanted = workflow_id or job.workflow_id
-    owners = await workflows.owners(connection, {wanted})
-    require_usable(actor, job.user_profile_id, owners.get(wanted), named)
+    target = workflow_id or job.workflow_id
+    owners = await workflows.owners(connection, {target})
+    require_usable(actor, job.user_profile_id, owners.get(target), named)

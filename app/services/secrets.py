@@ -1,9 +1,8 @@
-"""Secrets and signing keys: created, shared, replaced and deleted. Values of secrets come in and never go out."""
+"""Secrets and signing keys: create, share, replace and delete them. No answer has the value of a secret."""
 
 from typing import Any
 
 import structlog
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
@@ -11,6 +10,7 @@ from app.domain.secrets import EVERYBODY, host_problem
 from app.persistence import secrets, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
+from app.persistence.secrets import SecretInfo
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
@@ -23,28 +23,29 @@ class SecretService:
     """Use cases about secrets."""
 
     def __init__(self, database: Database) -> None:
-        """Workers send them; this is where they are kept."""
+        """Work on this database. Workers send the secrets."""
         self._database = database
 
     async def list(self, actor: Actor, part: Part) -> SecretPage:
-        """Those that the actor owns or has a share of, newest first; admins see the names of all."""
+        """Return a page of the secrets that the actor owns or may use, newest first; admins see all names."""
         async with self._database.transaction() as connection:
             page = await secrets.page(connection, actor, part)
         return SecretPage([_view(actor, row) for row in page.items], page.next_cursor)
 
-    async def create(self, actor: Actor, wanted: SecretInput) -> SecretView:
-        """A new secret of the actor's."""
-        values = {"value": wanted.value, "allowed_hosts": wanted.allowed_hosts, "shared_with": wanted.shared_with}
+    async def create(self, actor: Actor, secret: SecretInput) -> SecretView:
+        """Create a secret of the actor."""
+        values = {"value": secret.value, "allowed_hosts": secret.allowed_hosts, "shared_with": secret.shared_with}
         async with self._database.transaction() as connection:
             await _require_sound(connection, values)
-            made = _view(actor, await _add(connection, actor, wanted.name, values))
-        log.info("secret_saved", secret=wanted.name, by=actor.user_id)
-        return made
+            view = _view(actor, await _add(connection, actor, secret.name, values))
+        log.info("secret_saved", secret=secret.name, by=actor.user_id)
+        return view
 
     async def put(self, actor: Actor, name: str, changes: SecretChanges) -> tuple[SecretView, bool]:
-        """The actor's secret of this name with new values, and whether it was made; what is left out stays.
+        """Change the actor's secret of this name, or create it; return it, and whether it is new.
 
-        Without a value, an admin makes one that lends the secret which the environment has under this name.
+        Fields that are left out keep their values. Without a value, an admin creates a secret that lends the one which
+        the environment has under this name.
         """
         values = given(changes)
         async with self._database.transaction() as connection:
@@ -53,12 +54,12 @@ class SecretService:
             if before is not None:
                 row = await _changed(connection, actor, before, values)
             else:
-                row = await _made(connection, actor, name, values)
+                row = await _create(connection, actor, name, values)
         log.info("secret_saved", secret=name, by=actor.user_id)
         return _view(actor, row), before is None
 
     async def delete(self, actor: Actor, name: str, owner_id: int | None) -> None:
-        """Gone. Runs can use it for a few seconds more."""
+        """Delete a secret. Workers may use it for a few seconds more, from their caches."""
         if owner_id is not None and owner_id != actor.user_id:
             require_admin(actor)
         async with self._database.transaction() as connection:
@@ -67,17 +68,17 @@ class SecretService:
         log.info("secret_deleted", secret=name, by=actor.user_id)
 
 
-async def _made(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+async def _create(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> SecretInfo:
     has_value = "value" in values
     if not has_value and not actor.sees_all:
         raise NotFoundError("There is no such secret. Give a value to make one.")
-    # One that lends and names no hosts has those that the environment names.
+    # A secret that lends one of the environment, and names no hosts, has the hosts that the environment names.
     return await _add(
         connection, actor, name, {"shared_with": [], "allowed_hosts": [] if has_value else None, **values}
     )
 
 
-async def _add(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
+async def _add(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> SecretInfo:
     if await secrets.count_of(connection, actor.user_id) >= MOST_SECRETS:
         raise ConflictError(f"You have {MOST_SECRETS} secrets already. Delete one first.")
     row = await secrets.add(connection, actor.user_id, name, values)
@@ -86,7 +87,7 @@ async def _add(connection: Connection, actor: Actor, name: str, values: dict[str
     return row
 
 
-async def _changed(connection: Connection, actor: Actor, before: Row[Any], values: dict[str, Any]) -> Row[Any]:
+async def _changed(connection: Connection, actor: Actor, before: SecretInfo, values: dict[str, Any]) -> SecretInfo:
     if not values:
         return before
     if "value" in values and before.allowed_hosts is None:
@@ -95,7 +96,7 @@ async def _changed(connection: Connection, actor: Actor, before: Row[Any], value
 
 
 async def _require_sound(connection: Connection, values: dict[str, Any]) -> None:
-    """Refuse hosts that cannot be read, and shares with nobody: a later user could come to have that id."""
+    """Refuse hosts that cannot be parsed, and users that do not exist: a later user could get such an id."""
     errors = [
         FieldError(f"allowed_hosts[{index}]", problem)
         for index, entry in enumerate(values.get("allowed_hosts") or ())
@@ -103,21 +104,21 @@ async def _require_sound(connection: Connection, values: dict[str, Any]) -> None
     ]
     shared = values.get("shared_with", EVERYBODY)
     if shared != EVERYBODY:
-        known = await users.names(connection, {one for one in shared if one in IDS})
+        known = await users.names(connection, {user_id for user_id in shared if user_id in IDS})
         errors += [
-            FieldError(f"shared_with[{index}]", f"There is no user {one}.")
-            for index, one in enumerate(shared)
-            if one not in known
+            FieldError(f"shared_with[{index}]", f"There is no user {user_id}.")
+            for index, user_id in enumerate(shared)
+            if user_id not in known
         ]
     if errors:
         raise InvalidError(*errors)
 
 
-def _view(actor: Actor, row: Row[Any]) -> SecretView:
+def _view(actor: Actor, row: SecretInfo) -> SecretView:
     is_own = row.owner_id == actor.user_id
     shared = row.shared_with
     if not is_own and not actor.sees_all and shared != EVERYBODY:
-        # With whom else it is shared is the owner's business.
+        # Only the owner and admins see with whom else it is shared.
         shared = [actor.user_id]
     return SecretView(
         name=row.name,
@@ -131,14 +132,14 @@ def _view(actor: Actor, row: Row[Any]) -> SecretView:
 
 
 class SigningKeyService:
-    """Use cases about signing keys. Everybody has their own, and sees no other."""
+    """Use cases about signing keys. Each user has one, and sees no other."""
 
     def __init__(self, database: Database) -> None:
-        """Workers sign; this is where keys are made and shown."""
+        """Work on this database. Workers sign."""
         self._database = database
 
     async def get(self, actor: Actor) -> SigningKeyView:
-        """The actor's key; one is made for an actor who has none."""
+        """Return the actor's key; create one if there is none."""
         async with self._database.transaction() as connection:
             is_new = await secrets.ensure_signing_key(connection, actor.user_id)
             view = await _key_view(connection, actor)
@@ -147,7 +148,7 @@ class SigningKeyService:
         return view
 
     async def rotate(self, actor: Actor) -> SigningKeyView:
-        """A new key for the actor; the one in use so far signs beside it for a while."""
+        """Create a new key for the actor; for a while, calls are signed with the old one too."""
         async with self._database.transaction() as connection:
             await secrets.rotate_signing_key(connection, actor.user_id)
             view = await _key_view(connection, actor)

@@ -1,9 +1,9 @@
-"""The system as operators see it: health, gauges, the catalog of actions, switches and the cron ping."""
+"""Services for operators: health, gauges, the catalog of actions, switches and the cron ping."""
 
 import asyncio
 import hmac
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -22,22 +22,23 @@ from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDU
 from app.persistence import gauges, leases
 from app.persistence.database import Database, unreachable_reason
 from app.services.inputs import SettingsChanges, given
-from app.services.listing import SharedResult
 from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
 
 Presence = Literal["ok", "away"]
 
 NO_ANSWER = "It does not answer."
-# Whoever probes does not wait much longer.
+# Probes do not wait much longer than this for an answer.
 PATIENCE_SECONDS = 3.0
-# A probe is answered with what was found so long ago.
+# A result is used for this long, however many probes there are.
 FRESH_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there and what is away; ``mode`` says what sets schedules off now."""
+    """Which stores can be reached. ``mode`` is ``bell`` if Redis wakes the workers, ``sweep`` if they poll Postgres."""
 
     status: Literal["ok", "degraded", "unavailable"]
     postgres: Presence
@@ -47,21 +48,51 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def readiness_of(postgres: str, redis: str) -> Readiness:
-    """From what is wrong with each, in words. Postgres is needed; without Redis due schedules are found in Postgres."""
-    words = [f"Postgres: {postgres}"] if postgres else []
+    """Return the readiness from the problem of each store, blank if there is none.
+
+    Without Postgres nothing works. Without Redis the workers find due schedules in Postgres.
+    """
+    problems = [f"Postgres: {postgres}"] if postgres else []
     if redis:
-        words.append(f"Redis: {redis}")
+        problems.append(f"Redis: {redis}")
     return Readiness(
         status="unavailable" if postgres else "degraded" if redis else "ok",
         postgres="away" if postgres else "ok",
         redis="away" if redis else "ok",
         mode="sweep" if redis else "bell",
-        detail=" ".join(words),
+        detail=" ".join(problems),
     )
 
 
+class SharedResult(Generic[T]):
+    """The result of a check, used for some seconds. Concurrent callers wait for the same check."""
+
+    def __init__(self, check: Callable[[], Awaitable[T]], fresh_seconds: float) -> None:
+        """Call ``check`` when there is no fresh result."""
+        self._check = check
+        self._fresh_seconds = fresh_seconds
+        self._result: tuple[float, T] | None = None
+        self._running: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """Return the fresh result, or wait for the running check. A caller that is cancelled does not cancel it."""
+        if self._result is not None and clock.monotonic() - self._result[0] < self._fresh_seconds:
+            return self._result[1]
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        return await asyncio.shield(self._running)
+
+    async def _run(self) -> T:
+        try:
+            result = await self._check()
+        finally:
+            self._running = None
+        self._result = (clock.monotonic(), result)
+        return result
+
+
 class HealthService:
-    """Asks Postgres for a write and Redis for an answer, at most once a second however many probes there are."""
+    """Tries a write in Postgres and a ping in Redis, at most once a second however many probes there are."""
 
     def __init__(self, database: Database, bell: Queue) -> None:
         """Ask these two."""
@@ -72,7 +103,7 @@ class HealthService:
         self._shared = SharedResult(self._look, FRESH_SECONDS)
 
     async def readiness(self) -> Readiness:
-        """Return what was found a moment ago, or look; probes at the same time share one look."""
+        """Return the readiness of this moment, or of a second ago."""
         return await self._shared.get()
 
     async def _look(self) -> Readiness:
@@ -102,19 +133,19 @@ class HealthService:
 
 
 class ActionService:
-    """Tells what workflows may use."""
+    """Lists the actions that workflows may use."""
 
     def __init__(self, catalog: Catalog, problems: Sequence[PluginProblem] = ()) -> None:
-        """All actions that there are in this process, and the plugins that could not be used."""
+        """List the actions of this catalog, and the plugins that could not be loaded."""
         self._catalog = catalog
         self._problems = problems
 
     def list(self, actor: Actor) -> ActionList:
-        """Every action by name, with the JSON Schema of its configuration; for admins, what could not be loaded too.
+        """Return every action by name, with the JSON Schema of its configuration.
 
-        Why a plugin cannot be loaded may quote paths and settings of the server.
+        Only admins see which plugins could not be loaded: the errors may quote paths and settings of the server.
         """
-        actions = sorted(self._catalog.actions, key=lambda one: one.name)
+        actions = sorted(self._catalog.actions, key=lambda action: action.name)
         problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._problems if actor.sees_all]
         return ActionList([_view(action) for action in actions], problems)
 
@@ -134,73 +165,73 @@ def _view(action: Action[Any]) -> ActionView:
 
 
 class CronService:
-    """Lets a ping in, and carries it out."""
+    """Authorises cron pings and carries them out."""
 
     def __init__(self, pinger: CronPing, token: str) -> None:
-        """Without a token nobody is let in."""
+        """Accept this token; with a blank one every ping is refused."""
         self._pinger = pinger
         self._token = token
 
     async def run(self, token: str | None) -> CronPingResult:
-        """Fire whatever is due now."""
+        """Fire all schedules that are due now."""
         if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
             raise UnauthenticatedError
         return await self._pinger.ping()
 
 
-# However many ask.
+# Gauges are read from Postgres at most this often, however many scrapes there are.
 GAUGES_FRESH_SECONDS = 5.0
 
 
 class GaugeService:
-    """Sets the gauges when they are asked for."""
+    """Sets the gauges when the metrics are read."""
 
     def __init__(self, database: Database) -> None:
-        """Read from here."""
+        """Read from this database."""
         self._database = database
         self._read_at = -GAUGES_FRESH_SECONDS
 
     async def refresh(self) -> None:
-        """Read, unless that was a moment ago; without Postgres the last figures stand."""
+        """Read the gauges, unless they are fresh; without Postgres they keep their last values."""
         for state, number in self._database.pool.counts.items():
             CONNECTIONS.labels(state).set(number)
         if clock.monotonic() - self._read_at < GAUGES_FRESH_SECONDS:
             return
         try:
             async with self._database.reading() as connection:
-                found = await gauges.read(connection)
+                figures = await gauges.read(connection)
         except UnavailableError:
             return
         self._read_at = clock.monotonic()
-        DUE.set(found.due)
-        OLDEST.set(found.oldest_seconds)
-        WORKERS.set(found.workers)
+        DUE.set(figures.due)
+        OLDEST.set(figures.oldest_seconds)
+        WORKERS.set(figures.workers)
         for status in Status:
-            SCHEDULES.labels(status).set(found.schedules.get(status, 0))
+            SCHEDULES.labels(status).set(figures.schedules.get(status, 0))
         for state in BreakerState:
-            BREAKERS.labels(state).set(found.breakers.get(state, 0))
+            BREAKERS.labels(state).set(figures.breakers.get(state, 0))
 
 
 class SwitchService:
-    """Use cases about what is on and off as a whole."""
+    """Use cases about the switches that hold for all schedules."""
 
     def __init__(self, database: Database, *, enabled_by_environment: bool) -> None:
-        """What the environment switches off stays off."""
+        """Keep off what the environment switches off."""
         self._database = database
         self._enabled_by_environment = enabled_by_environment
 
     async def get(self, actor: Actor) -> SettingsView:
-        """As it is now."""
+        """Return the switches."""
         require_admin(actor)
         async with self._database.transaction() as connection:
             is_on = await leases.schedules_enabled(connection)
         return SettingsView(schedules_enabled=is_on and self._enabled_by_environment)
 
     async def change(self, actor: Actor, changes: SettingsChanges) -> SettingsView:
-        """Turn what is given; workers heed it from their next tick on."""
+        """Turn the given switches; workers follow from their next tick on."""
         require_admin(actor)
-        wanted = given(changes)
-        if "schedules_enabled" in wanted:
+        values = given(changes)
+        if "schedules_enabled" in values:
             async with self._database.transaction() as connection:
-                await leases.turn_schedules(connection, on=wanted["schedules_enabled"])
+                await leases.turn_schedules(connection, on=values["schedules_enabled"])
         return await self.get(actor)

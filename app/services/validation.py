@@ -1,4 +1,4 @@
-"""Reading what was sent: bytes to a typed value, or an error that names the field."""
+"""Reading request bodies: bytes become a typed value, or an error that names the field."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -18,18 +18,18 @@ class MalformedError(CarillonError):
     code = "malformed"
 
 
-def read(body: bytes, wanted: type[T]) -> T:
-    """The body as a value of this type."""
-    return checked(_parsed(body), wanted)
+def read(body: bytes, kind: type[T]) -> T:
+    """Return a body as a value of this type."""
+    return checked(_parsed(body), kind)
 
 
-def checked(raw: Any, wanted: type[T]) -> T:
-    """JSON values as a value of this type."""
+def checked(raw: Any, kind: type[T]) -> T:
+    """Return JSON values as a value of this type."""
     nul = next(_nul_fields(raw), None)
     if nul is not None:
         raise InvalidError(FieldError(nul, "NUL characters cannot be stored."))
     try:
-        return msgspec.convert(raw, wanted)
+        return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise InvalidError(field_error(error)) from None
 
@@ -50,7 +50,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def _deeper_than(raw: Any, levels: int) -> bool:
-    """Level by level, so that no depth can exhaust the stack."""
+    """Return whether a value is nested deeper. It goes level by level, so that no depth can exhaust the stack."""
     layer = [raw]
     for _ in range(levels):
         layer = [child for node in layer for child in _children(node)]
@@ -66,7 +66,7 @@ def _children(node: Any) -> list[Any]:
 
 
 def _nul_fields(raw: Any, path: str = "") -> Iterator[str]:
-    """Where there are NUL characters, which Postgres keeps neither in text nor in jsonb."""
+    """Yield the places of NUL characters, which Postgres can store neither in text nor in jsonb."""
     if isinstance(raw, str) and "\x00" in raw:
         yield path
     elif isinstance(raw, dict):

@@ -1,30 +1,29 @@
-"""Webhooks: addresses that are called at times of their own."""
+"""Webhooks: URLs that are called at times of their own, without a workflow."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
-from app.actions.catalog import Catalog
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor
 from app.domain.entities import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
-from app.persistence import entity_runs, users, webhooks
+from app.persistence import entity_runs, webhooks
 from app.persistence.database import Connection, Database, database_now
+from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
-from app.persistence.webhooks import ENTITY_TYPE
-from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
+from app.persistence.webhooks import ENTITY_TYPE, Webhook
+from app.services.admission import Admission, require_owned, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
-from app.services.listing import read_shown
+from app.services.listing import read_views
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
-# What is sent, and where to.
+# The fields that say what is sent, and where to.
 _SENT = frozenset({"url", "headers", "payload"})
 _CHANGED = "Cancelled before it ran: the webhook was changed."
 _NODE = "work"
@@ -34,28 +33,19 @@ ONE_KIND = "Exactly one of cron, interval_minutes is needed."
 class WebhookService:
     """Use cases about webhooks."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalog: Catalog,
-        ringer: Ringer,
-        secret_checks: SecretChecks,
-        limits: Limits = NO_QUOTAS,
-    ) -> None:
-        """Workers poll; this is where it is asked for."""
-        self._secret_checks = secret_checks
-        self._limits = limits
+    def __init__(self, database: Database, ringer: Ringer, admission: Admission) -> None:
+        """Check webhooks before they are stored; workers poll for those that are due."""
         self._database = database
-        self._catalog = catalog
         self._ringer = ringer
+        self._admission = admission
 
-    async def create(self, actor: Actor, wanted: WebhookInput) -> WebhookView:
-        """A new webhook of the actor's, its first time planned."""
-        values = _stored(msgspec.structs.asdict(wanted))
+    async def create(self, actor: Actor, webhook: WebhookInput) -> WebhookView:
+        """Create a webhook of the actor and plan its first call."""
+        values = _stored(msgspec.structs.asdict(webhook))
         _require_one_kind(values)
         self._require_small(values)
         async with self._database.transaction() as connection:
-            await require_quota(connection, self._limits, Quota.WEBHOOKS, actor.user_id)
+            await require_quota(connection, self._admission.limits, Quota.WEBHOOKS, actor.user_id)
             planned = await _planned(connection, values)
             row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
             self._require_callable(row)
@@ -64,27 +54,27 @@ class WebhookService:
         return view
 
     async def list(self, actor: Actor, part: Part) -> WebhookPage:
-        """What the actor may see, newest first."""
-        runs: dict[str, list[Row[Any]]] = {}
+        """Return a page of the webhooks that the actor may see, newest first."""
+        runs: dict[str, list[EntityRun]] = {}
         async with self._database.reading() as connection:
 
-            async def read(wanted: Part) -> Page:
-                page = await webhooks.page(connection, actor, wanted)
-                runs.update(await _latest_runs(connection, page.items))
-                return page
+            async def read(part: Part) -> Page[Webhook]:
+                rows = await webhooks.page(connection, actor, part)
+                runs.update(await _latest_runs(connection, rows.items))
+                return rows
 
-            found = await read_shown(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
-        return WebhookPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
+            page = await read_views(read, lambda row: _view(row, runs.get(str(row.id), [])), part)
+        return WebhookPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, webhook_id: int) -> WebhookView:
-        """One webhook."""
+        """Return a webhook."""
         async with self._database.transaction() as connection:
             row = await webhooks.get(connection, webhook_id) if webhook_id in IDS else None
             (view,) = await _views(connection, [_owned(actor, row)])
         return view
 
     async def change(self, actor: Actor, webhook_id: int, changes: WebhookChanges) -> WebhookView:
-        """New values; they hold for what has been planned already and has not begun."""
+        """Give a webhook new values; runs that are planned and have not started get them too."""
         values = _stored(given(changes))
         async with self._database.transaction() as connection:
             before = await _locked(connection, actor, webhook_id)
@@ -111,7 +101,7 @@ class WebhookService:
         return view
 
     async def delete(self, actor: Actor, webhook_id: int) -> None:
-        """Gone, with its history; what runs is called off."""
+        """Delete a webhook with its history, and cancel its runs."""
         async with self._database.transaction() as connection:
             await _locked(connection, actor, webhook_id)
             await webhooks.remove(connection, webhook_id)
@@ -119,45 +109,39 @@ class WebhookService:
         await self._ringer.call_off(running)
 
     def _require_small(self, values: dict[str, Any]) -> None:
-        errors = self._limits.caps.errors(values)
+        errors = self._admission.limits.caps.errors(values)
         if errors:
             raise InvalidError(*errors)
 
-    def _require_callable(self, row: Row[Any]) -> None:
-        """What it sends is held to the same as a node of a workflow."""
-        errors = self._catalog.config_errors([_as_node(row)])
+    def _require_callable(self, row: Webhook) -> None:
+        """Refuse what a node of a workflow could not send either."""
+        errors = self._admission.catalog.config_errors([_as_node(row)])
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
-    async def _require_secrets(self, connection: Connection, actor: Actor, row: Row[Any]) -> None:
-        """Its owner may use the secrets that it names, and send them there."""
-        owner, whose = actor, "you"
-        if row.user_profile_id != actor.user_id:
-            user = await users.get(connection, row.user_profile_id)
-            owner, whose = users.to_actor(user) if user else actor, "the owner of the webhook"
-        errors = await self._secret_checks.errors(connection, owner, [_as_node(row)], whose)
+    async def _require_secrets(self, connection: Connection, actor: Actor, row: Webhook) -> None:
+        """Refuse secrets that the webhook's owner may not use, or not send to that host."""
+        owned = row.user_profile_id, "webhook"
+        errors = await self._admission.secret_errors(connection, actor, owned, [_as_node(row)])
         if errors:
             raise InvalidError(*map(_as_field, errors))
 
 
-async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Row[Any]:
+async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Webhook:
     return _owned(actor, await webhooks.lock(connection, webhook_id) if webhook_id in IDS else None)
 
 
-def _owned(actor: Actor, row: Row[Any] | None) -> Row[Any]:
-    require_owner(actor, row.user_profile_id if row else None, "webhook")
-    if row is None:
-        raise AssertionError("a webhook that nobody owns was let through")
-    return row
+def _owned(actor: Actor, row: Webhook | None) -> Webhook:
+    return require_owned(actor, row, "webhook")
 
 
-def _as_node(row: Row[Any]) -> Node:
+def _as_node(row: Webhook) -> Node:
     job = webhooks.to_job(row)
     return Node(_NODE, job.job_type, job.job_data)
 
 
 def _as_field(error: FieldError) -> FieldError:
-    """A node's field by the name that a webhook has for it."""
+    """Return an error of a node under the name that the field has in a webhook."""
     field = error.field.removeprefix("nodes[0].config").removeprefix(".")
     if field.partition(".")[0] == "json":
         field = field.replace("json", "payload", 1)
@@ -165,7 +149,7 @@ def _as_field(error: FieldError) -> FieldError:
 
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
-    """What was given in the form that is stored; ``InvalidError`` names what is wrong."""
+    """Return the given values in the form that is stored; ``InvalidError`` names what is wrong."""
     if "url" in values:
         require_host(values["url"])
     spec = {name: values[name] for name in ("cron", "timezone") if values.get(name) is not None}
@@ -179,7 +163,7 @@ def _require_one_kind(values: dict[str, Any]) -> None:
 
 
 async def _planned(connection: Connection, values: dict[str, Any]) -> dict[str, Any]:
-    """The same with the next time, counted from now; one that is not active has none."""
+    """Return the values with the next time, counted from now; an inactive webhook has none."""
     if not values["active"]:
         return {**values, "next_execution_at": None, "last_error": ""}
     now = await database_now(connection)
@@ -200,21 +184,21 @@ async def _planned(connection: Connection, values: dict[str, Any]) -> dict[str, 
         raise InvalidError(FieldError(field, str(error))) from None
 
 
-async def _views(connection: Connection, rows: Sequence[Row[Any]]) -> list[WebhookView]:
-    """Webhooks with what their latest runs say: what is queued is still to come, and what failed says why."""
+async def _views(connection: Connection, rows: Sequence[Webhook]) -> list[WebhookView]:
+    """Return the views of webhooks, with the times and errors of their latest runs."""
     runs = await _latest_runs(connection, rows)
     return [_view(row, runs.get(str(row.id), [])) for row in rows]
 
 
-async def _latest_runs(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, list[Row[Any]]]:
+async def _latest_runs(connection: Connection, rows: Sequence[Webhook]) -> dict[str, list[EntityRun]]:
     return await entity_runs.latest(connection, ENTITY_TYPE, [str(row.id) for row in rows])
 
 
-def _view(row: Row[Any], runs: list[Row[Any]]) -> WebhookView:
-    shown = {name: getattr(row, name) for name in WebhookView.__struct_fields__ if name != "last_status"}
+def _view(row: Webhook, runs: list[EntityRun]) -> WebhookView:
+    fields = {name: getattr(row, name) for name in WebhookView.__struct_fields__ if name != "last_status"}
     queued = [run.scheduled_for for run in runs if run.started_at is None and run.status == "pending"]
-    begun = next((run for run in runs if run.started_at is not None), None)
-    shown["next_execution_at"] = min(filter(None, (*queued, row.next_execution_at)), default=None)
-    shown["last_execution_at"] = begun.scheduled_for if begun else None
-    shown["last_error"] = row.last_error or (begun.error if begun else "")
-    return WebhookView(last_status=begun.status if begun else None, **shown)
+    last = next((run for run in runs if run.started_at is not None), None)
+    fields["next_execution_at"] = min(filter(None, (*queued, row.next_execution_at)), default=None)
+    fields["last_execution_at"] = last.scheduled_for if last else None
+    fields["last_error"] = row.last_error or (last.error if last else "")
+    return WebhookView(last_status=last.status if last else None, **fields)

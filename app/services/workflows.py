@@ -1,25 +1,26 @@
-"""Workflows and their circuit breakers: created, changed, deleted, read, reset."""
+"""Workflows and their circuit breakers: create, change, delete and read workflows, read and reset breakers."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
 
 from app.actions.catalog import Catalog
-from app.domain.access import Actor, require_owner
-from app.domain.breakers import BreakerState
+from app.domain.access import Actor
+from app.domain.breakers import Transition
 from app.domain.errors import InvalidError
 from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import breakers, executions, revisions, schedules, users, workflows
+from app.persistence import breakers, executions, revisions, schedules, workflows
+from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
-from app.services.admission import NO_QUOTAS, Limits, SecretChecks, require_quota
+from app.persistence.workflows import StoredWorkflow
+from app.services.admission import Admission, require_owned, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.listing import read_shown
+from app.services.listing import encode, read_views
 from app.services.schedules import author_of
 from app.services.views import (
     BreakerDetail,
@@ -33,50 +34,42 @@ from app.services.views import (
     workflow_view,
 )
 
-Read = Callable[[Connection, int], Awaitable[Row[Any] | None]]
+# Reads a workflow, locked or not.
+Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
 
 class WorkflowService:
     """Use cases about workflows."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalog: Catalog,
-        ringer: Ringer,
-        secret_checks: SecretChecks,
-        limits: Limits = NO_QUOTAS,
-    ) -> None:
-        """Nodes are checked against the catalog, and their secrets against those that their owner may use."""
-        self._secret_checks = secret_checks
-        self._limits = limits
+    def __init__(self, database: Database, ringer: Ringer, admission: Admission) -> None:
+        """Check workflows before they are stored; ring for what a deletion cancels."""
         self._database = database
-        self._catalog = catalog
         self._ringer = ringer
+        self._admission = admission
 
-    async def create(self, actor: Actor, wanted: WorkflowInput) -> WorkflowView:
-        """A new workflow of the actor's."""
-        values = msgspec.to_builtins(wanted)
+    async def create(self, actor: Actor, workflow: WorkflowInput) -> WorkflowView:
+        """Create a workflow of the actor."""
+        values = msgspec.to_builtins(workflow)
         self.check(values)
         async with self._database.transaction() as connection:
             await self.check_secrets(connection, actor, actor.user_id, values)
-            await require_quota(connection, self._limits, Quota.WORKFLOWS, actor.user_id)
+            await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, actor.user_id)
             row = await workflows.add(connection, actor, values, author_of(actor))
         return workflow_view(row)
 
     async def list(self, actor: Actor, part: Part) -> WorkflowPage:
-        """What the actor may see, newest first."""
+        """Return a page of the workflows that the actor may see, newest first."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(workflows.page, connection, actor), workflow_view, part)
-        return WorkflowPage(found.items, found.total, found.total_is_estimate, found.next_cursor)
+            page = await read_views(partial(workflows.page, connection, actor), workflow_view, part)
+        return WorkflowPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int) -> WorkflowView:
-        """One workflow."""
+        """Return a workflow."""
         async with self._database.transaction() as connection:
             return workflow_view(await _owned(connection, actor, workflow_id))
 
     async def change(self, actor: Actor, workflow_id: int, changes: WorkflowChanges) -> WorkflowView:
-        """New values; a run that is under way goes on with the old ones."""
+        """Give a workflow new values; a run that has started keeps the old ones."""
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
@@ -86,14 +79,14 @@ class WorkflowService:
         return workflow_view(after)
 
     async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryList:
-        """Every change, newest first."""
+        """Return a page of the workflow's revisions, newest first."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id)
             page = await revisions.page_of_workflow(connection, workflow_id, limit, cursor)
-        return HistoryList([history_item(row) for row in page.items], page.next_cursor)
+        return HistoryList([encode(history_item(revision)) for revision in page.items], page.next_cursor)
 
     async def delete(self, actor: Actor, workflow_id: int) -> None:
-        """Gone, with its schedules and their history; what runs is called off."""
+        """Delete a workflow with its schedules and their history, and cancel their runs."""
         async with self._database.transaction() as connection:
             await _owned(connection, actor, workflow_id, workflows.lock_to_delete)
             job_ids = await schedules.ids_of_workflow(connection, workflow_id)
@@ -103,18 +96,14 @@ class WorkflowService:
 
     def check(self, values: dict[str, Any]) -> None:
         """Refuse nodes and edges that cannot be run."""
-        check_workflow(values, self._catalog)
+        check_workflow(values, self._admission.catalog)
 
     async def check_secrets(self, connection: Connection, actor: Actor, owner_id: int, values: dict[str, Any]) -> None:
-        """Refuse new nodes with secrets that the workflow's owner may not use, or not send there."""
+        """Refuse new nodes with secrets that the workflow's owner may not use, or not send to that host."""
         if "nodes" not in values:
             return
-        owner, whose = actor, "you"
-        if owner_id != actor.user_id:
-            row = await users.get(connection, owner_id)
-            owner, whose = users.to_actor(row) if row else actor, "the owner of the workflow"
         nodes = msgspec.convert(values["nodes"], list[Node])
-        errors = await self._secret_checks.errors(connection, owner, nodes, whose)
+        errors = await self._admission.secret_errors(connection, actor, (owner_id, "workflow"), nodes)
         if errors:
             raise InvalidError(*errors)
 
@@ -128,35 +117,31 @@ def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:
         raise InvalidError(*errors)
 
 
-async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> Row[Any]:
-    row = await read(connection, workflow_id) if workflow_id in IDS else None
-    require_owner(actor, row.user_profile_id if row else None, "workflow")
-    if row is None:
-        raise AssertionError("a workflow that nobody owns was let through")
-    return row
+async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> StoredWorkflow:
+    return require_owned(actor, await read(connection, workflow_id) if workflow_id in IDS else None, "workflow")
 
 
 class BreakerService:
     """Use cases about the breakers of workflows."""
 
     def __init__(self, database: Database) -> None:
-        """Workers meet a reset at the next tick."""
+        """Work on this database. Workers notice a reset at their next tick."""
         self._database = database
 
     async def list(self, actor: Actor, part: Part) -> BreakerList:
-        """The breakers that the actor may see."""
+        """Return a page of the breakers that the actor may see."""
         async with self._database.reading() as connection:
-            found = await read_shown(partial(breakers.page, connection, actor), _view, part)
-        return BreakerList(found.items, found.next_cursor)
+            page = await read_views(partial(breakers.page, connection, actor), _view, part)
+        return BreakerList(page.items, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
-        """One breaker, with its latest transitions."""
+        """Return a breaker with its latest transitions."""
         async with self._database.transaction() as connection:
             row = await _owned_breaker(connection, actor, workflow_id)
             return await _detail(connection, row, limit)
 
     async def reset(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
-        """Close it by hand."""
+        """Close a breaker by hand."""
         async with self._database.transaction() as connection:
             await _owned_breaker(connection, actor, workflow_id)
             await workflows.lock_to_change(connection, workflow_id)
@@ -168,24 +153,21 @@ class BreakerService:
             return await _detail(connection, await _owned_breaker(connection, actor, workflow_id), limit)
 
 
-async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> Row[Any]:
+async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> StoredBreaker:
     row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
-    require_owner(actor, row.user_profile_id if row else None, "workflow")
-    if row is None:
-        raise AssertionError("a workflow that nobody owns was let through")
-    return row
+    return require_owned(actor, row, "workflow")
 
 
-async def _detail(connection: Connection, row: Row[Any], limit: int) -> BreakerDetail:
+async def _detail(connection: Connection, row: StoredBreaker, limit: int) -> BreakerDetail:
     changes = await breakers.transitions(connection, row.workflow_id, limit)
     return BreakerDetail(**_fields(row), transitions=[_transition(change) for change in changes])
 
 
-def _view(row: Row[Any]) -> BreakerView:
+def _view(row: StoredBreaker) -> BreakerView:
     return BreakerView(**_fields(row))
 
 
-def _fields(row: Row[Any]) -> dict[str, Any]:
+def _fields(row: StoredBreaker) -> dict[str, Any]:
     breaker = breakers.to_breaker(row)
     return {
         "workflow_id": row.workflow_id,
@@ -200,11 +182,11 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _transition(row: Row[Any]) -> TransitionView:
+def _transition(transition: Transition) -> TransitionView:
     return TransitionView(
-        at=row.at,
-        from_state=BreakerState(row.from_state),
-        to_state=BreakerState(row.to_state),
-        reason=row.reason,
-        execution_id=row.execution_id,
+        at=transition.at,
+        from_state=transition.from_state,
+        to_state=transition.to_state,
+        reason=transition.reason,
+        execution_id=transition.execution_id,
     )

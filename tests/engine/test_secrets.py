@@ -28,7 +28,7 @@ from app.engine.run_resources import SecretFinder
 from app.engine.walk import ERROR_CHARACTERS, Dispatched, Walk
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
-from app.services.admission import SecretChecks
+from app.services.admission import admission_of
 from app.services.executions import UNREADABLE
 from app.services.plugins import PluginSchedules
 from app.services.schedules import ScheduleService
@@ -427,8 +427,8 @@ async def test_a_plugins_schedule_is_held_to_the_same(
     wanted = PluginScheduleInput(name="call", action="core.http_request", config=config, every="5m")
     async with serving(settings) as carillon:
         ringer, catalog = Ringer(Bell(redis)), Catalog(BUILTIN)
-        checks = SecretChecks(catalog, SecretStore(os.environ))
-        services = ScheduleService(database, ringer), WorkflowService(database, catalog, ringer, checks)
+        admission = admission_of(catalog, SecretStore(os.environ))
+        services = ScheduleService(database, ringer), WorkflowService(database, ringer, admission)
         schedules = PluginSchedules("x", database, ringer, *services, may_schedule=True)
         with pytest.raises(RefusedError, match="There is no secret 'TOKEN' for you"):
             await schedules.create(wanted)

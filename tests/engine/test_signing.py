@@ -16,7 +16,6 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from app.config import Settings
 from app.domain.errors import UnavailableError
-from app.engine import run_resources
 from app.engine.run_resources import SigningKeyCache
 from app.persistence import secrets
 from app.persistence.database import Database
@@ -177,8 +176,7 @@ async def test_keys_are_remembered_for_a_while_and_through_an_outage(
 
     monkeypatch.setattr(secrets, "read_signing_keys", away)
     assert (before, 0) == (await cache.keys_of(owner), asked)
-    monkeypatch.setattr(run_resources, "CACHE_SECONDS", 0.0)
-    cache._keep(owner, tuple(before))
+    cache._known.keep(owner, tuple(before), 0.0)
     assert (before, 1) == (await cache.keys_of(owner), asked)
 
 

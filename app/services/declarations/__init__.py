@@ -1,1 +1,1 @@
-"""Workflows and schedules as files declare them: read, applied, and written again."""
+"""Workflows and schedules in files: ``carillon apply`` reads and applies them, ``carillon export`` writes them."""

@@ -1,4 +1,4 @@
-"""``carillon apply``: files become workflows and schedules, all of a file or nothing."""
+"""``carillon apply``: stores what files declare, each file in one transaction."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -7,7 +7,6 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
 from app.domain.errors import InvalidError
@@ -17,7 +16,7 @@ from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.persistence import declarations, users
 from app.persistence.database import Connection, Database, Unit
-from app.services.admission import NO_QUOTAS, Limits, SecretChecks, quota_refusal
+from app.services.admission import Admission, quota_refusal
 from app.services.declarations.exporting import Inventory, take_inventory
 from app.services.declarations.files import (
     BadFileError,
@@ -33,7 +32,7 @@ from app.services.declarations.writing import Work, drafts, prune, work, write_s
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose the things shall be, whether to delete what is no longer declared, and whether to write at all."""
+    """The owner of new objects, whether to delete what is no longer declared, and whether to only show the steps."""
 
     owner: str = users.BUILT_IN_ADMIN
     prune: bool = False
@@ -41,7 +40,7 @@ class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was done about a file, or what is wrong with it; without a name, about what no file declares."""
+    """The steps or the problems of a file; without a name, those of objects that no file declares any more."""
 
     file: str
     steps: tuple[Step, ...] = ()
@@ -49,96 +48,86 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Rings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ring for once it is committed, and what to call off."""
+    """What to ring for after the commit, and which executions to cancel."""
 
     changed: tuple[Changed, ...] = ()
     called_off: tuple[UUID, ...] = ()
 
 
-# Called with each report as soon as it stands.
+# Called with each report as soon as it is complete.
 Tell = Callable[[Report], None]
 
 
 class DeclarationService:
-    """Use cases about declared workflows and schedules."""
+    """Applies declaration files."""
 
-    def __init__(
-        self,
-        database: Database,
-        catalog: Catalog,
-        ringer: Ringer | None,
-        secret_checks: SecretChecks,
-        limits: Limits = NO_QUOTAS,
-    ) -> None:
-        """Without a bell, the workers find by themselves what is new."""
-        self._secret_checks = secret_checks
-        self._limits = limits
+    def __init__(self, database: Database, ringer: Ringer | None, admission: Admission) -> None:
+        """Work without Redis if there is no ringer: the workers then find new schedules in Postgres."""
         self._database = database
-        self._catalog = catalog
         self._ringer = ringer
+        self._admission = admission
 
-    async def apply(self, actor: Actor, sources: Iterable[Source], wish: ApplyRequest, tell: Tell) -> None:
-        """Make things as the files declare them, file by file; a bad one stops none but the pruning."""
+    async def apply(self, actor: Actor, sources: Iterable[Source], request: ApplyRequest, tell: Tell) -> None:
+        """Create and change what the files declare, file by file. A bad file does not stop the others, only pruning."""
         require_admin(actor)
-        files = read_files(sources, self._catalog)
-        async with self._stage(wish) as unit:
+        files = read_files(sources, self._admission.catalog)
+        async with self._transactions(request) as unit:
             async with unit() as connection:
-                owner = await users.owner(connection, wish.owner)
-            checks = _Checks(self._secret_checks, self._limits)
-            applying = _Applying(unit, actor, owner, files, checks, prune=wish.prune)
-            whole = True
+                owner = await users.owner(connection, request.owner)
+            applying = _Applying(unit, actor, owner, files, self._admission, prune=request.prune)
+            all_good = True
             for file in files:
                 rings, report = await applying.one(file)
-                await self._ring(rings, wish)
+                await self._ring(rings, request)
                 tell(report)
-                whole = whole and not report.problems
-            if whole:
+                all_good = all_good and not report.problems
+            if all_good:
                 rings, report = await applying.rest()
-                await self._ring(rings, wish)
+                await self._ring(rings, request)
                 tell(report)
 
     @asynccontextmanager
-    async def _stage(self, wish: ApplyRequest) -> AsyncIterator[Unit]:
-        """Where it is played: a dry run is a rehearsal."""
-        if not wish.dry_run:
+    async def _transactions(self, request: ApplyRequest) -> AsyncIterator[Unit]:
+        """Yield the transactions to work in; those of a dry run are rolled back in the end."""
+        if not request.dry_run:
             yield self._database.transaction
             return
         async with self._database.rehearsal() as unit:
             yield unit
 
-    async def _ring(self, rings: Rings, wish: ApplyRequest) -> None:
-        if self._ringer is None or wish.dry_run:
+    async def _ring(self, rings: Rings, request: ApplyRequest) -> None:
+        if self._ringer is None or request.dry_run:
             return
-        await self._ringer.ticks(one.job for one in rings.changed)
-        await self._ringer.executions(run for one in rings.changed for run in one.pending)
+        await self._ringer.ticks(changed.job for changed in rings.changed)
+        await self._ringer.executions(run for changed in rings.changed for run in changed.pending)
         await self._ringer.call_off(rings.called_off)
-
-
-class _Checks(msgspec.Struct, frozen=True):
-    """What else is asked of what a file declares."""
-
-    secrets: SecretChecks
-    limits: Limits
 
 
 class _Applying:
     """One call of ``apply``."""
 
     def __init__(
-        self, unit: Unit, actor: Actor, owner: Actor, files: Sequence[DeclaredFile], checks: _Checks, *, prune: bool
+        self,
+        unit: Unit,
+        actor: Actor,
+        owner: Actor,
+        files: Sequence[DeclaredFile],
+        admission: Admission,
+        *,
+        prune: bool,
     ) -> None:
-        self._secret_checks = checks.secrets
-        self._limits = checks.limits
+        self._secret_checks = admission.secrets
+        self._limits = admission.limits
         self._unit = unit
         self._actor = actor
         self._owner = owner
         self._declared = {key for file in files for key in file.declared}
         self._places = {namespace: place for file in files for namespace, place in file.namespaces.items()}
-        # What cannot be read may declare what is there.
+        # A file that cannot be read may declare what would be deleted.
         self._prune = prune and not any(file.problems for file in files)
 
     async def one(self, file: DeclaredFile) -> tuple[Rings, Report]:
-        """All of a file, or nothing."""
+        """Apply a whole file, or nothing of it."""
         if file.problems:
             return Rings(), Report(file.name, problems=file.problems)
         try:
@@ -146,11 +135,11 @@ class _Applying:
                 steps, written = await self._written(connection, file)
         except BadFileError as error:
             return Rings(), Report(file.name, problems=error.problems)
-        told = (replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps)
-        return Rings(changed=tuple(written.values())), Report(file.name, tuple(told))
+        done = (replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps)
+        return Rings(changed=tuple(written.values())), Report(file.name, tuple(done))
 
     async def rest(self) -> tuple[Rings, Report]:
-        """What the files do not declare any more."""
+        """Delete, or only report, what the files do not declare any more."""
         try:
             async with self._unit() as connection:
                 await declarations.lock(connection, self._places)
@@ -181,16 +170,20 @@ class _Applying:
             raise BadFileError(*new[0].place.problems(over))
 
     async def _require_owner(self, connection: Connection, file: DeclaredFile, there: Inventory) -> None:
-        """A namespace is of one owner."""
-        owners = {one.key.namespace: one.user_profile_id for one in there.managed.values()}
-        strange = {name: owner for name, owner in owners.items() if owner != self._owner.user_id}
-        if strange:
-            names = await users.names(connection, set(strange.values()))
-            mine = self._owner
-            raise BadFileError(*(_not_theirs(file.namespaces[one], names[strange[one]], mine) for one in strange))
+        """Refuse a namespace whose objects belong to another owner."""
+        owners = {managed.key.namespace: managed.user_profile_id for managed in there.managed.values()}
+        foreign = {namespace: owner for namespace, owner in owners.items() if owner != self._owner.user_id}
+        if foreign:
+            names = await users.names(connection, set(foreign.values()))
+            raise BadFileError(
+                *(
+                    _foreign_namespace(file.namespaces[namespace], names[owner], self._owner)
+                    for namespace, owner in foreign.items()
+                )
+            )
 
     async def _require_secrets(self, connection: Connection, flows: Work) -> None:
-        """The owner may use the secrets that the workflows name, and send them there."""
+        """Refuse secrets that the owner may not use, or not send to that host."""
         problems: list[Problem] = []
         for item in (*flows.new, *flows.changed):
             nodes = msgspec.convert(item.declared.values["nodes"], list[Node])
@@ -200,7 +193,7 @@ class _Applying:
             raise BadFileError(*problems)
 
     def _require_workflows(self, file: DeclaredFile, there: Inventory) -> None:
-        """Every schedule's workflow is there, and stays."""
+        """Refuse schedules whose workflow does not exist, or would be pruned."""
         known = {key for key in there.workflow_ids if not self._prune or key in self._declared} | set(file.declared)
         missing = [
             item.place.problem("workflow", f"The namespace has no workflow '{item.declared.values['workflow']}'.")
@@ -211,5 +204,5 @@ class _Applying:
             raise BadFileError(*missing)
 
 
-def _not_theirs(place: Place, owner: str, wanted: Actor) -> Problem:
-    return place.problem("namespace", f"It belongs to the user '{owner}', not to '{wanted.username}'.")
+def _foreign_namespace(place: Place, owner: str, applied_for: Actor) -> Problem:
+    return place.problem("namespace", f"It belongs to the user '{owner}', not to '{applied_for.username}'.")

@@ -1,11 +1,10 @@
-"""``carillon export``: existing workflows and schedules in the form in which files declare them."""
+"""``carillon export``: stored workflows and schedules in the form of declaration files."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import ABSENT, Key, Managed, same
@@ -13,6 +12,7 @@ from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.schedules import EDITABLE, Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
 from app.persistence.database import Connection, Database, read_one_moment
+from app.persistence.workflows import StoredWorkflow
 from app.services.declarations.yaml_text import write_documents
 from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowInput
 from app.services.validation import checked
@@ -21,8 +21,8 @@ _FIRST = ("name", "workflow")
 _NOT_OF_ROW = {"workflow", "paused", "interval_seconds", "every"}
 
 
-def workflow_entry(name: str, row: Row[Any]) -> dict[str, Any]:
-    """A workflow under a name."""
+def workflow_entry(name: str, row: StoredWorkflow) -> dict[str, Any]:
+    """Return a workflow as the entry of a file, under this name."""
     values = {field: getattr(row, field) for field in WorkflowInput.__struct_fields__}
     nodes = [{part: value for part, value in node.items() if part != "config" or value} for node in row.nodes]
     edges = [{"from": edge["from"], "to": edge["to"]} for edge in row.edges]
@@ -30,13 +30,13 @@ def workflow_entry(name: str, row: Row[Any]) -> dict[str, Any]:
 
 
 def schedule_entry(name: str, workflow: str, job: ScheduledJob) -> dict[str, Any]:
-    """A schedule under a name; its workflow goes by one too."""
+    """Return a schedule as the entry of a file, under this name and with the name of its workflow."""
     fields = [field for field in DeclaredScheduleInput.__struct_fields__ if field not in _NOT_OF_ROW]
     values = {
         **{field: getattr(job, field) for field in fields},
         "name": name,
         "workflow": workflow,
-        # An interval may have fractions, which only this spelling can say.
+        # Only this spelling can express an interval with a fraction of a second.
         "every": job.spec.spelled_every,
         "paused": job.status is Status.PAUSED and job.status_reason is Reason.MANUAL,
     }
@@ -44,7 +44,7 @@ def schedule_entry(name: str, workflow: str, job: ScheduledJob) -> dict[str, Any
 
 
 def _said(values: dict[str, Any], form: type[Input]) -> dict[str, Any]:
-    """What differs from the defaults, as JSON values, names first."""
+    """Return the values that differ from the defaults, as JSON values, names first."""
     plain: dict[str, Any] = msgspec.to_builtins(values)
     defaults = msgspec.to_builtins(_defaults(form))
     order = sorted(plain, key=lambda field: (field not in _FIRST, form.__struct_fields__.index(field)))
@@ -52,20 +52,23 @@ def _said(values: dict[str, Any], form: type[Input]) -> dict[str, Any]:
 
 
 def _defaults(form: type[Input]) -> dict[str, Any]:
-    found = {}
+    defaults = {}
     for field in msgspec.structs.fields(form):
         if field.default is not msgspec.NODEFAULT:
-            found[field.name] = field.default
+            defaults[field.name] = field.default
         elif field.default_factory is not msgspec.NODEFAULT:
-            found[field.name] = field.default_factory()
-    return found
+            defaults[field.name] = field.default_factory()
+    return defaults
 
 
 HEADING = "# Workflows and schedules of Carillon. To apply them: carillon apply -f FILE\n"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write: what is managed, in one namespace perhaps, or what is not, for a namespace to come."""
+    """Which objects to export: those that files declare, of one namespace or of all; or those that no file declares.
+
+    The latter are written for a new namespace, ``for_namespace``.
+    """
 
     namespace: str | None = None
     owner: str | None = None
@@ -73,36 +76,36 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportService:
-    """Writes declarations."""
+    """Writes the text of declaration files."""
 
     def __init__(self, database: Database) -> None:
-        """Read from here."""
+        """Read from this database."""
         self._database = database
 
-    async def export(self, actor: Actor, wanted: Selection) -> str:
-        """The text of a file that declares what was selected."""
+    async def export(self, actor: Actor, selection: Selection) -> str:
+        """Return the text of a file that declares the selected objects."""
         require_admin(actor)
-        if wanted.for_namespace is not None:
-            checked({"namespace": wanted.for_namespace}, DeclarationInput)
-            if wanted.namespace is not None:
+        if selection.for_namespace is not None:
+            checked({"namespace": selection.for_namespace}, DeclarationInput)
+            if selection.namespace is not None:
                 raise InvalidError(FieldError("namespace", "What is managed has its namespace already."))
         async with self._database.transaction() as connection:
             await read_one_moment(connection)
-            owner = None if wanted.owner is None else (await users.owner(connection, wanted.owner)).user_id
-            if wanted.for_namespace is None:
-                documents = await _managed(connection, wanted.namespace, owner)
+            owner = None if selection.owner is None else (await users.owner(connection, selection.owner)).user_id
+            if selection.for_namespace is None:
+                documents = await _managed(connection, selection.namespace, owner)
             else:
-                documents = [await _unmanaged(connection, wanted.for_namespace, owner)]
-        found = [document for document in documents if len(document) > 1]
-        if not found:
+                documents = [await _unmanaged(connection, selection.for_namespace, owner)]
+        filled = [document for document in documents if len(document) > 1]
+        if not filled:
             raise NotFoundError("There is nothing to export.")
-        return HEADING + write_documents(found)
+        return HEADING + write_documents(filled)
 
 
 async def _managed(connection: Connection, namespace: str | None, owner: int | None) -> list[dict[str, Any]]:
-    wanted = None if namespace is None else {namespace}
-    flows = _of_owner(await declarations.managed_workflows(connection, wanted), owner)
-    jobs = _of_owner(await declarations.managed_schedules(connection, wanted), owner)
+    namespaces = None if namespace is None else {namespace}
+    flows = _of_owner(await declarations.managed_workflows(connection, namespaces), owner)
+    jobs = _of_owner(await declarations.managed_schedules(connection, namespaces), owner)
     return [
         await _document(
             connection,
@@ -115,16 +118,16 @@ async def _managed(connection: Connection, namespace: str | None, owner: int | N
 
 
 async def _unmanaged(connection: Connection, namespace: str, owner: int | None) -> dict[str, Any]:
-    """What has nothing left to do is left out: it would be refused, or begin anew."""
+    """Return what no file declares, without finished schedules: applied, they would be refused or start again."""
     rows = await declarations.unmanaged_workflows(connection, owner)
     jobs = [job for job in await declarations.unmanaged_schedules(connection, owner) if job.status is not Status.DONE]
     return await _document(connection, namespace, _named(rows), _named(jobs))
 
 
 async def _document(
-    connection: Connection, namespace: str, flows: dict[str, Row[Any]], jobs: dict[str, ScheduledJob]
+    connection: Connection, namespace: str, flows: dict[str, StoredWorkflow], jobs: dict[str, ScheduledJob]
 ) -> dict[str, Any]:
-    """One namespace, with all that its schedules run."""
+    """Return the document of a namespace, with all workflows that its schedules run."""
     missing = {job.workflow_id for job in jobs.values()} - {row.id for row in flows.values()}
     used = await workflows.rows(connection, missing)
     flows = flows | _named((used[number] for number in sorted(used)), taken=set(flows))
@@ -139,19 +142,19 @@ async def _document(
     return document
 
 
-def _of_owner(found: dict[Key, Any], owner: int | None) -> dict[Key, Any]:
-    return {key: one for key, one in found.items() if owner is None or one.user_profile_id == owner}
+def _of_owner(objects: dict[Key, Any], owner: int | None) -> dict[Key, Any]:
+    return {key: value for key, value in objects.items() if owner is None or value.user_profile_id == owner}
 
 
-def _named(things: Iterable[Any], taken: set[str] | None = None) -> dict[str, Any]:
-    """By name; one whose name is taken gets a number behind it."""
+def _named(objects: Iterable[Any], taken: set[str] | None = None) -> dict[str, Any]:
+    """Return objects by name; a number is added to a name that is taken."""
     named: dict[str, Any] = {}
-    for thing in things:
-        name, number = thing.name, 1
+    for value in objects:
+        name, number = value.name, 1
         while name in named or name in (taken or ()):
             number += 1
-            name = f"{thing.name[:240]} ({number})"
-        named[name] = thing
+            name = f"{value.name[:240]} ({number})"
+        named[name] = value
     return named
 
 
@@ -160,7 +163,7 @@ _OF_SCHEDULE = tuple(name for name in EDITABLE if name != "workflow_id")
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """What names stand for."""
+    """The stored objects of some namespaces by key."""
 
     managed: dict[Key, Managed]
     workflow_ids: dict[Key, int]
@@ -168,7 +171,7 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 async def take_inventory(connection: Connection, namespaces: Collection[str]) -> Inventory:
-    """Everything that these namespaces manage."""
+    """Read the objects of these namespaces."""
     flows = await declarations.managed_workflows(connection, namespaces)
     jobs = await declarations.managed_schedules(connection, namespaces)
     names = {row.id: key for key, row in flows.items()}
@@ -178,7 +181,7 @@ async def take_inventory(connection: Connection, namespaces: Collection[str]) ->
     return Inventory(managed, workflow_ids, {key: job.id for key, job in jobs.items()})
 
 
-def _workflow(key: Key, row: Row[Any]) -> Managed:
+def _workflow(key: Key, row: StoredWorkflow) -> Managed:
     values = {name: getattr(row, name) for name in _OF_WORKFLOW}
     return Managed(key=key, user_profile_id=row.user_profile_id, values=values)
 
@@ -190,7 +193,7 @@ def _schedule(key: Key, job: ScheduledJob, names: Mapping[int, Key]) -> Managed:
 
 
 def _name(workflow: Key | None, schedule: Key, workflow_id: int) -> str:
-    """What files of the namespace call a workflow. Somebody may have given a schedule one that they do not know."""
+    """Return the name of a schedule's workflow in its namespace; ``id N`` if an edit gave it one from elsewhere."""
     if workflow is None or workflow.namespace != schedule.namespace:
         return f"id {workflow_id}"
     return workflow.name

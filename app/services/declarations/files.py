@@ -1,4 +1,4 @@
-"""What a file declares: checked by the rules of the API, each problem with its line."""
+"""Reading declaration files: checked by the rules of the API, each problem with its line."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -18,21 +18,21 @@ from app.services.workflows import check_workflow
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A file as it was found."""
+    """The name and the content of a file."""
 
     name: str
     content: bytes
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is wrong, and where."""
+    """A problem, and the line that it is on."""
 
     file: str
     line: int
     message: str
 
     def __str__(self) -> str:
-        """As compilers say it."""
+        """Return the problem in the form of compilers: ``file:line: message``."""
         return f"{self.file}:{self.line}: {self.message}"
 
 
@@ -42,89 +42,89 @@ class BadFileError(CarillonError):
     code = "bad_declaration"
 
     def __init__(self, *problems: Problem) -> None:
-        """Name everything that is wrong."""
+        """Name all problems of the file."""
         super().__init__()
         self.problems = problems
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where something is declared."""
+    """The place in a file where an object is declared."""
 
     file: str
     document: Document
     within: str = ""
-    # What people call it.
+    # The kind and the name of the object, for messages.
     label: str = ""
 
     def problem(self, field: str, message: str) -> Problem:
-        """Something is wrong with a field of it."""
-        words = ": ".join(part for part in (self.label, field, message) if part)
-        return Problem(self.file, self.line_of(field), words)
+        """Return a problem with a field of the object."""
+        text = ": ".join(part for part in (self.label, field, message) if part)
+        return Problem(self.file, self.line_of(field), text)
 
     def problems(self, error: CarillonError) -> list[Problem]:
-        """All that was refused."""
-        errors = error.errors if isinstance(error, InvalidError) else (FieldError("", str(error)),)
-        return [self.problem(one.field, one.message) for one in errors]
+        """Return the problems that an error stands for."""
+        field_errors = error.errors if isinstance(error, InvalidError) else (FieldError("", str(error)),)
+        return [self.problem(field_error.field, field_error.message) for field_error in field_errors]
 
     def line_of(self, field: str = "") -> int:
-        """The line of a field, or where there is none, of the whole."""
+        """Return the line of a field, or of the whole object if the field is not in the file."""
         return self.document.line_of(".".join(part for part in (self.within, field) if part).replace(".[", "["))
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One workflow or schedule, and where it is declared."""
+    """A declared workflow or schedule, and its place."""
 
     declared: Declared
     place: Place
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """Return the key of the object."""
         return self.declared.key
 
 
 class DeclaredFile(msgspec.Struct, frozen=True):
-    """All that a file says, or what is wrong with it."""
+    """The objects that a file declares, and its problems."""
 
     name: str
     items: tuple[Item, ...] = ()
-    # Where each is named first.
+    # The place where each namespace is first named.
     namespaces: dict[str, Place] = {}
     problems: tuple[Problem, ...] = ()
 
     @property
     def declared(self) -> Iterator[Key]:
-        """What it declares."""
+        """Return the keys of the declared objects."""
         return (item.key for item in self.items)
 
     @property
     def used(self) -> Iterator[Key]:
-        """The workflows that its schedules run."""
+        """Return the keys of the workflows that the schedules of the file run."""
         return (workflow_of(item.declared) for item in self.items if item.key.kind is Kind.SCHEDULE)
 
 
 def workflow_of(declared: Declared) -> Key:
-    """The workflow that a declared schedule runs."""
+    """Return the key of the workflow that a declared schedule runs."""
     return Key(declared.key.namespace, Kind.WORKFLOW, declared.values["workflow"])
 
 
 def read_files(sources: Iterable[Source], catalog: Catalog) -> list[DeclaredFile]:
-    """The files in an order in which each finds the workflows of the others."""
-    return _in_order(_without_doubles([read_file(source, catalog) for source in sources]))
+    """Read the files; return them in an order in which workflows come before the schedules that use them."""
+    return _in_order(_with_duplicates_refused([read_file(source, catalog) for source in sources]))
 
 
 def read_file(source: Source, catalog: Catalog) -> DeclaredFile:
-    """What one file declares."""
+    """Read one file."""
     try:
         documents = read_documents(_text(source))
     except YamlProblemError as error:
         return DeclaredFile(source.name, problems=(Problem(source.name, error.line, error.message),))
     if not documents:
         return DeclaredFile(source.name, problems=(Problem(source.name, 1, "The file is empty."),))
-    read = DeclaredFile(source.name)
+    file = DeclaredFile(source.name)
     for document in documents:
-        read = _with_document(read, Place(source.name, document), catalog)
-    return read
+        file = _with_document(file, Place(source.name, document), catalog)
+    return file
 
 
 def _text(source: Source) -> str:
@@ -137,11 +137,11 @@ def _text(source: Source) -> str:
 
 def _with_document(file: DeclaredFile, whole: Place, catalog: Catalog) -> DeclaredFile:
     try:
-        wanted = checked(whole.document.value, DeclarationInput)
+        declaration = checked(whole.document.value, DeclarationInput)
     except InvalidError as error:
         return replace(file, problems=(*file.problems, *whole.problems(error)))
     items, problems = list(file.items), list(file.problems)
-    for kind, raw_items in ((Kind.WORKFLOW, wanted.workflows), (Kind.SCHEDULE, wanted.schedules)):
+    for kind, raw_items in ((Kind.WORKFLOW, declaration.workflows), (Kind.SCHEDULE, declaration.schedules)):
         for index, raw in enumerate(raw_items or ()):
             place = _place(whole, f"{kind}s[{index}]", kind, raw)
             try:
@@ -149,8 +149,8 @@ def _with_document(file: DeclaredFile, whole: Place, catalog: Catalog) -> Declar
             except InvalidError as error:
                 problems += place.problems(error)
             else:
-                items.append(_item(wanted.namespace, kind, values, place))
-    namespaces = {wanted.namespace: whole, **file.namespaces}
+                items.append(_item(declaration.namespace, kind, values, place))
+    namespaces = {declaration.namespace: whole, **file.namespaces}
     return replace(file, items=tuple(items), namespaces=namespaces, problems=tuple(problems))
 
 
@@ -174,10 +174,10 @@ def _schedule(raw: Any) -> dict[str, Any]:
     return spec_values(checked(raw, DeclaredScheduleInput))
 
 
-def _without_doubles(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
-    """The same files; one that declares again what was declared before says so."""
+def _with_duplicates_refused(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
+    """Return the files, with a problem for each object that is declared a second time."""
     first: dict[Key, Place] = {}
-    judged = []
+    checked_files = []
     for file in files:
         problems = list(file.problems)
         for item in file.items:
@@ -185,21 +185,21 @@ def _without_doubles(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
             if other is not item.place:
                 where = f"{other.file}:{other.line_of('name')}"
                 problems.append(item.place.problem("name", f"The namespace has one of this name already, at {where}."))
-        judged.append(replace(file, problems=tuple(problems)))
-    return judged
+        checked_files.append(replace(file, problems=tuple(problems)))
+    return checked_files
 
 
 def _in_order(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
-    """Those first whose workflows others use; else as they are given."""
+    """Return the files so that each comes after those whose workflows it uses, else in the given order."""
     home = {key: index for index, file in enumerate(files) for key in file.declared if key.kind is Kind.WORKFLOW}
     needs = {index: {home[key] for key in file.used if key in home} - {index} for index, file in enumerate(files)}
     try:
         return [files[index] for index in TopologicalSorter(needs).static_order()]
     except CycleError as error:
-        circle = set(error.args[1])
-        names = " and ".join(sorted(files[index].name for index in circle))
+        cycle = set(error.args[1])
+        names = " and ".join(sorted(files[index].name for index in cycle))
         problem = f"{names} use workflows of each other: put them into one file."
         return [
-            replace(file, problems=(*file.problems, Problem(file.name, 1, problem))) if index in circle else file
+            replace(file, problems=(*file.problems, Problem(file.name, 1, problem))) if index in cycle else file
             for index, file in enumerate(files)
         ]

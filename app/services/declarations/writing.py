@@ -1,4 +1,4 @@
-"""Creating, changing and deleting what files declare, within a transaction. Lock order: workflows, schedules."""
+"""Creates, changes and deletes declared objects within a transaction. Lock order: workflows, then schedules."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,47 +23,47 @@ from app.services.schedules import draft, sound
 
 PAUSED_NOTE = "declared as paused"
 GONE = "It was deleted in the meantime."
-# Only to have a draft checked; the workflow gets its number when it is written.
+# For the check of a draft, whose workflow has no id before it is stored.
 NO_WORKFLOW_YET = 1
 
 
 class Work(msgspec.Struct, frozen=True):
-    """The items of one kind that are to be written."""
+    """The items of one kind that are to be created and changed."""
 
     new: list[Item]
     changed: list[Item]
 
 
 def work(items: Sequence[Item], steps: Iterable[Step], kind: Kind) -> Work:
-    """Which items the steps are about."""
+    """Return the items that the steps create and change."""
     acts = {step.key: step.act for step in steps if step.key.kind is kind}
     by_act = {act: [item for item in items if acts.get(item.key) is act] for act in (Act.CREATE, Act.CHANGE)}
     return Work(by_act[Act.CREATE], by_act[Act.CHANGE])
 
 
 def drafts(items: Iterable[Item], owner: Actor, caps: Caps) -> dict[Key, ScheduledJob]:
-    """New schedules, before any lock is held: a search for slots may take a while."""
-    found: dict[Key, ScheduledJob] = {}
+    """Return the new schedules. To be called before any lock is held, as the search for first slots may take long."""
+    jobs: dict[Key, ScheduledJob] = {}
     problems: list[Problem] = []
     for item in items:
         try:
-            found[item.key] = sound(draft(_values(item, NO_WORKFLOW_YET), owner), caps)
+            jobs[item.key] = sound(draft(_values(item, NO_WORKFLOW_YET), owner), caps)
         except InvalidError as error:
             problems += item.place.problems(error)
     if problems:
         raise BadFileError(*problems)
-    return found
+    return jobs
 
 
-async def write_workflows(connection: Connection, wanted: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
-    """Make workflows as they are declared; the numbers of all that there are now."""
-    for item in sorted(wanted.changed, key=lambda one: there.workflow_ids[one.key]):
+async def write_workflows(connection: Connection, flows: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
+    """Create and change workflows; return the ids of all workflows of the namespaces."""
+    for item in sorted(flows.changed, key=lambda item: there.workflow_ids[item.key]):
         before = await workflows.lock_to_change(connection, there.workflow_ids[item.key])
         if before is None:
             raise BadFileError(item.place.problem("", GONE))
         await workflows.save(connection, before, item.declared.values, _author(item.key.namespace))
     new = {}
-    for item in wanted.new:
+    for item in flows.new:
         row = await workflows.add(connection, owner, item.declared.values, _author(item.key.namespace))
         new[item.key] = row.id
     await declarations.add_workflows(connection, new)
@@ -72,18 +72,18 @@ async def write_workflows(connection: Connection, wanted: Work, owner: Actor, th
 
 async def write_schedules(
     connection: Connection,
-    wanted: Work,
+    jobs: Work,
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
     there: Inventory,
     caps: Caps,
 ) -> dict[Key, Changed]:
-    """Make schedules as they are declared; how they are now."""
-    await _require_workflows(connection, (*wanted.new, *wanted.changed), workflow_ids)
-    await schedules.lock(connection, [there.schedule_ids[item.key] for item in wanted.changed])
+    """Create and change schedules; return them as they are now."""
+    await _require_workflows(connection, (*jobs.new, *jobs.changed), workflow_ids)
+    await schedules.lock(connection, [there.schedule_ids[item.key] for item in jobs.changed])
     written: dict[Key, Changed] = {}
     problems: list[Problem] = []
-    for item in wanted.changed:
+    for item in jobs.changed:
         values = _values(item, workflow_ids[workflow_of(item.declared)])
         try:
             written[item.key] = await _change(connection, item, there.schedule_ids[item.key], values, caps)
@@ -93,11 +93,11 @@ async def write_schedules(
             problems += item.place.problems(error)
     if problems:
         raise BadFileError(*problems)
-    return {**written, **await _create(connection, wanted.new, new, workflow_ids)}
+    return {**written, **await _create(connection, jobs.new, new, workflow_ids)}
 
 
 async def _require_workflows(connection: Connection, items: Iterable[Item], workflow_ids: Mapping[Key, int]) -> None:
-    """The workflows stay until the transaction ends."""
+    """Refuse schedules whose workflow was deleted. The others cannot be deleted before the transaction ends."""
     used = [(item, workflow_ids[workflow_of(item.declared)]) for item in items]
     present = await workflows.owners(connection, {number for _, number in used})
     problems = [item.place.problem("workflow", GONE) for item, number in used if number not in present]
@@ -111,30 +111,32 @@ async def _create(
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
 ) -> dict[Key, Changed]:
-    """All of a namespace at once; those that are declared as paused are paused after that."""
+    """Create the new schedules of each namespace, and pause those that are declared as paused."""
     by_namespace: dict[str, list[Item]] = defaultdict(list)
     for item in items:
         by_namespace[item.key.namespace].append(item)
     created = {}
-    for namespace, its in by_namespace.items():
-        jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in its]
+    for namespace, members in by_namespace.items():
+        jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in members]
         author = _author(namespace)
         started = await schedule_changes.start_scheduled_jobs(connection, [(job, author) for job in jobs])
-        await declarations.add_schedules(connection, {item.key: job.id for item, job in zip(its, jobs, strict=True)})
-        for item, job in zip(its, started, strict=True):
+        await declarations.add_schedules(
+            connection, {item.key: job.id for item, job in zip(members, jobs, strict=True)}
+        )
+        for item, job in zip(members, started, strict=True):
             created[item.key] = await _paused(connection, item, Changed(job))
     return created
 
 
 async def _change(connection: Connection, item: Item, job_id: UUID, values: dict[str, object], caps: Caps) -> Changed:
-    """By the path of a PATCH."""
+    """Change a schedule as a PATCH does."""
     author = _author(item.key.namespace)
     changed = await schedule_changes.edit_scheduled_job(connection, job_id, values, author, caps)
     return await _paused(connection, item, changed)
 
 
 async def _paused(connection: Connection, item: Item, changed: Changed) -> Changed:
-    """The schedule, paused if that is declared and there is something to pause."""
+    """Pause a schedule if that is declared and it is active; return it."""
     if not item.declared.paused or changed.job.status is not Status.ACTIVE:
         return changed
     author = _author(item.key.namespace)
@@ -148,7 +150,7 @@ def _values(item: Item, workflow_id: int) -> dict[str, object]:
 
 
 def _author(namespace: str) -> Author:
-    """No user's name can hold a colon, so that nobody is taken for a file."""
+    """Return the author of changes by files. No user has such a name, as user names have no colon."""
     return Author(None, f"apply:{namespace}")
 
 
@@ -158,10 +160,10 @@ MOST_NAMES = 10
 async def prune(
     connection: Connection, actor: Actor, steps: Iterable[Step], there: Inventory, places: Mapping[str, Place]
 ) -> list[UUID]:
-    """Delete these, with their history; the executions to call off. ``places`` says where a namespace is named."""
-    doomed = [step.key for step in steps]
-    flows = {there.workflow_ids[key]: key for key in doomed if key.kind is Kind.WORKFLOW}
-    job_ids = [there.schedule_ids[key] for key in doomed if key.kind is Kind.SCHEDULE]
+    """Delete objects with their history; return their active executions. Problems are placed by ``places``."""
+    keys = [step.key for step in steps]
+    flows = {there.workflow_ids[key]: key for key in keys if key.kind is Kind.WORKFLOW}
+    job_ids = [there.schedule_ids[key] for key in keys if key.kind is Kind.SCHEDULE]
     for workflow_id in sorted(flows):
         await workflows.lock_to_delete(connection, workflow_id)
     await _require_unused(connection, flows, set(job_ids), places)
@@ -174,12 +176,12 @@ async def prune(
 
 
 async def _require_unused(
-    connection: Connection, flows: Mapping[int, Key], doomed: set[UUID], places: Mapping[str, Place]
+    connection: Connection, flows: Mapping[int, Key], deleted: set[UUID], places: Mapping[str, Place]
 ) -> None:
-    """No schedule that stays runs one of these: it would go with its workflow."""
+    """Refuse to delete workflows that other schedules run: these would be deleted too."""
     users: dict[int, list[str]] = defaultdict(list)
     for job in await schedules.of_workflows(connection, flows):
-        if job.id not in doomed:
+        if job.id not in deleted:
             users[job.workflow_id].append(f"'{job.name}'")
     problems = [
         places[flows[workflow_id].namespace].problem("namespace", _still_used(flows[workflow_id].name, names))

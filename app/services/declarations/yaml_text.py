@@ -1,7 +1,7 @@
-"""YAML to JSON values with the lines they stand on, and back.
+"""Reads YAML as JSON values with their lines, and writes it.
 
-Plain values are read as JSON means them: ``true``, ``false``, ``null`` and numbers. All else is text, so that ``on``,
-``12:30`` and ``2026-01-01T00:00:00Z`` stay what was written.
+Plain values are read as in JSON: ``true``, ``false``, ``null`` and numbers. All else is text, so that ``on``,
+``12:30`` and ``2026-01-01T00:00:00Z`` are not changed.
 """
 
 import math
@@ -15,7 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from app.services.validation import MAX_DEPTH
 
-# Aliases can make much of little.
+# A few aliases in a small file can expand to millions of values.
 MOST_VALUES = 500_000
 _TAG = "tag:yaml.org,2002:"
 _NUMBER_STARTS = list("-0123456789")
@@ -29,7 +29,7 @@ _PLAIN = (
 
 
 class YamlProblemError(Exception):
-    """A text that cannot be read, with the line that is wrong."""
+    """The text is not YAML, or holds what cannot be stored; with the line."""
 
     code = "bad_yaml"
 
@@ -40,34 +40,34 @@ class YamlProblemError(Exception):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A document as JSON values; ``lines`` says where each place of it stands, as errors spell places."""
+    """A document as JSON values. ``lines`` has the line of each field, by the names that errors use for fields."""
 
     value: Any
     lines: dict[str, int]
 
     def line_of(self, place: str) -> int:
-        """The line of a place, or of what it would be in."""
+        """Return the line of a field, or of the object that it belongs to."""
         while place and place not in self.lines:
             place = place[: max(place.rfind("."), place.rfind("["), 0)]
         return self.lines[place]
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """Composes; the values are made here."""
+    """Parses the nodes; ``_Reader`` makes the values."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """Quotes whatever this reader, or another, would not take for text."""
+    """Quotes texts that this reader, or another one, would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
-        """Write everything out."""
+        """Write no aliases."""
         return True
 
 
 def _quoted_if_odd(dumper: yaml.SafeDumper, text: str) -> Node:
-    """Line breaks that are not plain ones survive only as escapes."""
+    """Quote a text with unusual line breaks: only escapes keep them."""
     return dumper.represent_scalar(f"{_TAG}str", text, style='"' if _ODD_BREAK.search(text) else None)
 
 
@@ -78,7 +78,7 @@ for _name, _pattern, _starts in _PLAIN:
 
 
 def read_documents(text: str) -> list[Document]:
-    """The documents of a text, without the empty ones."""
+    """Return the documents of a text, without the empty ones."""
     try:
         documents = [_Reader().read(node) for node in yaml.compose_all(text, Loader=_Loader)]
     except yaml.MarkedYAMLError as error:
@@ -92,7 +92,7 @@ def read_documents(text: str) -> list[Document]:
 
 
 def write_documents(documents: Iterable[Any]) -> str:
-    """JSON values as documents that read as the same."""
+    """Return the YAML text of JSON values."""
     written: str = yaml.dump_all(
         documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True, explicit_start=True, width=100
     )
@@ -100,7 +100,7 @@ def write_documents(documents: Iterable[Any]) -> str:
 
 
 class _Reader:
-    """Makes the values of one document, and notes their lines."""
+    """Makes the values of one document, and records their lines."""
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}
@@ -169,15 +169,15 @@ def _line(node: Node) -> int:
 def _not_yaml(text: str, error: yaml.MarkedYAMLError) -> YamlProblemError:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
-    words = ", ".join(part for part in (error.context, error.problem) if part)
-    return YamlProblemError(line, f"This is not YAML: {words}.{_hint(text, line, words)}")
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    return YamlProblemError(line, f"This is not YAML: {problem}.{_hint(text, line, problem)}")
 
 
-def _hint(text: str, line: int, words: str) -> str:
-    """What is meant is often one of these."""
-    written = (text.splitlines() or [""])[min(line, text.count("\n") + 1) - 1 :][:1]
-    if any("\t" in one[: len(one) - len(one.lstrip())] for one in written):
+def _hint(text: str, line: int, problem: str) -> str:
+    """Return advice for the most common mistakes."""
+    lines = (text.splitlines() or [""])[min(line, text.count("\n") + 1) - 1 :][:1]
+    if any("\t" in line_text[: len(line_text) - len(line_text.lstrip())] for line_text in lines):
         return " Indent with spaces, not with tabs."
-    if "alias" in words or "start any token" in words:
+    if "alias" in problem or "start any token" in problem:
         return " A value that begins with *, @, % or & needs quotes."
     return ""

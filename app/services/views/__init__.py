@@ -1,4 +1,4 @@
-"""What callers get to see."""
+"""Views: what the API, the command line and actions return."""
 
 from app.services.views.accounts import (
     FreshTokenView,

@@ -1,13 +1,14 @@
 """Views of users, tokens, secrets and signing keys."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.access import OwnerKind, Role
+from app.persistence.users import User
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class UserView(msgspec.Struct, kw_only=True):
@@ -21,14 +22,14 @@ class UserView(msgspec.Struct, kw_only=True):
 
 
 class UserList(msgspec.Struct):
-    """All users."""
+    """A page of the list of users."""
 
-    items: list[UserView]
+    items: list[Encoded[UserView]]
     next_cursor: str | None
 
 
 class TokenView(msgspec.Struct, kw_only=True):
-    """A token, without what proves it."""
+    """A token, without its text."""
 
     id: int
     name: str
@@ -37,32 +38,32 @@ class TokenView(msgspec.Struct, kw_only=True):
 
 
 class FreshTokenView(TokenView, kw_only=True):
-    """A token, this once with its text."""
+    """A new token with its text, which is shown only once."""
 
     token: str
 
 
 class TokenList(msgspec.Struct):
-    """The tokens of a user."""
+    """A page of a user's tokens."""
 
-    items: list[TokenView]
+    items: list[Encoded[TokenView]]
     next_cursor: str | None
 
 
-def user_view(row: Row[Any]) -> UserView:
-    """A user as callers see it."""
+def user_view(user: User) -> UserView:
+    """Return the view of a user."""
     return UserView(
-        id=row.id, username=row.username, role=Role(row.role), kind=OwnerKind(row.kind), created_at=row.created_at
+        id=user.id, username=user.username, role=Role(user.role), kind=OwnerKind(user.kind), created_at=user.created_at
     )
 
 
 class SecretView(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret. ``shared_to_you`` marks those of others that you may use."""
+    """A secret, without its value. ``shared_to_you`` marks those of other users that you may use."""
 
     name: str
     owner: int
     shared_to_you: bool
-    # None, for one that lends a secret of the environment: the hosts that the environment names.
+    # None for a secret that lends one of the environment: its hosts are those that the environment names.
     allowed_hosts: list[str] | None
     shared_with: Literal["all"] | list[int]
     created_at: datetime
@@ -70,14 +71,14 @@ class SecretView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecretPage(msgspec.Struct, frozen=True):
-    """A part of the list."""
+    """A page of the list of secrets."""
 
     items: list[SecretView]
     next_cursor: str | None
 
 
 class PreviousKeyView(msgspec.Struct, kw_only=True):
-    """The key before the one in use; calls are signed with it too until it retires."""
+    """The previous key; calls are signed with it too until it retires."""
 
     key_id: str
     key: str

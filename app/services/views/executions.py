@@ -1,4 +1,4 @@
-"""Executions, as callers see them."""
+"""Views of executions."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,17 +6,18 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row
 
 from app.domain.executions import ExecutionStatus, NodeResult, Trigger
+from app.persistence.execution_queries import ListedExecution
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class ExecutionView(msgspec.Struct, kw_only=True):
     """An execution."""
 
     id: UUID
-    # Of a schedule and its workflow, or of an entity.
+    # It belongs to a schedule and its workflow, or to an entity.
     workflow_id: int | None
     scheduled_job_id: UUID | None
     entity_type: str | None
@@ -33,7 +34,7 @@ class ExecutionView(msgspec.Struct, kw_only=True):
 
 
 class NodeResultView(msgspec.Struct, kw_only=True):
-    """What a node did."""
+    """The result of a node."""
 
     node_id: str
     type: str
@@ -41,49 +42,49 @@ class NodeResultView(msgspec.Struct, kw_only=True):
     output: Any
     error: str
     started_at: Instant
-    # Null while it runs, sleeps, or waits for a callback.
+    # Null while the node runs, sleeps, or waits for a callback.
     finished_at: Instant | None
 
 
 class ExecutionDetail(ExecutionView, kw_only=True):
-    """An execution with all that is known of it."""
+    """An execution with its payload and the results of its nodes."""
 
     payload: dict[str, Any]
     nodes: list[NodeResultView]
 
 
 class ExecutionPage(msgspec.Struct):
-    """A part of the list of executions."""
+    """A page of the list of executions."""
 
-    items: list[ExecutionView]
+    items: list[Encoded[ExecutionView]]
     total: int
-    # Beyond 10,000 it may be a guess.
+    # Beyond 10,000 the total may be an estimate.
     total_is_estimate: bool
-    # Where the next part begins, for ``cursor``; null at the end.
+    # The ``cursor`` of the next page; null on the last one.
     next_cursor: str | None
 
 
 class RunView(ExecutionView, kw_only=True):
-    """A run in the audit of its schedule, with the payload as it was then."""
+    """A run of a schedule, with the payload that it had."""
 
     payload: dict[str, Any]
 
 
 class RunList(msgspec.Struct):
-    """The latest runs."""
+    """A page of a schedule's runs, newest first."""
 
-    items: list[RunView]
+    items: list[Encoded[RunView]]
     next_cursor: str | None
 
 
 class AcceptedView(msgspec.Struct):
-    """It was taken."""
+    """The callback was accepted."""
 
     ok: bool
 
 
-def execution_fields(row: Row[Any]) -> dict[str, Any]:
-    """The fields that all views of an execution share."""
+def execution_fields(row: ListedExecution) -> dict[str, Any]:
+    """Return the fields that all views of an execution share."""
     return {
         "id": row.id,
         "workflow_id": row.workflow_id,
@@ -102,15 +103,15 @@ def execution_fields(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def shown_status(row: Row[Any]) -> ExecutionStatus:
-    """A run that has begun and sleeps is under way for whoever looks at it, though no worker holds it."""
+def shown_status(row: ListedExecution) -> ExecutionStatus:
+    """Return the status to show. A run that has begun and sleeps is running, though no worker holds it."""
     if row.status == ExecutionStatus.PENDING and row.deadline_at is not None:
         return ExecutionStatus.RUNNING
     return ExecutionStatus(row.status)
 
 
 def node_view(result: NodeResult, now: datetime, graph: Mapping[str, Any] | None) -> NodeResultView:
-    """A node's result as callers see it: one that sleeps is stored as a success at the time when it will wake up."""
+    """Return the view of a node's result. A sleeping node is stored as a success at the time when it will wake up."""
     shown = NodeResultView(**msgspec.structs.asdict(result))
     wakes = msgspec.convert((graph or {}).get("asleep", {}), dict[str, datetime])
     if result.node_id in wakes and wakes[result.node_id] > now:

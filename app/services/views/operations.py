@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from app.domain.executions import ExecutionStatus
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class ActionView(msgspec.Struct, kw_only=True):
@@ -26,27 +27,27 @@ class ActionView(msgspec.Struct, kw_only=True):
 
 
 class PluginProblemView(msgspec.Struct):
-    """A plugin that could not be used, or not whole."""
+    """A plugin that could not be loaded, or not completely."""
 
     plugin: str
     error: str
 
 
 class ActionList(msgspec.Struct):
-    """All actions, and, for admins only, the plugins that could not be used."""
+    """All actions, and, for admins only, the plugins that could not be loaded."""
 
     items: list[ActionView]
     problems: list[PluginProblemView]
 
 
 class SettingsView(msgspec.Struct):
-    """What is on."""
+    """The switches that hold for all schedules."""
 
     schedules_enabled: bool
 
 
 class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a ping did; or, with ``busy``, that another one is at it."""
+    """What a ping did. ``busy`` means that another ping is running, and that this one did nothing."""
 
     ok: bool = msgspec.field(default_factory=lambda: True)
     busy: bool = False
@@ -59,7 +60,7 @@ class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class WebhookView(msgspec.Struct, kw_only=True):
-    """An address that is called at its times."""
+    """A URL that is called at its times."""
 
     id: int
     user_profile_id: int
@@ -83,18 +84,18 @@ class WebhookView(msgspec.Struct, kw_only=True):
 
 
 class WebhookPage(msgspec.Struct):
-    """A part of the list of webhooks."""
+    """A page of the list of webhooks."""
 
-    items: list[WebhookView]
+    items: list[Encoded[WebhookView]]
     total: int
-    # Beyond 10,000 it may be a guess.
+    # Beyond 10,000 the total may be an estimate.
     total_is_estimate: bool
-    # Where the next part begins, for ``cursor``; null at the end.
+    # The ``cursor`` of the next page; null on the last one.
     next_cursor: str | None
 
 
 class NotificationView(msgspec.Struct, kw_only=True):
-    """Whom to tell of what."""
+    """A notification: which events are delivered to which URL."""
 
     id: int
     user_profile_id: int
@@ -107,14 +108,14 @@ class NotificationView(msgspec.Struct, kw_only=True):
 
 
 class NotificationList(msgspec.Struct):
-    """All that is asked for."""
+    """A page of the list of notifications."""
 
-    items: list[NotificationView]
+    items: list[Encoded[NotificationView]]
     next_cursor: str | None
 
 
 class DeliveryView(msgspec.Struct, kw_only=True):
-    """A notice and how its delivery went."""
+    """A notice and the state of its delivery."""
 
     id: int
     event: str
@@ -129,7 +130,7 @@ class DeliveryView(msgspec.Struct, kw_only=True):
 
 
 class DeliveryList(msgspec.Struct):
-    """The latest deliveries."""
+    """A page of a notification's deliveries, newest first."""
 
-    items: list[DeliveryView]
+    items: list[Encoded[DeliveryView]]
     next_cursor: str | None

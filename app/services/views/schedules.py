@@ -1,20 +1,22 @@
 """Views of schedules and workflows: the objects, their ledger, previews, explanations, revisions and breakers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from sqlalchemy import Row
 
 from app.domain.access import OwnerKind
 from app.domain.breakers import BreakerState
 from app.domain.descriptions import describe
-from app.domain.ledger import LedgerEntry
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 from app.domain.workflows import Edge, Node
+from app.persistence.ledger import StoredEntry
+from app.persistence.revisions import StoredRevision
+from app.persistence.workflows import StoredWorkflow
 from app.services.inputs import Instant
+from app.services.listing import Encoded
 
 
 class ScheduleView(msgspec.Struct, kw_only=True):
@@ -68,9 +70,14 @@ class ScheduleView(msgspec.Struct, kw_only=True):
 
 
 if TYPE_CHECKING:
-    ListedSchedule = ScheduleView
+
+    class ListedSchedule(msgspec.Struct, kw_only=True):
+        """A schedule in a list: its id, and the fields that the request asks for."""
+
+        id: UUID
+
 else:
-    # Which fields there are beside the id is up to whoever asks; the payload is left out unless it is asked for.
+    # The request says which fields there are beside the id; by default all but the payload.
     ListedSchedule = msgspec.defstruct(
         "ListedSchedule",
         [
@@ -85,7 +92,7 @@ else:
 class SchedulePage(msgspec.Struct):
     """A part of the list of schedules."""
 
-    items: list[ListedSchedule]
+    items: list[Encoded[ListedSchedule]]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -120,7 +127,7 @@ class WorkflowView(msgspec.Struct, kw_only=True):
 class WorkflowPage(msgspec.Struct):
     """A part of the list of workflows."""
 
-    items: list[WorkflowView]
+    items: list[Encoded[WorkflowView]]
     total: int
     # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
@@ -156,9 +163,9 @@ def _listed_fields(job: ScheduledJob) -> dict[str, Any]:
     )
 
 
-def workflow_view(row: Row[Any]) -> WorkflowView:
-    """A workflow as callers see it."""
-    return msgspec.convert(row._mapping, WorkflowView)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+def workflow_view(workflow: StoredWorkflow) -> WorkflowView:
+    """Return the view of a workflow."""
+    return msgspec.convert(workflow, WorkflowView, from_attributes=True)
 
 
 class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"first": "from", "last": "to"}):
@@ -176,7 +183,7 @@ class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"firs
 class LedgerList(msgspec.Struct):
     """The account of the latest slots."""
 
-    items: list[LedgerItem]
+    items: list[Encoded[LedgerItem]]
     next_cursor: str | None
 
 
@@ -227,7 +234,7 @@ class HistoryItem(msgspec.Struct, kw_only=True):
 class HistoryList(msgspec.Struct):
     """The latest changes."""
 
-    items: list[HistoryItem]
+    items: list[Encoded[HistoryItem]]
     # Where the next part begins, for ``cursor``; null at the end.
     next_cursor: str | None
 
@@ -265,25 +272,26 @@ class BreakerDetail(BreakerView, kw_only=True):
 class BreakerList(msgspec.Struct):
     """The breakers of all workflows that have one."""
 
-    items: list[BreakerView]
+    items: list[Encoded[BreakerView]]
     next_cursor: str | None
 
 
-def history_item(row: Row[Any]) -> HistoryItem:
-    """A change as callers see it."""
+def history_item(revision: StoredRevision) -> HistoryItem:
+    """Return the view of a revision."""
     return HistoryItem(
-        at=row.at,
-        by=row.author,
-        user_profile_id=row.user_profile_id,
-        action=row.action,
-        changes=row.changes,
-        note=row.note,
+        at=revision.at,
+        by=revision.author,
+        user_profile_id=revision.user_profile_id,
+        # Shown unchecked: during an upgrade a newer release may have written one that this one does not know.
+        action=cast("Action", revision.action),
+        changes=revision.changes,
+        note=revision.note,
     )
 
 
-def ledger_item(row: Row[Any] | LedgerEntry) -> LedgerItem:
-    """An entry as callers see it."""
-    item = LedgerItem(slot=row.last_slot, outcome=row.outcome, reason=row.reason, execution_id=row.execution_id)
-    if row.slot_count > 1:
-        item.first, item.last, item.count = row.first_slot, row.last_slot, row.slot_count
+def ledger_item(entry: StoredEntry) -> LedgerItem:
+    """Return the view of a ledger entry."""
+    item = LedgerItem(slot=entry.last_slot, outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
+    if entry.slot_count > 1:
+        item.first, item.last, item.count = entry.first_slot, entry.last_slot, entry.slot_count
     return item
