@@ -13,11 +13,11 @@ from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.persistence.database import Database
 from app.persistence.migrations import migrate_now
 from app.queue.bell import RedisPool, open_pool
-from tests.carillon import ADMIN_TOKEN, Carillon
-from tests.databases import fresh_database
-from tests.serving import serving
-from tests.sink import Sink
-from tests.untested import say_what_was_left
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon
+from tests.support.databases import fresh_database
+from tests.support.http_sink import Sink
+from tests.support.skip_reports import say_what_was_left
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,8 +16,8 @@ from app.persistence import row_cache
 from app.persistence.database import Database
 from app.persistence.row_cache import ScheduleCache, SubjectCache
 from app.services import listing
-from tests.carillon import Carillon
-from tests.domain.builders import schedule
+from tests.support.carillon import Carillon
+from tests.support.domain_builders import schedule
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12))))

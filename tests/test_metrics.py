@@ -9,7 +9,7 @@ import msgspec
 from app.config import Settings
 from app.persistence.database import Database
 from app.worker import run_worker
-from tests.carillon import Carillon, make_due, until
+from tests.support.carillon import Carillon, make_due, until
 
 
 def samples(text: str) -> dict[str, float]:

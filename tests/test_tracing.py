@@ -19,10 +19,10 @@ from app.config import Settings, SettingsError, load_settings
 from app.observability import otlp
 from app.observability.tracing import add_trace_id, current, trace_id_of
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
-from tests.collector import Collector, Seen
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
+from tests.support.trace_collector import Collector, Seen
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{CALLER}-01"

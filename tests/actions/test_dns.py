@@ -12,9 +12,9 @@ import pytest
 from app.actions import ssrf_guard
 from app.actions.http_client import Answer, CallFailedError, HttpCaller, Sender
 from app.actions.ssrf_guard import AddressGuard, TargetResolver
-from tests.carillon import PATIENCE_SECONDS, until
-from tests.hostile_dns import HostileDns, Zone, hostile_dns
-from tests.sink import Sink
+from tests.support.carillon import PATIENCE_SECONDS, until
+from tests.support.hostile_dns import HostileDns, Zone, hostile_dns
+from tests.support.http_sink import Sink
 
 MIA, MAX = 1, 2
 LOOPBACK = "127.0.0.0/8"

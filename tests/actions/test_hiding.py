@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.actions.secrets import HIDDEN, Redactor, RunSecrets, SecretStore
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
-from tests.examples import examples
+from tests.support.hypothesis_examples import examples
 
 SECRETS = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=8, max_size=60),

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until
+from tests.support.carillon import Carillon, Json, engine_of, make_due, until
 
 PROGRAM = Path(sys.executable).with_name("carillon")
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}

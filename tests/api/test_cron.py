@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from app.config import Settings, load_settings
 from app.persistence.database import Database
-from tests.carillon import ADMIN_TOKEN, Carillon, Json, http_node, make_due
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, http_node, make_due
+from tests.support.http_sink import Sink
 
 TOKEN = "the-token-of-the-pings"
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}

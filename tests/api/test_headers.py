@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.carillon import Carillon
+from tests.support.carillon import Carillon
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from app.api.http_protocol import ConnectionRegister, HttpLimits
 from app.api.requests import TrustedProxies
 from app.config import Settings
 from app.observability import metrics
-from tests.carillon import ADMIN_TOKEN, Carillon, until
-from tests.raw_http import code_of, raw_connection, status_of
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon, until
+from tests.support.raw_http import code_of, raw_connection, status_of
 from tests.test_metrics import samples
 
 QUICK = HttpLimits(head_seconds=1, body_seconds=1, idle_seconds=4, answer_seconds=1)

@@ -21,7 +21,7 @@ from app.api.openapi import document
 from app.config import Settings, load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.wiring import wire_api
-from tests.carillon import ADMIN_TOKEN, Carillon, Json
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json
 
 ID = "00000000-0000-4000-8000-000000000000"
 AUTHORIZATION = {"Authorization": f"Bearer {ADMIN_TOKEN}"}

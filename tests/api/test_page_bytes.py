@@ -10,8 +10,8 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.persistence.pagination import MOST_OFFSET, PAGE_BYTES
-from tests.carillon import Carillon, Json
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json
 
 # Of one item; more than five of them do not fit on a page.
 LARGE = "x" * 200_000

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.persistence import pagination
-from tests.carillon import Carillon
-from tests.examples import examples
+from tests.support.carillon import Carillon
+from tests.support.hypothesis_examples import examples
 
 
 @pytest.mark.parametrize("path", ["/schedules/", "/executions/"])

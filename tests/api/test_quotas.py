@@ -14,8 +14,8 @@ from app.config import Settings, SettingsError, load_settings
 from app.domain.limits import DEFAULT_CAPS
 from app.persistence.database import Database
 from app.wiring import limits_of
-from tests.carillon import Carillon, Json, engine_of, make_due
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, make_due
 
 URL = "https://example.com/hook"
 NODES = [{"id": "start", "type": "trigger_schedule"}]

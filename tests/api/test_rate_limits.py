@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from app.api.requests import TrustedProxies, counted_as
 from app.config import Settings, SettingsError, load_settings
 from app.queue.bell import RedisPool
-from tests.carillon import Carillon
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon
 
 CRON = "the-token-of-the-pings"
 LIMIT = 3

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json
 
 NOBODY = "00000000-0000-4000-8000-000000000001"
 READABLE = {

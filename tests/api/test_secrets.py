@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.carillon import Carillon, Json, http_node
+from tests.support.carillon import Carillon, Json, http_node
 
 VALUE = "planted-value-1"
 HOST = "api.example.com"

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.support.carillon import Carillon, Json, engine_of, make_due, until, working
 
 
 def moment(value: str) -> datetime:

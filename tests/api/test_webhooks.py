@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json
 
 URL = "https://example.com/hook"
 

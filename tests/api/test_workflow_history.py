@@ -3,8 +3,8 @@
 import pytest
 
 from app.persistence import revisions
-from tests.carillon import Carillon, Json
-from tests.cli.declaring import NIGHTLY, applying
+from tests.support.carillon import Carillon, Json
+from tests.support.declarations import NIGHTLY, applying
 
 
 async def history(client: Carillon, workflow: Json, **params: object) -> Json:

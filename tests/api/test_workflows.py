@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json
 
 TRIGGER = {"id": "start", "type": "trigger_schedule"}
 

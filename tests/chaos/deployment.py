@@ -13,11 +13,11 @@ import asyncpg
 from redis.asyncio import Redis
 
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.carillon import ADMIN_TOKEN, until
 from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy, to_port, to_unix
 from tests.chaos.target import Target
 from tests.releases.release import CURRENT, Release
+from tests.support.carillon import ADMIN_TOKEN, until
 
 APIS, WORKERS = 2, 3
 

@@ -19,7 +19,7 @@ from tests.chaos.evidence import Fault
 from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy
 from tests.chaos.target import Mood
-from tests.refusing import QUEUE, REFUSALS, healed
+from tests.support.redis_refusals import QUEUE, REFUSALS, healed
 
 LIBRARY = "vendor/libfaketime/src/libfaketime.so.1"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from tests.carillon import until
 from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
@@ -17,6 +16,7 @@ from tests.chaos.evidence import Evidence
 from tests.chaos.gathering import gather
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.report import Report
+from tests.support.carillon import until
 
 LEASE_SECONDS = 3.0
 RECONCILE_SECONDS = 1.0

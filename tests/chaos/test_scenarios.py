@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 
 from app.queue.bell import PROBLEMS
-from tests.carillon import until
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Arrival
 from tests.chaos.run import LEASE_SECONDS, SETTINGS
 from tests.chaos.target import NEVER
-from tests.refusing import REFUSALS, healed
+from tests.support.carillon import until
+from tests.support.redis_refusals import REFUSALS, healed
 
 LATE_SECONDS = 6.0
 

@@ -13,7 +13,7 @@ from app.cli.main import app, bad_input
 from app.config import Settings
 from app.domain.errors import UnavailableError
 from app.services.declarations.files import Source
-from tests.cli.declaring import NIGHTLY
+from tests.support.declarations import NIGHTLY
 
 PROGRAM = Path(sys.executable).with_name("carillon")
 

@@ -20,9 +20,9 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from tests.carillon import Carillon, http_node, make_due, until
-from tests.cli.watched import Json, Watched, free_port
-from tests.sink import Sink
+from tests.support.carillon import Carillon, http_node, make_due, until
+from tests.support.http_sink import Sink
+from tests.support.watched_process import Json, Watched, free_port
 
 MARK = "planted"
 SIGNING_KEY = base64.b64encode(b"a key that is planted too").decode()

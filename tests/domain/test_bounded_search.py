@@ -16,7 +16,7 @@ from app.domain.local_time import Hours, Zone, window, zone
 from app.domain.recurrence import CronTimes, Evenly, Monthly, Recurrence
 from app.domain.spec_preview import HORIZON, next_runs
 from app.domain.specs import Spec, canonical
-from tests.domain.builders import schedule
+from tests.support.domain_builders import schedule
 
 ANCHOR = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
 # Best of some runs, so that a busy machine does not decide.

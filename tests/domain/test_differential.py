@@ -19,7 +19,7 @@ from tests.domain.golden_calendar import CALENDAR
 from tests.domain.golden_clock_changes import CLOCK_CHANGES
 from tests.domain.golden_windows import WINDOWS
 from tests.domain.strategies import day_rules, expressions, intervals, limits, moments, sparse_expressions, zones
-from tests.examples import examples
+from tests.support.hypothesis_examples import examples
 
 DAY = timedelta(days=1)
 INSTANT = timedelta.resolution

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from app.domain.executions import FAILURES, ActiveRun, ExecutionStatus, Trigger
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.ticks import Decided, decide
-from tests.domain.builders import OPEN, ended, schedule, settle, tick
-from tests.examples import examples
+from tests.support.domain_builders import OPEN, ended, schedule, settle, tick
+from tests.support.hypothesis_examples import examples
 
 ENDS = [
     ExecutionStatus.SUCCESS,

@@ -4,7 +4,7 @@ from datetime import timedelta
 from uuid import RFC_4122, uuid4
 
 from app.domain.identities import execution_id, idempotency_key, manual_execution_id
-from tests.domain.builders import JOB, T0, after
+from tests.support.domain_builders import JOB, T0, after
 
 
 def test_the_same_fire_is_the_same_execution() -> None:

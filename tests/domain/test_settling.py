@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.lifecycle import edited, paused
 from app.domain.schedules import Reason, ScheduledJob, Status
-from tests.domain.builders import after, ended, fired, schedule, settle
+from tests.support.domain_builders import after, ended, fired, schedule, settle
 
 SUCCESS, FAILED = ExecutionStatus.SUCCESS, ExecutionStatus.FAILED
 FAILURES = [ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST]

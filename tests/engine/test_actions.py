@@ -9,8 +9,8 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, engine_of, make_due
+from tests.support.http_sink import Sink
 
 LOG = {"id": "say", "type": "core.log", "config": {"message": "{{ trigger.payload.words }}"}}
 

@@ -12,9 +12,9 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.support.http_sink import Sink
 
 
 class Target(Sink):

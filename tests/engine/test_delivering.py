@@ -16,8 +16,8 @@ from app.persistence import notifications as stored
 from app.persistence.database import Database
 from app.persistence.notifications import Bounds
 from app.wiring import wire_worker
-from tests.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
-from tests.sink import Sink
+from tests.support.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
+from tests.support.http_sink import Sink
 
 LEASE_SECONDS = 60.0
 _NOTIFY = text(

@@ -18,7 +18,7 @@ from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler
 from app.queue.bell import Bell, RedisPool, open_pool
-from tests.carillon import Carillon, until, working
+from tests.support.carillon import Carillon, until, working
 
 NOW = timedelta(0)
 

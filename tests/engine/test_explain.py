@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.support.carillon import Carillon, Json, engine_of, make_due, until, working
 
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 WAIT = {"id": "work", "type": "core.delay", "config": {"seconds": 600}}

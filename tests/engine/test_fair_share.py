@@ -12,9 +12,9 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from tests.carillon import Carillon, http_node, until, working
-from tests.refusing import healed, wrong_type
-from tests.sink import Sink
+from tests.support.carillon import Carillon, http_node, until, working
+from tests.support.http_sink import Sink
+from tests.support.redis_refusals import healed, wrong_type
 
 PLACES = 10
 FLOOD = 60

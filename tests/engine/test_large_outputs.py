@@ -10,9 +10,9 @@ from aiohttp import web
 from app.config import Settings
 from app.domain.workflows import OUTPUT_BYTES
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.engine.test_callbacks import Target, call, carillon, ended, target, told
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 # The first two are fixtures.
 __all__ = ["carillon", "target"]

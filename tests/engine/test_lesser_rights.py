@@ -11,7 +11,7 @@ from app.config import Settings
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.persistence.row_cache import SubjectCache
-from tests.carillon import Carillon, Json, engine_of, make_due
+from tests.support.carillon import Carillon, Json, engine_of, make_due
 
 
 def node(kind: str, **config: Any) -> Json:

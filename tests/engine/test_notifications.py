@@ -12,8 +12,8 @@ from standardwebhooks import Webhook
 from app.config import Settings
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.carillon import PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
-from tests.sink import Sink
+from tests.support.carillon import PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
+from tests.support.http_sink import Sink
 
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 NOOP = {"id": "work", "type": "core.noop", "config": {}}

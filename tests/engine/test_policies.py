@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
+from tests.support.http_sink import Sink
 
 SECOND = timedelta(seconds=1)
 

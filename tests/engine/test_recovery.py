@@ -20,9 +20,9 @@ from app.persistence.database import Database
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.wiring import wire_worker
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 NOWHERE = "unix:///nowhere/valkey.sock"
 

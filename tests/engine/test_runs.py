@@ -10,8 +10,8 @@ from standardwebhooks import Webhook
 
 from app.actions.catalog import Catalog, Done
 from app.config import Settings
-from tests.carillon import Carillon, Json, engine_of, http_node, until, working
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, engine_of, http_node, until, working
+from tests.support.http_sink import Sink
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -33,10 +33,10 @@ from app.services.executions import UNREADABLE
 from app.services.plugins import PluginSchedules
 from app.services.schedules import ScheduleService
 from app.services.workflows import WorkflowService
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.engine.test_callbacks import Target, ended, is_parked, told
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 VALUE = "planted-hush-1"
 

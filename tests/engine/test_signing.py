@@ -20,8 +20,8 @@ from app.engine import run_resources
 from app.engine.run_resources import SigningKeyCache
 from app.persistence import secrets
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, http_node, until, working
-from tests.sink import Call, Sink
+from tests.support.carillon import Carillon, Json, http_node, until, working
+from tests.support.http_sink import Call, Sink
 
 OPERATORS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "signatures.md"

@@ -17,8 +17,8 @@ from app.persistence.execution_rows import Busy
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.queue.worker import Redeliver
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due
+from tests.support.http_sink import Sink
 
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 

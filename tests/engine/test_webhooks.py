@@ -19,9 +19,9 @@ from app.persistence.database import Database
 from app.persistence.settle import settle_within
 from app.persistence.webhooks import WebhookScheduler
 from app.queue.bell import Bell, RedisPool
-from tests.carillon import Carillon, Json, engine_of, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, until, working
+from tests.support.http_sink import Sink
 
 
 async def stored(database: Database, query: str) -> list[Any]:

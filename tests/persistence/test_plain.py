@@ -21,8 +21,8 @@ from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.persistence.execution_rows import Claimed
 from app.persistence.row_cache import ScheduleCache
-from tests.carillon import Carillon, Json, engine_of, make_due
-from tests.domain.builders import after, schedule
+from tests.support.carillon import Carillon, Json, engine_of, make_due
+from tests.support.domain_builders import after, schedule
 
 
 @given(st.integers(0, 5), st.integers(0, 4000), st.integers(0, 30), st.sampled_from(IfRunning))

@@ -24,7 +24,7 @@ from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
 from app.persistence.schema_version import is_enough, known_revisions, newest_revision
 from app.persistence.tables import Base
-from tests.carillon import Carillon, until
+from tests.support.carillon import Carillon, until
 
 
 async def test_the_migrations_and_the_tables_agree(database_url: str) -> None:

@@ -17,7 +17,7 @@ from app.persistence.database import Database
 from app.persistence.migrations import migrate
 from app.persistence.row_cache import ScheduleCache, ServerIdentity
 from tests.conftest import settings_on
-from tests.serving import serving
+from tests.support.api_server import serving
 
 # So many transactions does the old primary see that the standby never hears of.
 LOST_TRANSACTIONS = 60

@@ -16,8 +16,8 @@ from app.engine.housekeeping import Housekeeper
 from app.persistence import execution_queries, retention
 from app.persistence.database import Database
 from app.persistence.pagination import Part
-from tests.carillon import Carillon, engine_of, make_due
 from tests.persistence.past import give_past
+from tests.support.carillon import Carillon, engine_of, make_due
 
 FAILING = {"id": "work", "type": "core.fail", "config": {"message": "no"}}
 ADMIN, MEMBER = (Actor(1, "x", role, OwnerKind.USER) for role in (Role.ADMIN, Role.MEMBER))

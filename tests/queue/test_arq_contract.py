@@ -9,7 +9,7 @@ from arq.worker import Retry
 from app.queue import scripts, wire
 from app.queue.bell import RedisPool
 from app.queue.worker import Redeliver
-from tests.domain.builders import T0, schedule
+from tests.support.domain_builders import T0, schedule
 
 
 def test_the_version_is_the_one_that_was_measured() -> None:

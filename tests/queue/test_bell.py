@@ -12,7 +12,7 @@ from app.engine.ringing import Ringer
 from app.queue.bell import PROBLEMS, RING_BATCH, Bell, BellHealth, BellUnreachableError, RedisPool, open_pool
 from app.queue.counters import RateLimits
 from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE, Wake
-from tests.refusing import REFUSALS, healed
+from tests.support.redis_refusals import REFUSALS, healed
 
 
 def wake(name: str, seconds: float = 0) -> Wake:

@@ -12,7 +12,7 @@ from app import clock
 from app.queue.bell import Bell, RedisPool
 from app.queue.wire import QUEUE, Wake
 from app.queue.worker import QueueWorker, Redeliver
-from tests.carillon import until
+from tests.support.carillon import until
 
 
 class Deliveries:

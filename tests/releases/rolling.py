@@ -19,7 +19,6 @@ from typing import Any
 import httpx
 import msgspec
 
-from tests.carillon import until
 from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
@@ -29,6 +28,7 @@ from tests.chaos.members import Member
 from tests.chaos.report import Report
 from tests.releases.load import KINDS, ONE_SHOTS, MixedTarget, Visitors, once_each
 from tests.releases.release import Release, install_next, install_previous
+from tests.support.carillon import until
 
 # Leases as long as they are by default: nobody dies here, and a machine that stalls takes nothing from a worker.
 SETTINGS = {"CARILLON_LEASE_SECONDS": "30", "CARILLON_RECONCILE_SECONDS": "1", "CARILLON_DRAIN_SECONDS": "3"}

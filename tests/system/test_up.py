@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.carillon import Json, http_node, until
-from tests.sink import Sink
+from tests.support.carillon import Json, http_node, until
+from tests.support.http_sink import Sink
 from tests.system.running import PROGRAM, STOP_SECONDS, RunningCarillon, alive
 
 FIFTY, SECONDS = 50, 20

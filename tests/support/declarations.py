@@ -14,7 +14,7 @@ from app.persistence.database import Database
 from app.services.declarations.applying import ApplyRequest, DeclarationService, Report
 from app.services.declarations.files import Source
 from app.wiring import wire_declarations
-from tests.carillon import Json
+from tests.support.carillon import Json
 
 NIGHTLY = """\
 namespace: shop

@@ -12,7 +12,7 @@ from app.api.http_protocol import HttpLimits
 from app.api.server import server_config
 from app.config import Settings
 from app.wiring import wire_api
-from tests.carillon import Carillon
+from tests.support.carillon import Carillon
 
 
 @asynccontextmanager
