@@ -11,10 +11,9 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.support.carillon import Carillon, Json, engine_of, make_due, until
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, until
 
 PROGRAM = Path(sys.executable).with_name("carillon")
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 
 
 async def opened(carillon: Carillon, settings: Settings, database: Database) -> Json:

@@ -15,11 +15,10 @@ from structlog.testing import capture_logs
 from app.config import Settings, load_settings
 from app.persistence.database import Database
 from tests.support.api_server import serving
-from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, http_node, make_due
+from tests.support.carillon import ADMIN_TOKEN, FAIL, Carillon, Json, http_node, make_due
 from tests.support.http_sink import Sink
 
 TOKEN = "the-token-of-the-pings"
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 QUIET = {"ok": True, "ran": 0, "skipped": 0, "blocked": 0, "errors": 0, "dead_lettered": 0}
 
 

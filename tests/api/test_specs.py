@@ -9,13 +9,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.support.carillon import Carillon, Json, engine_of, make_due, until, working
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    assert value.endswith("Z")
-    return datetime.fromisoformat(value)
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, moment, until, working
 
 
 async def preview(carillon: Carillon, **spec: Any) -> Json:
@@ -325,8 +319,7 @@ async def test_the_history_names_what_nobody_asked_for(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """A schedule that finishes, or dies, by itself."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    dying = await carillon.schedule(await carillon.workflow(fail), max_retries=0)
+    dying = await carillon.schedule(await carillon.workflow(FAIL), max_retries=0)
     finishing = await carillon.schedule(total_repeats=1)
     async with engine_of(settings) as engine:
         for schedule in (dying, finishing):

@@ -16,10 +16,9 @@ from app.persistence.database import Database
 from app.services.declarations.exporting import ExportService, Selection, schedule_entry
 from app.services.declarations.files import Source, read_file
 from app.services.declarations.yaml_text import write_documents
-from tests.cli.test_files import CATALOG
 from tests.domain.strategies import excluded_days, expressions, intervals, sparse_expressions, windows, zones
 from tests.support.carillon import Carillon
-from tests.support.declarations import NIGHTLY, Applying
+from tests.support.declarations import CATALOG, NIGHTLY, Applying
 from tests.support.domain_builders import schedule
 from tests.support.hypothesis_examples import examples
 

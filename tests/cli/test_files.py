@@ -2,13 +2,11 @@
 
 import pytest
 
-from app.actions.catalog import Catalog
-from app.actions.plugins import load_actions
 from app.domain.revisions import EDITABLE
 from app.services.declarations.files import Source, read_files
 from app.services.inputs import DeclaredScheduleInput
+from tests.support.declarations import CATALOG
 
-CATALOG = Catalog(load_actions().actions)
 NODES = "nodes: [{id: s, type: trigger_schedule}, {id: w, type: core.noop}]"
 
 

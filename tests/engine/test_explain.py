@@ -8,15 +8,9 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.support.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, moment, until, working
 
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 WAIT = {"id": "work", "type": "core.delay", "config": {"seconds": 600}}
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    return datetime.fromisoformat(value)
 
 
 def written(value: datetime) -> str:

@@ -12,10 +12,9 @@ from standardwebhooks import Webhook
 from app.config import Settings
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.support.carillon import PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
+from tests.support.carillon import FAIL, PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
 from tests.support.http_sink import Sink
 
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 NOOP = {"id": "work", "type": "core.noop", "config": {}}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from tests.engine.test_callbacks import Target, call, ended, execution, told
+from tests.support.callbacks import Target, call, ended, execution, told
 from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
 from tests.support.http_sink import Sink
 

@@ -11,7 +11,18 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
+from tests.support.carillon import (
+    FAIL,
+    Carillon,
+    Json,
+    engine_of,
+    http_node,
+    make_due,
+    moment,
+    three_workers,
+    until,
+    working,
+)
 from tests.support.http_sink import Sink
 
 SECOND = timedelta(seconds=1)
@@ -20,11 +31,6 @@ SECOND = timedelta(seconds=1)
 def delay(seconds: float) -> Json:
     """A node that takes so long."""
     return {"id": "work", "type": "core.delay", "config": {"seconds": seconds}}
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    return datetime.fromisoformat(value)
 
 
 async def paused(carillon: Carillon, schedule: Json) -> None:
@@ -327,8 +333,7 @@ async def test_a_failing_chain_stops_when_the_schedule_dies(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """What is queued is cancelled."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    workflow = await carillon.workflow(fail)
+    workflow = await carillon.workflow(FAIL)
     schedule = await carillon.schedule(workflow, catch_up="run_all", max_retries=0)
     await make_due(database, schedule, 15 * 60 + 120)
 
@@ -345,8 +350,7 @@ async def test_a_run_that_an_open_breaker_stops_in_the_queue_is_cancelled(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """Catching up respects a breaker that opens on the way."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    workflow = await carillon.workflow(fail, breaker_threshold=1, breaker_reset_seconds=3600)
+    workflow = await carillon.workflow(FAIL, breaker_threshold=1, breaker_reset_seconds=3600)
     schedule = await carillon.schedule(workflow, catch_up="run_all", backoff_base_seconds=1)
     await make_due(database, schedule, 15 * 60 + 120)
 
@@ -479,8 +483,7 @@ async def test_a_retry_beside_the_cadence_does_not_start_while_paused(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """Nor does anything else that has not begun: nothing fires while paused."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    schedule = await carillon.schedule(await carillon.workflow(fail), if_running="allow", backoff_base_seconds=1)
+    schedule = await carillon.schedule(await carillon.workflow(FAIL), if_running="allow", backoff_base_seconds=1)
     due = await make_due(database, schedule)
     async with engine_of(settings) as engine:
         await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])

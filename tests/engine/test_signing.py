@@ -20,7 +20,7 @@ from app.engine import run_resources
 from app.engine.run_resources import SigningKeyCache
 from app.persistence import secrets
 from app.persistence.database import Database
-from tests.support.carillon import Carillon, Json, http_node, until, working
+from tests.support.carillon import FAIL, Carillon, Json, http_node, until, working
 from tests.support.http_sink import Call, Sink
 
 OPERATORS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -187,8 +187,7 @@ async def test_a_notification_is_signed_with_its_owners_key(carillon: Carillon, 
     mia = await carillon.member()
     key = await key_of(mia)
     await mia.call("POST", "/notifications/", 201, json={"url": sink.url})
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    schedule = await mia.schedule(await mia.workflow(fail))
+    schedule = await mia.schedule(await mia.workflow(FAIL))
     await mia.call("POST", f"/schedules/{schedule['id']}/run/", 202)
 
     async def told() -> bool:

@@ -17,15 +17,8 @@ from app.persistence.execution_rows import Busy
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.queue.worker import Redeliver
-from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, http_node, make_due, moment
 from tests.support.http_sink import Sink
-
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    return datetime.fromisoformat(value)
 
 
 async def fire(settings: Settings, database: Database, schedule: Json) -> datetime:

@@ -16,8 +16,8 @@ from app.persistence.connection_pool import driver_of
 from app.persistence.database import Database
 from app.persistence.migrations import migrate
 from app.persistence.row_cache import ScheduleCache, ServerIdentity
-from tests.conftest import settings_on
 from tests.support.api_server import serving
+from tests.support.carillon import settings_on
 
 # So many transactions does the old primary see that the standby never hears of.
 LOST_TRANSACTIONS = 60

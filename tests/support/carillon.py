@@ -4,6 +4,8 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -11,7 +13,7 @@ import httpx
 import msgspec
 from sqlalchemy import text
 
-from app.config import Settings
+from app.config import Settings, load_settings
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.wiring import wire_worker
@@ -19,10 +21,29 @@ from app.worker import run_worker
 
 ADMIN_TOKEN = "the-admin-token-of-the-tests"
 PATIENCE_SECONDS = 60.0
+# A node that always fails.
+FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 KINDS = {"interval_seconds", "every", "cron", "at", "after"}
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+
+def settings_on(database_url: str, redis_url: str, data_dir: Path) -> Settings:
+    """Return the settings that all tests use, with short leases, on these stores."""
+    return load_settings(
+        {
+            "CARILLON_DATABASE_URL": database_url,
+            "CARILLON_REDIS_URL": redis_url,
+            "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
+            "CARILLON_HTTP_ALLOW": "127.0.0.0/8,::1",
+            "CARILLON_LEASE_SECONDS": "3",
+            "CARILLON_RECONCILE_SECONDS": "0.5",
+            "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
+            "CARILLON_DRAIN_SECONDS": "1",
+            "CARILLON_DATA_DIR": str(data_dir),
+        }
+    )
 
 
 async def until(check: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE_SECONDS) -> T:
@@ -118,6 +139,12 @@ class Carillon:
         return self.with_token(token["token"])
 
 
+def moment(value: str) -> datetime:
+    """Read an instant as the API writes it: in UTC, ending with Z."""
+    assert value.endswith("Z")
+    return datetime.fromisoformat(value)
+
+
 def http_node(url: str, **config: Any) -> Json:
     """A node that calls a URL."""
     return {"id": "call", "type": "core.http_request", "config": {"url": url, **config}}
@@ -147,6 +174,16 @@ async def engine_of(settings: Settings, lease_seconds: float = 120) -> AsyncIter
     async with wire_worker(msgspec.structs.replace(settings, lease_seconds=lease_seconds)) as parts:
         await parts.life._lease.begin()
         yield parts.engine
+
+
+async def fire_and_read(carillon: Carillon, settings: Settings, database: Database, schedule: Json) -> Json:
+    """Fire a schedule's pending tick at once and return its latest execution as the API shows it."""
+    due = await make_due(database, schedule)
+    async with engine_of(settings) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    run = (await carillon.runs(schedule))[-1]
+    execution: Json = await carillon.call("GET", f"/executions/{run['id']}/")
+    return execution
 
 
 @asynccontextmanager

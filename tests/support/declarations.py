@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import text
 
+from app.actions.catalog import Catalog
+from app.actions.plugins import load_actions
 from app.cli.apply import diff_lines
 from app.cli.operators import OPERATOR
 from app.config import Settings
@@ -16,6 +18,7 @@ from app.services.declarations.files import Source
 from app.wiring import wire_declarations
 from tests.support.carillon import Json
 
+CATALOG = Catalog(load_actions().actions)
 NIGHTLY = """\
 namespace: shop
 workflows:

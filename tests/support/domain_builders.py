@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from app.domain.breakers import Gate
-from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.lifecycle import created
 from app.domain.schedules import CatchUp, IfRunning, ScheduledJob
 from app.domain.settling import EndedRun
@@ -18,6 +18,7 @@ T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KINDS = set(SPEC_KINDS)
 OPEN = Gate()
 JOB = UUID("11111111-2222-4333-8444-555555555555")
+RUNNING = ActiveRun(UUID(int=1), Trigger.SCHEDULE)
 
 
 def after(seconds: float) -> datetime:
