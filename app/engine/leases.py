@@ -39,7 +39,7 @@ class WorkerLease:
         """Register a new worker."""
         asked = clock.monotonic()
         worker_id = uuid4()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("begin_lease") as connection:
             await leases.register_worker(connection, worker_id, self.name, self._seconds)
         self.worker_id = worker_id
         self._safe_until = asked + self._seconds * SAFE_PART
@@ -48,7 +48,7 @@ class WorkerLease:
     async def renew(self) -> dict[UUID, int] | None:
         """Renew, and read what is still ours, with the tokens; None if the lease had run out."""
         asked = clock.monotonic()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("renew_lease") as connection:
             if not await leases.renew_worker(connection, self.worker_id, self._seconds):
                 return None
             held = await executions.still_held(connection, self.worker_id)
@@ -58,7 +58,7 @@ class WorkerLease:
     async def release(self) -> None:
         """End in peace."""
         self._safe_until = 0.0
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("release_lease") as connection:
             await leases.release_worker(connection, self.worker_id)
 
 

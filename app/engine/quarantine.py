@@ -28,7 +28,7 @@ class Quarantine:
     async def tick_failed(self, tick: Tick, error: Exception) -> None:
         """A tick could not be handled."""
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("quarantine_tick") as connection:
                 times = await quarantine.count_tick(connection, tick.job_id, tick.generation, _words(error))
                 if times < MOST_MISHAPS or not await quarantine.poison_schedule(connection, tick.job_id, _words(error)):
                     return
@@ -39,7 +39,7 @@ class Quarantine:
     async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
         """An execution could not be started or ended."""
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("quarantine_execution") as connection:
                 times = await quarantine.count_execution(connection, execution_id, token, _words(error))
                 if times < MOST_MISHAPS:
                     return

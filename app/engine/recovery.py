@@ -91,7 +91,7 @@ class Reconciler:
         """Ring for every schedule whose due time has passed; how many that were."""
         recovered, after = 0, None
         while True:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("recover_schedules") as connection:
                 now = await database_now(connection)
                 page = await schedules.overdue(connection, now, PAGE, after)
             if not page:
@@ -144,7 +144,7 @@ class Reconciler:
         """All that is due, or soon, page by page: many that only wait must not hide a lost message behind them."""
         rung, after = 0, None
         while True:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("ring_pending") as connection:
                 page = await executions.pending(connection, PAGE, AHEAD, after)
             rung += sum(await self._bell.ring(list(map(execution_wake, page)), clock.now()))
             if len(page) < PAGE:
@@ -162,7 +162,7 @@ class Reconciler:
     async def _ring_everything(self) -> int:
         rung, after = 0, None
         while True:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("ring_everything") as connection:
                 page = await schedules.planned_after(connection, after, PAGE)
             if not page:
                 return rung
@@ -188,7 +188,7 @@ class Reconciler:
         return len(claimed)
 
     async def _start_pending(self) -> int:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("start_pending") as connection:
             pending = await executions.pending_of_owners(connection, PAGE)
         return self._start(pending)
 
@@ -212,7 +212,7 @@ class Reconciler:
             places.keep(len(places.owners), were_short=False)
             return SHARE_SECONDS
         greedy = places.greedy
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("share_out") as connection:
             if len(greedy) == 1 and not await schedules.has_others(connection, greedy[0]):
                 return SHARE_SECONDS
             now: datetime = await database_now(connection)
@@ -225,7 +225,7 @@ class Reconciler:
         return max(SHARE_SECONDS, (clock.monotonic() - began) * 4)
 
     async def _lost(self) -> list[Outcome]:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_lost") as connection:
             lost = await executions.lost(connection, PAGE)
         if lost:
             shown = [str(outcome.execution_id) for outcome in lost[:MOST_NAMED]]
@@ -233,17 +233,17 @@ class Reconciler:
         return lost
 
     async def _without_callback(self) -> list[Outcome]:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_without_callback") as connection:
             return await executions.overdue(connection, PAGE)
 
     async def _overdue(self, by: timedelta) -> list[PlannedTick]:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_overdue") as connection:
             now: datetime = await database_now(connection)
             return await schedules.overdue_in_turn(connection, now - by, PAGE)
 
     async def _take_up_valid_specs(self) -> int:
         """A schedule whose spec had become invalid comes back by itself once it is valid again."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_invalid_specs") as connection:
             waiting = await schedules.invalid(connection, PAGE)
         valid = [job.id for job in waiting if not job.spec.problem]
         for job_id in valid:
@@ -252,14 +252,14 @@ class Reconciler:
 
     async def _take_up_again(self, job_id: UUID) -> None:
         with suppress(NotFoundError):
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("resume_valid_spec") as connection:
                 changed = await schedule_changes.resume_valid_spec(connection, job_id)
             log.info("spec_valid_again", schedule=str(job_id), state=changed.job.status)
             await self._ringer.ticks([changed.job])
             await self._ringer.executions(changed.pending)
 
     async def _forget_workers(self) -> None:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("forget_workers") as connection:
             await leases.forget_expired_workers(connection)
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:

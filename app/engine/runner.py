@@ -156,7 +156,7 @@ class Runner:
 
         A node whose time has not come, by the database's clock, is still asleep: a callback came first.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("read_earlier_nodes") as connection:
             kept = await execution_queries.kept_results(connection, execution.id)
             results = await parking.with_callbacks(connection, execution.id, kept)
         return Earlier(results, _still_asleep(execution))
@@ -171,7 +171,7 @@ class Runner:
             asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
             graph=dispatched.graph,
         )
-        async with self._parks, self._database.transaction() as connection:
+        async with self._parks, self._database.transaction("park") as connection:
             return await parking.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: RowVersions | None) -> Dispatched:
@@ -188,7 +188,7 @@ class Runner:
 
     async def _read_subjects(self, wanted: Sequence[Ids]) -> list[Subject]:
         """On whose behalf, and what; read for all who ask at the same time."""
-        async with self._database.reading() as connection:
+        async with self._database.reading("read_run_subjects") as connection:
             return await self._known_subjects.read(connection, wanted)
 
     def _context(

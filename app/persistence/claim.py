@@ -63,7 +63,7 @@ async def _claim_carefully(
     database: Database, ticks: Sequence[Tick], worker_id: UUID, occasion: TickSource
 ) -> list[ClaimResult]:
     """With everything locked that has a say in it."""
-    async with database.transaction() as connection:
+    async with database.transaction("claim_locked") as connection:
         batch = await _read(connection, ticks, worker_id, occasion)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
@@ -231,7 +231,7 @@ async def start(
     database: Database, execution_id: UUID, token: int, worker_id: UUID, *, enabled: bool = True
 ) -> StartResult:
     """Take a pending execution to run it; None if someone else has, or it is gone."""
-    async with database.transaction() as connection:
+    async with database.transaction("start") as connection:
         waiting = await executions.waiting(connection, execution_id, token)
         if waiting is None:
             return None

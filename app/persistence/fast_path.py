@@ -168,7 +168,7 @@ async def claim(
         return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
     answers: dict[UUID, Claimed | Stale | NotDue] = {}
-    async with database.autocommit() as connection:
+    async with database.autocommit("claim_fast") as connection:
         # With the connection in hand: to open one may show that what was remembered is of another server.
         firing = _remembered(by_job.values(), occasion, memory)
         if len(firing) < len(by_job):
@@ -194,7 +194,7 @@ async def settle(database: Database, endings: Sequence[RunResult], memory: Sched
     if not plain:
         return {}
     written: dict[UUID, Settled] = {}
-    async with database.autocommit() as connection:
+    async with database.autocommit("settle_fast") as connection:
         known = [one for one in plain.values() if one.known.epoch == memory.epoch]
         for run_id, version in await _end(connection, known) if known else []:
             one = plain[run_id]

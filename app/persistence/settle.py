@@ -34,7 +34,7 @@ from app.persistence.row_cache import ScheduleCache
 
 async def settle(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
     """Write these outcomes, each fenced by its token. Each result stands at the place of its outcome."""
-    async with database.transaction() as connection:
+    async with database.transaction("settle") as connection:
         return await settle_within(connection, outcomes)
 
 
@@ -47,7 +47,7 @@ async def settle_free(database: Database, endings: Sequence[RunResult], memory: 
 
 
 async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[FreeResult]:
-    async with database.transaction() as connection:
+    async with database.transaction("settle_locked") as connection:
         ids = await _with_entities_locked(connection, outcomes)
         jobs, held = await schedules.lock_free_with_runs(connection, ids)
         before: dict[int, Gate] = {}

@@ -46,13 +46,17 @@ WORKFLOW = (
     "SELECT u.id, u.id::text, 'w', $1::jsonb, $2::jsonb FROM user_profiles AS u WHERE u.id = 1 RETURNING id"
 )
 
-# What a worker asks for again and again, be there work or not.
-IDLE = frozenset(
+# Units of work that a worker repeats, be there work or not.
+IDLE_UNITS = frozenset(
     {
-        *("deliver", "remembers", "renew", "lost", "without_callback", "take_up_valid_specs", "overdue", "pending"),
-        *("forget_workers",),
+        *("renew_lease", "find_lost", "find_without_callback", "find_invalid_specs", "find_overdue"),
+        *("ring_pending", "start_pending", "forget_workers"),
     }
 )
+# The same with Redis; SimulatedRedis names these.
+IDLE = IDLE_UNITS | {"deliver", "remembers"}
+# The first thing that is done for a slot that is due.
+CLAIM = "claim_fast"
 
 Play = Callable[[World, int], Awaitable[None]]
 
@@ -113,7 +117,7 @@ class Simulation:
         """The points of a scene, by number, from where its first slot is due on."""
         noted = OneFault()
         self.play(scene.name, scene.play, Random(0), noted)
-        first = next(number for number, where in enumerate(noted.points, 1) if where.endswith("claim: begin"))
+        first = next(number for number, where in enumerate(noted.points, 1) if where.endswith(f"{CLAIM}: begin"))
         return [number for number, where in enumerate(noted.points, 1) if number >= first and _matters(where)]
 
     def play_scene(self, scene: Scene, number: int, fault: Fault) -> list[str]:
@@ -219,5 +223,5 @@ class Simulation:
         patch("app.clock.monotonic", lambda: BOOTED_SECONDS + self._loop.time())
         patch("app.worker.wire_worker", world.wire_worker)
         patch("app.engine.worker_runtime.uniform", world.random.uniform)
-        for module in ("services.schedules", "services.manual_runs", "engine.lease", "engine.polling", "queue.worker"):
+        for module in ("services.schedules", "services.executions", "engine.leases", "engine.entities", "queue.worker"):
             patch(f"app.{module}.uuid4", world.uuid4)

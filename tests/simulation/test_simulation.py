@@ -7,13 +7,16 @@ by chance, and every scene with every fault at every point; without it, a sample
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import app
 from app.embedded import EmbeddedPostgres
 from tests.simulation.faults import Fault
 from tests.simulation.histories import SCENES, Scene
-from tests.simulation.simulation import Simulation
+from tests.simulation.postgres import NEVER_WAIT
+from tests.simulation.simulation import CLAIM, IDLE_UNITS, Simulation
 
 WANTED = os.environ.get("SIMULATION_HISTORIES")
 SEED = os.environ.get("SIMULATION_SEED")
@@ -57,3 +60,10 @@ def test_promises_hold_whatever_happens(simulation: Simulation, part: int) -> No
 def test_the_same_seed_is_the_same_history(simulation: Simulation) -> None:
     """What a seed finds can be looked at again."""
     assert simulation.play_random(7) == simulation.play_random(7)
+
+
+def test_the_units_of_work_that_it_names_exist() -> None:
+    """A unit of work that is renamed in the product would silently lose its faults here."""
+    source = "".join(path.read_text() for path in Path(app.__file__).parent.rglob("*.py"))
+    names = {*NEVER_WAIT, *IDLE_UNITS, CLAIM}
+    assert [] == sorted(name for name in names if f'("{name}")' not in source)
