@@ -34,11 +34,11 @@ def events_in_code() -> set[str]:
         name = call.func.id if isinstance(call.func, ast.Name) else ""
         if is_log_call(call):
             found.append(call.args[0])
-        elif name == "all_or_each":
+        elif name == "batch_or_each":
             found.append(call.args[2])
         elif name == "Outage":
             found += [keyword.value for keyword in call.keywords]
-    return {LIBRARY_EVENT, *(node.value for node in found if isinstance(node, ast.Constant))}
+    return {LIBRARY_EVENT, *(str(node.value) for node in found if isinstance(node, ast.Constant))}
 
 
 def test_every_event_is_in_the_table_and_nothing_else_is() -> None:
