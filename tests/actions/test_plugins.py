@@ -122,7 +122,7 @@ async def curious(_config: Any, _context: ActionContext, _more: int) -> None:
 )
 def test_what_does_not_conform_is_told(values: dict[str, Any], gist: str) -> None:
     """One thing at a time, in words."""
-    sound = {"name": "x.y", "config": BUILTIN[0].config, "handler": fine}
+    sound: dict[str, Any] = {"name": "x.y", "config": BUILTIN[0].config, "handler": fine}
     assert [] == shortcomings(Action(**sound))
     (problem,) = shortcomings(Action(**(sound | values)))
     assert gist in problem

@@ -30,6 +30,7 @@ class History:
 
     def __init__(self, job: ScheduledJob) -> None:
         self.job = job
+        assert job.next_slot is not None
         self.first_slot = job.next_slot
         self.interval = timedelta(seconds=job.interval_seconds or 0)
         self.ends: list[ExecutionStatus] = []

@@ -90,7 +90,7 @@ def test_a_manual_run_touches_nothing() -> None:
     """Neither counters nor cadence."""
     job, fire = fired(schedule(), after(300))
     manual = ended(fire, FAILED, "boom")
-    assert job is settle(job, type(manual)(**{**_fields(manual), "trigger": Trigger.MANUAL}), 0, after(302))
+    assert job is settle(job, replace(manual, trigger=Trigger.MANUAL), 0, after(302))
 
 
 @pytest.mark.corner("pause")
@@ -135,10 +135,6 @@ def test_the_end_of_the_last_run_before_end_at_finishes_the_schedule() -> None:
     job, fire = fired(schedule(end_at=after(300)), after(300))
     settled = settle(job, ended(fire, SUCCESS), 0, after(302))
     assert (Status.DONE, Reason.END_REACHED) == (settled.status, settled.status_reason)
-
-
-def _fields(run: object) -> dict[str, object]:
-    return {name: getattr(run, name) for name in run.__struct_fields__}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
