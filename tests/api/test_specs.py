@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, moment, until, working
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, moment, working
 
 
 async def preview(carillon: Carillon, **spec: Any) -> Json:
@@ -152,11 +152,8 @@ async def test_a_delay_fires_by_itself(carillon: Carillon, settings: Settings) -
     """Once, so long after its creation."""
     schedule = await carillon.schedule(after="1s")
 
-    async def done() -> bool:
-        return (await carillon.get(schedule))["status"] == "done"
-
     async with working(settings):
-        await until(done)
+        await carillon.until_status(schedule, "done")
     (run,) = await carillon.runs(schedule)
     assert moment(schedule["created_at"]) + timedelta(seconds=1) == moment(run["scheduled_for"])
 
@@ -260,11 +257,8 @@ async def test_a_spec_that_has_become_invalid_pauses_and_comes_back_by_itself(
     await carillon.call("PATCH", f"{path}/", 422, json={"cron": "5 * * * *"})
     await set_zone(database, "Europe/Berlin")
 
-    async def active() -> bool:
-        return (await carillon.get(schedule))["status"] == "active"
-
     async with working(settings):
-        await until(active)
+        await carillon.until_status(schedule, "active")
     back = await carillon.get(schedule)
     assert ("", "", True) == (back["status_reason"], back["last_error"], back["next_run_at"] is not None)
     assert [("paused", "carillon"), ("changed", "admin"), ("resumed", "carillon")] == [
@@ -360,11 +354,8 @@ async def test_a_one_shot_that_is_paused_again_and_again_has_one_outcome(
         await carillon.call("POST", f"{path}/pause/")
         await carillon.call("POST", f"{path}/resume/")
 
-    async def done() -> bool:
-        return (await carillon.get(schedule))["status"] == "done"
-
     async with working(settings):
-        await until(done)
+        await carillon.until_status(schedule, "done")
     assert ["fired"] == [item["outcome"] for item in await carillon.ledger(schedule)]
 
 

@@ -232,7 +232,7 @@ async def test_a_callback_wakes_a_run_that_sleeps_beside_it(
         await until(lambda: paths("/asked", "/after-callback"))
 
         async def asleep_again() -> bool:
-            return (await row(database, schedule)).status == "pending"
+            return bool((await row(database, schedule)).status == "pending")
 
         await until(asleep_again)
         assert not (await execution(carillon, schedule))["finished_at"]

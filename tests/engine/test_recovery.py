@@ -4,6 +4,7 @@ import asyncio
 import signal
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.wiring import wire_worker
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.carillon import Carillon, Json, engine_of, first_slot, http_node, last_slot, make_due, until, working
 from tests.support.http_sink import Sink
 
 NOWHERE = "unix:///nowhere/valkey.sock"
@@ -42,7 +43,7 @@ def no_slot_twice(ledger: list[Json], interval: int) -> None:
     """Every slot from the first to the last is accounted for exactly once."""
     slots: list[datetime] = []
     for item in ledger:
-        last = datetime.fromisoformat(item.get("to", item["slot"]))
+        last = last_slot(item)
         count = item.get("count", 1)
         slots += [last - timedelta(seconds=interval) * k for k in range(count)]
     slots.sort()
@@ -56,7 +57,7 @@ async def test_schedules_fire_on_their_cadence(carillon: Carillon, settings: Set
         await sink.wait_for_calls(3)
     first = datetime.fromisoformat(schedule["created_at"]) + timedelta(seconds=1)
     ledger = await carillon.ledger(schedule)
-    assert first == datetime.fromisoformat(ledger[0].get("from", ledger[0]["slot"]))
+    assert first == first_slot(ledger[0])
     no_slot_twice(ledger, 1)
 
 
@@ -69,7 +70,7 @@ async def test_a_run_longer_than_the_interval_skips_the_slots_in_between(
     async with working(settings):
 
         async def two_runs() -> bool:
-            return (await carillon.get(schedule))["run_count"] >= 2
+            return bool((await carillon.get(schedule))["run_count"] >= 2)
 
         await until(two_runs)
         await carillon.call("POST", f"/schedules/{schedule['id']}/pause/")
@@ -93,10 +94,7 @@ async def test_pause_and_resume_fires_once_one_interval_from_then(
         await carillon.call("POST", f"{path}/pause/")
         resumed = await carillon.call("POST", f"{path}/resume/")
 
-        async def done() -> bool:
-            return (await carillon.get(schedule))["status"] == "done"
-
-        await until(done)
+        await carillon.until_status(schedule, "done")
     (run,) = await carillon.runs(schedule)
     assert resumed["next_run_at"] == run["scheduled_for"]
     assert 1 == len(sink.calls)
@@ -131,11 +129,11 @@ async def test_a_flush_under_load_stops_nobody(carillon: Carillon, settings: Set
     made = [await carillon.schedule(workflow, interval_seconds=1) for _ in range(10)]
     async with working(settings):
         for schedule in made:
-            await until(lambda schedule=schedule: carillon.runs(schedule))
+            await until(partial(carillon.runs, schedule))
         await redis.flushall()
         flushed = max([await latest_slot(carillon, schedule) for schedule in made])
         for schedule in made:
-            await until(lambda schedule=schedule: fired_after(carillon, schedule, flushed))
+            await until(partial(fired_after, carillon, schedule, flushed))
     for schedule in made:
         no_slot_twice(await carillon.ledger(schedule), 1)
 
@@ -192,7 +190,7 @@ async def test_the_execution_of_a_dead_worker_is_lost_and_retried(
     async with working(settings):
 
         async def retried() -> bool:
-            return (await carillon.get(schedule))["run_count"] >= 1
+            return bool((await carillon.get(schedule))["run_count"] >= 1)
 
         await until(retried)
     lost, retry = (await carillon.runs(schedule))[:2]
@@ -213,7 +211,7 @@ async def test_an_execution_that_nobody_works_on_is_handed_back(
         await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], parts.life._lease.worker_id)
 
         async def pending() -> bool:
-            return (await carillon.runs(schedule))[0]["status"] == "pending"
+            return bool((await carillon.runs(schedule))[0]["status"] == "pending")
 
         await until(pending)
         await parts.life.end(0)
@@ -269,11 +267,7 @@ async def test_a_drained_worker_hands_its_work_back(carillon: Carillon, settings
     assert ("pending", 0) == (run["status"], run["retry_attempt"])
     release.set()
     async with working(settings):
-
-        async def done() -> bool:
-            return (await carillon.get(schedule))["status"] == "done"
-
-        await until(done)
+        await carillon.until_status(schedule, "done")
     (run,) = await carillon.runs(schedule)
     assert ("success", 0) == (run["status"], run["retry_attempt"])
     assert 0 == (await carillon.get(schedule))["error_count"]

@@ -240,7 +240,7 @@ async def test_a_callback_is_kept_without_what_its_run_was_shown(
             await make_due(database, schedule)
             async with working(told(carillon)):
                 await until(lambda: is_parked(database))
-                said = {"output": {"a": f"x {VALUE.upper()}", VALUE: "planted-other"}, "error": f"bad {VALUE}"}
+                said: Json = {"output": {"a": f"x {VALUE.upper()}", VALUE: "planted-other"}, "error": f"bad {VALUE}"}
                 assert 200 == (await target.call_back(-1, status=status, **said)).status_code
                 execution = await ended(carillon, schedule)
             assert status == execution["status"], execution
@@ -276,7 +276,7 @@ async def test_a_callback_that_cannot_be_judged_is_left_out(
                 await carillon.call("PUT", "/secrets/TOKEN/", json={"value": "planted-new"})
             else:
                 await carillon.call("DELETE", "/secrets/TOKEN/", 204)
-            said = {"output": [VALUE], "error": f"bad {VALUE}"}
+            said: Json = {"output": [VALUE], "error": f"bad {VALUE}"}
             assert 200 == (await target.call_back(status="failed", **said)).status_code
             execution = await ended(carillon, schedule)
         assert f"Node 'call': {UNREADABLE}" == execution["error"]

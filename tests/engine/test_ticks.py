@@ -32,8 +32,7 @@ async def fire(settings: Settings, database: Database, schedule: Json) -> dateti
 
 def counters(schedule: Json) -> tuple[int, int, int, int]:
     """(run_count, error_count, n, rc)."""
-    names = ("run_count", "error_count", "current_repeat", "current_retry")
-    return tuple(schedule[name] for name in names)  # type: ignore[return-value]
+    return schedule["run_count"], schedule["error_count"], schedule["current_repeat"], schedule["current_retry"]
 
 
 async def test_a_success(carillon: Carillon, settings: Settings, database: Database) -> None:

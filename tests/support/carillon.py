@@ -106,6 +106,15 @@ class Carillon:
         found: Json = await self.call("GET", f"/schedules/{schedule['id']}/")
         return found
 
+    async def until_status(self, schedule: Json, status: str) -> Json:
+        """Wait until a schedule has this status, and return it."""
+
+        async def read() -> Json | None:
+            shown = await self.get(schedule)
+            return shown if shown["status"] == status else None
+
+        return await until(read)
+
     async def runs(self, schedule: Json) -> list[Json]:
         """Its runs, oldest first."""
         answer = await self.call("GET", f"/schedules/{schedule['id']}/runs/", params={"limit": 500})
@@ -143,6 +152,16 @@ def moment(value: str) -> datetime:
     """Read an instant as the API writes it: in UTC, ending with Z."""
     assert value.endswith("Z")
     return datetime.fromisoformat(value)
+
+
+def first_slot(item: Json) -> datetime:
+    """Return the first slot of an item of the ledger, which may stand for several slots."""
+    return moment(item.get("from") or item["slot"])
+
+
+def last_slot(item: Json) -> datetime:
+    """Return the last slot of an item of the ledger."""
+    return moment(item.get("to") or item["slot"])
 
 
 def http_node(url: str, **config: Any) -> Json:
