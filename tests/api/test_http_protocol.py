@@ -166,7 +166,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(quick: Carillon) -> None:
         async def dropped() -> bool:
             # Until it is more than the kernel keeps for a connection.
             await one.send(document * 3)
-            return metrics.HTTP_REFUSED.labels("not_read")._value.get() > before
+            return bool(metrics.HTTP_REFUSED.labels("not_read")._value.get() > before)
 
         await until(dropped)
 

@@ -25,7 +25,7 @@ async def test_a_cursor_visits_everything_once_whatever_comes_meanwhile(carillon
 
     made = [await another() for _ in range(7)]
     seen: list[str] = []
-    cursor = {}
+    cursor: dict[str, str] = {}
     while True:
         part = await carillon.call("GET", path, params={"limit": 3, **cursor})
         seen += [item["id"] for item in part["items"]]

@@ -98,7 +98,7 @@ async def test_each_status_is_found_by_its_filter(carillon: Carillon, settings: 
     other = await carillon.schedule()
     run = await carillon.call("POST", f"/schedules/{other['id']}/run/", 202)
     made["cancelled"] = (await carillon.call("POST", f"/executions/{run['id']}/cancel/"))["id"]
-    found = {}
+    found: dict[str, str] = {}
     for status in ExecutionStatus:
         answer = await carillon.call("GET", "/executions/", params={"status": status})
         found.update((status.value, item["id"]) for item in answer["items"])
