@@ -227,7 +227,8 @@ def _not_limited(statuses: Counter[int]) -> list[str]:
 async def _ask(target: Target, path: str, token: str) -> int:
     async with hostile(target) as one:
         await one.send(_request(path, token))
-        return (await one.answer())[0]
+        status: int = (await one.answer())[0]
+        return status
 
 
 def _request(path: str, token: str) -> bytes:

@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct):
 
 async def chaos(seconds: float, seed: int, *, clients: int = 6, herd: int = 2000, calm: float = 15.0) -> Outcome:
     """Break things for so long, let everything come to rest, and check."""
-    async with Deployment(**SETTINGS) as deployment:
+    async with Deployment(settings=SETTINGS) as deployment:
         asking = Clients(deployment, seed, count=clients, pause_seconds=(0.3, 2.0))
         await asking.prepare(3)
         await _odd_ones(asking)

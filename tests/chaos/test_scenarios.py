@@ -35,7 +35,7 @@ def long_calls(deployment: Deployment) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def shared() -> AsyncIterator[Deployment]:
     """Two APIs, three workers, and their servers."""
-    async with Deployment(**SETTINGS) as running:
+    async with Deployment(settings=SETTINGS) as running:
         yield running
 
 

@@ -88,7 +88,7 @@ class Rolling(Deployment):
 
     def __init__(self, release: Release, *, apis: int, workers: int) -> None:
         """Of this release to begin with."""
-        super().__init__(release=release, target=MixedTarget(), apis=apis, workers=workers, **SETTINGS)
+        super().__init__(release=release, target=MixedTarget(), apis=apis, workers=workers, settings=SETTINGS)
         self.asking = Clients(self, 1, count=4, pause_seconds=(0.2, 0.6), kinds=KINDS)
         self.gone: list[Member] = []
         self._going: list[asyncio.Task[None]] = []

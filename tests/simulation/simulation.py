@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import asyncpg
@@ -18,6 +18,7 @@ from tests.simulation.histories import TIMEOUT_SECONDS, Scene, random_history
 from tests.simulation.postgres import CLOCK
 from tests.simulation.promises import (
     SECOND,
+    Account,
     accounts,
     astray,
     broken_calls,
@@ -58,6 +59,7 @@ IDLE = IDLE_UNITS | {"deliver", "remembers"}
 # The first thing that is done for a slot that is due.
 CLAIM = "claim_fast"
 
+T = TypeVar("T")
 Play = Callable[[World, int], Awaitable[None]]
 
 
@@ -183,17 +185,17 @@ class Simulation:
                 return
             await asyncio.sleep(TIMEOUT_SECONDS)
 
-    async def _accounts(self) -> list[Any]:
+    async def _accounts(self) -> list[Account]:
         return await self._asked(lambda: accounts(self._connection, self._now()))
 
-    async def _asked(self, question: Callable[[], Awaitable[Any]]) -> Any:
+    async def _asked(self, question: Callable[[], Awaitable[T]]) -> T:
         with self._loop.question():
             return await question()
 
     def _now(self) -> int:
         return int(self._loop.time() * SECOND) + SECOND // 1000
 
-    def _run(self, work: Any) -> Any:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
 
     async def _open(self) -> None:
