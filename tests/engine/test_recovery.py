@@ -1,4 +1,7 @@
-"""What goes astray is set going again, by workers in this process on real servers."""
+"""What goes astray is set going again, by workers in this process on real servers.
+
+Covers app.engine.leases, app.engine.worker_runtime, app.persistence.leases.
+"""
 
 import asyncio
 import signal
@@ -181,7 +184,10 @@ async def test_a_redis_that_stops_and_comes_back_loses_nothing(
 async def test_the_execution_of_a_dead_worker_is_lost_and_retried(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
-    """Within the lease; it counts as a failed attempt of its slot, and the retry succeeds."""
+    """Once its lease has run out; it counts as a failed attempt of its slot, and the retry succeeds.
+
+    How soon it is found is checked by the simulation, whose clock does not depend on the machine.
+    """
     schedule = await carillon.schedule(interval_seconds=1, backoff_base_seconds=1)
     due = await make_due(database, schedule)
     async with engine_of(settings, lease_seconds=0.5) as dead:
