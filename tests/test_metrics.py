@@ -1,4 +1,7 @@
-"""What Prometheus is told, by the API and by a worker."""
+"""What Prometheus is told, by the API and by a worker.
+
+Covers app.observability.metrics, app.persistence.gauges.
+"""
 
 import asyncio
 import socket

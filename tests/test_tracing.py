@@ -1,4 +1,7 @@
-"""Traces: from a request over ticks and runs to the call that leaves, and what happens without a collector."""
+"""Traces: from a request over ticks and runs to the call that leaves, and what happens without a collector.
+
+Covers app.engine.spans, app.observability.otlp, app.observability.tracing.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""Names of targets are looked up within a deadline, and nobody waits for another's lookups."""
+"""Names of targets are looked up within a deadline, and nobody waits for another's lookups.
+
+Covers app.actions.http_client.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

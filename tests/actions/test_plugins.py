@@ -1,4 +1,7 @@
-"""Actions that others bring, found as installed distributions are."""
+"""Actions that others bring, found as installed distributions are.
+
+Covers app.actions.catalog.
+"""
 
 from importlib.metadata import EntryPoint, distribution, distributions
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Users, tokens, limits and health."""
+"""Users, tokens, limits and health.
+
+Covers app.services.users, app.services.views.accounts.
+"""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,7 @@
-"""``/api/v1/breakers`` and ``carillon breaker``."""
+"""``/api/v1/breakers`` and ``carillon breaker``.
+
+Covers app.cli.admin, app.persistence.breakers.
+"""
 
 import asyncio
 import os

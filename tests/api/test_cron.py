@@ -1,4 +1,7 @@
-"""``/api/cron/run``: pings drive the schedules, with no worker at all."""
+"""``/api/cron/run``: pings drive the schedules, with no worker at all.
+
+Covers app.engine.cron_ping, app.services.views.operations.
+"""
 
 import asyncio
 from typing import Any

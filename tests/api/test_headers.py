@@ -1,4 +1,7 @@
-"""Headers that protect whoever looks at an answer with a browser."""
+"""Headers that protect whoever looks at an answer with a browser.
+
+Covers app.api.application.
+"""
 
 import base64
 import hashlib

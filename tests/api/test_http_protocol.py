@@ -1,4 +1,7 @@
-"""What a client may cost before it has shown a token: bytes, seconds, connections."""
+"""What a client may cost before it has shown a token: bytes, seconds, connections.
+
+Covers app.api.server.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,7 @@
-"""Who may read the metrics: a port of their own, or a token."""
+"""Who may read the metrics: a port of their own, or a token.
+
+Covers app.observability.serving.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Answers are bounded in bytes: a page ends before it grows large, and lists leave payloads out unless asked."""
+"""Answers are bounded in bytes: a page ends before it grows large, and lists leave payloads out unless asked.
+
+Covers app.services.listing.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,7 @@
-"""Long lists in parts: from a cursor on, and counted as far as that is cheap."""
+"""Long lists in parts: from a cursor on, and counted as far as that is cheap.
+
+Covers app.persistence.pagination.
+"""
 
 import json
 from base64 import urlsafe_b64encode

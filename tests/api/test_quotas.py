@@ -1,4 +1,7 @@
-"""Quotas for each user, and the largest values that an object may have."""
+"""Quotas for each user, and the largest values that an object may have.
+
+Covers app.persistence.users, app.services.admission.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,7 @@
-"""Who is counted, and who is refused: valid tokens by themselves, failed attempts by their address."""
+"""Who is counted, and who is refused: valid tokens by themselves, failed attempts by their address.
+
+Covers app.api.requests, app.queue.counters.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any

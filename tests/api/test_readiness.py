@@ -1,4 +1,7 @@
-"""``/health/ready``: judged by a write, at most once a second, never a 500."""
+"""``/health/ready``: judged by a write, at most once a second, never a 500.
+
+Covers app.api.system, app.services.system.
+"""
 
 import asyncio
 import shutil

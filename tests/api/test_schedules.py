@@ -1,4 +1,8 @@
-"""``/api/v1/schedules`` as a client sees it."""
+"""``/api/v1/schedules`` as a client sees it.
+
+Covers app.api.problems, app.domain.errors, app.engine.schedule_changes, app.services.schedules,
+app.services.validation, app.services.views.schedules.
+"""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,7 @@
-"""Secrets over HTTP: whose they are, who may use them, and that no answer has a value."""
+"""Secrets over HTTP: whose they are, who may use them, and that no answer has a value.
+
+Covers app.services.secrets.
+"""
 
 from typing import Any
 

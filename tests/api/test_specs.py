@@ -1,4 +1,7 @@
-"""Every way to say a time, as a client sees it: stored in one form, previewed, explained in plain words."""
+"""Every way to say a time, as a client sees it: stored in one form, previewed, explained in plain words.
+
+Covers app.services.inputs.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

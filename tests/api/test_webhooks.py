@@ -1,4 +1,7 @@
-"""Webhooks over HTTP: what they are made of, and whose they are."""
+"""Webhooks over HTTP: what they are made of, and whose they are.
+
+Covers app.services.webhooks.
+"""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,7 @@
-"""The history of a workflow: every change, by whom, when, and what it was before and after."""
+"""The history of a workflow: every change, by whom, when, and what it was before and after.
+
+Covers app.domain.revisions, app.persistence.revisions.
+"""
 
 import pytest
 

@@ -1,4 +1,8 @@
-"""``/api/v1/workflows`` and ``/api/v1/executions``."""
+"""``/api/v1/workflows`` and ``/api/v1/executions``.
+
+Covers app.api.executions, app.persistence.workflows, app.services.executions, app.services.views.executions,
+app.services.workflows.
+"""
 
 import pytest
 

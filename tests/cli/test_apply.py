@@ -1,4 +1,7 @@
-"""``carillon apply``: files become workflows and schedules."""
+"""``carillon apply``: files become workflows and schedules.
+
+Covers app.persistence.declarations, app.services.declarations.applying, app.services.declarations.writing.
+"""
 
 import asyncio
 from pathlib import Path

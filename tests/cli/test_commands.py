@@ -1,4 +1,7 @@
-"""``carillon apply`` and ``carillon export`` as an operator types them."""
+"""``carillon apply`` and ``carillon export`` as an operator types them.
+
+Covers app.cli.main, app.cli.operators.
+"""
 
 import asyncio
 import io

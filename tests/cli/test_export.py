@@ -1,4 +1,7 @@
-"""``carillon export``: what there is, in the form that ``carillon apply`` reads."""
+"""``carillon export``: what there is, in the form that ``carillon apply`` reads.
+
+Covers app.services.declarations.exporting.
+"""
 
 from typing import Any
 

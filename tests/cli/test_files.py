@@ -1,4 +1,7 @@
-"""What files declare, and what is wrong with them."""
+"""What files declare, and what is wrong with them.
+
+Covers app.services.declarations.files.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""``carillon worker --processes`` and ``carillon migrate --wait``."""
+"""``carillon worker --processes`` and ``carillon migrate --wait``.
+
+Covers app.asgi, app.cli.__main__.
+"""
 
 import asyncio
 import os

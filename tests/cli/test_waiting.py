@@ -1,4 +1,7 @@
-"""A pod whose stores are not there waits for them: it says so, and goes on by itself when they come."""
+"""A pod whose stores are not there waits for them: it says so, and goes on by itself when they come.
+
+Covers app.worker.
+"""
 
 import asyncio
 import signal

@@ -1,4 +1,7 @@
-"""YAML as declarations are read and written."""
+"""YAML as declarations are read and written.
+
+Covers app.services.declarations.yaml_text.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Random specs near changes of the clocks: their slots are those of the brute-force oracle."""
+"""Random specs near changes of the clocks: their slots are those of the brute-force oracle.
+
+Covers app.domain.cron_expression.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta

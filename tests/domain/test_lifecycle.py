@@ -1,4 +1,7 @@
-"""What people do to schedules."""
+"""What people do to schedules.
+
+Covers app.domain.schedules.
+"""
 
 from datetime import datetime
 

@@ -1,4 +1,7 @@
-"""Slots in order, as a person reads them off the calendar and the clock on the wall."""
+"""Slots in order, as a person reads them off the calendar and the clock on the wall.
+
+Covers app.domain.local_time.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,4 +1,7 @@
-"""The repeat and retry state machine."""
+"""The repeat and retry state machine.
+
+Covers app.domain.executions.
+"""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,7 @@
-"""What a due tick does."""
+"""What a due tick does.
+
+Covers app.domain.planning.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,7 @@
-"""What actions answer and what that makes of a run, by real runs."""
+"""What actions answer and what that makes of a run, by real runs.
+
+Covers app.actions.builtin.flow, app.actions.builtin.schedules, app.actions.context.
+"""
 
 from typing import Any
 

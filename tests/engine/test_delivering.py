@@ -1,4 +1,7 @@
-"""Notices reach one owner whatever the targets of another do, and a pile of them comes as one."""
+"""Notices reach one owner whatever the targets of another do, and a pile of them comes as one.
+
+Covers app.clock, app.persistence.notifications.
+"""
 
 import asyncio
 from datetime import timedelta

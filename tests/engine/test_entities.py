@@ -1,4 +1,7 @@
-"""Entities are polled by one process at a time, written down before they are queued, and run once."""
+"""Entities are polled by one process at a time, written down before they are queued, and run once.
+
+Covers app.persistence.entity_runs.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""``explain``: for every outcome of a slot the right answer; and what was expected is what is accounted for."""
+"""``explain``: for every outcome of a slot the right answer; and what was expected is what is accounted for.
+
+Covers app.domain.explain, app.persistence.ledger, app.services.schedule_queries.
+"""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

@@ -1,4 +1,7 @@
-"""One owner floods a worker; others are fired all the same, and nothing exceeds the worker's places."""
+"""One owner floods a worker; others are fired all the same, and nothing exceeds the worker's places.
+
+Covers app.engine.places.
+"""
 
 import asyncio
 from datetime import UTC, datetime

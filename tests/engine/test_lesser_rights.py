@@ -1,4 +1,7 @@
-"""A run has only the rights that both owners have: the schedule's and the workflow's."""
+"""A run has only the rights that both owners have: the schedule's and the workflow's.
+
+Covers app.services.action_ports.
+"""
 
 from typing import Any
 from uuid import UUID

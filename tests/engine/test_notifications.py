@@ -1,4 +1,7 @@
-"""Webhooks on events: written with what happened, delivered beside it, again and again."""
+"""Webhooks on events: written with what happened, delivered beside it, again and again.
+
+Covers app.api.notifications, app.domain.notifications, app.services.notifications.
+"""
 
 from typing import Any
 from uuid import UUID

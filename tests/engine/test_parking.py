@@ -1,4 +1,7 @@
-"""Runs that wait are put aside in Postgres: no worker holds them, and nothing is lost or changed meanwhile."""
+"""Runs that wait are put aside in Postgres: no worker holds them, and nothing is lost or changed meanwhile.
+
+Covers app.persistence.parking.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,7 @@
-"""What cannot be handled is put aside after the third time, is seen, and blocks nobody."""
+"""What cannot be handled is put aside after the third time, is seen, and blocks nobody.
+
+Covers app.persistence.quarantine.
+"""
 
 from typing import Any
 from uuid import UUID

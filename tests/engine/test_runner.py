@@ -1,4 +1,7 @@
-"""Workflows that run: graph order, branches, results, HTTP calls."""
+"""Workflows that run: graph order, branches, results, HTTP calls.
+
+Covers app.actions.builtin.http_request, app.domain.trigger_event, app.engine.walk, app.persistence.executions.
+"""
 
 import asyncio
 from uuid import UUID

@@ -1,4 +1,7 @@
-"""A signature says whose call it is, and which run made it."""
+"""A signature says whose call it is, and which run made it.
+
+Covers app.engine.run_resources, app.persistence.secrets.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""One run of a schedule from claim to settle, driven by hand on real servers: what the seeds promise."""
+"""One run of a schedule from claim to settle, driven by hand on real servers: what the seeds promise.
+
+Covers app.persistence.claim, app.persistence.schedules, app.persistence.settle.
+"""
 
 import asyncio
 from datetime import datetime, timedelta

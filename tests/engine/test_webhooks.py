@@ -1,4 +1,7 @@
-"""Webhooks are called at their times, tried again, and taken back."""
+"""Webhooks are called at their times, tried again, and taken back.
+
+Covers app.persistence.webhooks.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,7 @@
-"""The short way of plain ticks and plain ends: it writes what the careful way would, or leaves it to that."""
+"""The short way of plain ticks and plain ends: it writes what the careful way would, or leaves it to that.
+
+Covers app.persistence.execution_rows.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,7 @@
-"""The weeks of executions and of the ledger."""
+"""The weeks of executions and of the ledger.
+
+Covers app.engine.housekeeping, app.persistence.retention.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,9 @@
-"""The schema: what the migrations make is what the tables say, and the promises stand as constraints."""
+"""The schema: what the migrations make is what the tables say, and the promises stand as constraints.
+
+Covers app.persistence.migrations, app.persistence.schema_version, app.persistence.tables.accounts,
+app.persistence.tables.base, app.persistence.tables.executions, app.persistence.tables.operations,
+app.persistence.tables.schedules.
+"""
 
 import asyncio
 from datetime import timedelta

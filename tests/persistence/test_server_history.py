@@ -1,4 +1,7 @@
-"""After a failover that lost commits, no cache answers with what was lost."""
+"""After a failover that lost commits, no cache answers with what was lost.
+
+Covers app.persistence.database, app.persistence.row_cache.
+"""
 
 import subprocess
 from collections.abc import AsyncIterator, Iterator

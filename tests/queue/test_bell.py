@@ -1,4 +1,7 @@
-"""Ringing: a true answer for each message, and none queued twice."""
+"""Ringing: a true answer for each message, and none queued twice.
+
+Covers app.engine.ringing.
+"""
 
 from datetime import timedelta
 from uuid import UUID

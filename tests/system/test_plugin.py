@@ -1,4 +1,7 @@
-"""A plugin as somebody would write and install it: its actions, its schedules, and its own table of due things."""
+"""A plugin as somebody would write and install it: its actions, its schedules, and its own table of due things.
+
+Covers app.plugin, app.services.plugins.
+"""
 
 import importlib
 import json

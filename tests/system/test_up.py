@@ -1,4 +1,7 @@
-"""``carillon up`` as a newcomer meets it, and what it survives."""
+"""``carillon up`` as a newcomer meets it, and what it survives.
+
+Covers app.wiring.
+"""
 
 import asyncio
 import os

@@ -1,0 +1,108 @@
+"""Callers ask one at a time; what they ask in one turn of the loop is done in one call."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from app.domain.errors import UnavailableError
+from app.micro_batcher import MicroBatcher, batch_or_each
+
+
+class Doubling:
+    """Doubles numbers, remembers the batches, and refuses the batches that hold a 13."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    async def __call__(self, numbers: Sequence[int]) -> list[int]:
+        """Answer a batch."""
+        self.batches.append(list(numbers))
+        await asyncio.sleep(0)
+        if 13 in numbers:
+            raise ValueError("13 is refused")
+        return [number * 2 for number in numbers]
+
+
+async def test_what_is_asked_in_one_turn_is_one_batch() -> None:
+    """Each caller gets its own answer."""
+    doubling = Doubling()
+    batcher = MicroBatcher("double", doubling)
+    assert [2, 4, 6] == await asyncio.gather(*(batcher.ask(number) for number in (1, 2, 3)))
+    assert [[1, 2, 3]] == doubling.batches
+    assert batcher.is_idle
+
+
+async def test_a_batch_is_never_larger_than_its_limit() -> None:
+    """The rest goes in the next batch."""
+    doubling = Doubling()
+    batcher = MicroBatcher("double", doubling, most=2)
+    assert [2, 4, 6] == await asyncio.gather(*(batcher.ask(number) for number in (1, 2, 3)))
+    assert [[1, 2], [3]] == doubling.batches
+
+
+async def test_an_item_that_breaks_its_batch_fails_alone() -> None:
+    """The others are done again, one by one."""
+    doubling = Doubling()
+    batcher = MicroBatcher("double", doubling)
+    one, broken, two = await asyncio.gather(*(batcher.ask(number) for number in (1, 13, 2)), return_exceptions=True)
+    assert (2, 4) == (one, two)
+    assert isinstance(broken, ValueError)
+    assert [[1, 13, 2], [1], [13], [2]] == doubling.batches
+
+
+async def test_an_error_that_is_shared_fails_the_whole_batch() -> None:
+    """Doing each item again would only repeat it."""
+    doubling = Doubling()
+    batcher = MicroBatcher("double", doubling, shared=(ValueError,))
+    answers = await asyncio.gather(*(batcher.ask(number) for number in (1, 13)), return_exceptions=True)
+    assert [ValueError, ValueError] == [type(answer) for answer in answers]
+    assert [[1, 13]] == doubling.batches
+
+
+async def test_a_caller_that_gives_up_stops_no_other() -> None:
+    """Its item is part of the batch all the same."""
+    doubling = Doubling()
+    batcher = MicroBatcher("double", doubling)
+    cancelled, waiting = batcher.ask(1), batcher.ask(2)
+    cancelled.cancel()
+    assert 4 == await waiting
+    assert [[1, 2]] == doubling.batches
+
+
+async def test_quiet_waits_for_what_nobody_awaits() -> None:
+    """``tell`` gives no answer, and still is done."""
+    doubling = Doubling()
+    batcher = MicroBatcher("double", doubling)
+    batcher.tell(1)
+    assert not batcher.is_idle
+    await batcher.quiet()
+    assert [[1]] == doubling.batches
+
+
+async def test_a_transaction_that_one_item_breaks_is_done_for_each_item() -> None:
+    """The one that fails is reported; the results of the others stand."""
+    doubling, failed = Doubling(), []
+
+    async def report(number: int, error: Exception) -> None:
+        failed.append((number, str(error)))
+
+    results = await batch_or_each(doubling, [1, 13, 2], "claim_failed", report, lambda number: {"item": str(number)})
+    assert [2, 4] == results
+    assert [(13, "13 is refused")] == failed
+
+
+async def test_a_store_that_is_away_is_no_item_s_fault() -> None:
+    """The error goes to the caller and nothing is tried again."""
+    calls: list[Sequence[int]] = []
+
+    async def away(numbers: Sequence[int]) -> list[int]:
+        calls.append(numbers)
+        raise UnavailableError
+
+    async def report(_number: int, _error: Exception) -> None:
+        pytest.fail("an item was blamed")
+
+    with pytest.raises(UnavailableError):
+        await batch_or_each(away, [1, 2], "claim_failed", report, lambda _: {})
+    assert [[1, 2]] == calls
