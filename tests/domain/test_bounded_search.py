@@ -91,6 +91,7 @@ def test_what_never_comes_is_none(fields: dict[str, Any], direction: str) -> Non
     assert getattr(slots, direction)(ANCHOR) is None
 
 
+@pytest.mark.speed
 @each_way
 @pytest.mark.parametrize("fields", [*NEVER.values(), *SELDOM.values()], ids=[*NEVER, *SELDOM])
 def test_a_search_is_short(fields: dict[str, Any], direction: str) -> None:
@@ -99,6 +100,7 @@ def test_a_search_is_short(fields: dict[str, Any], direction: str) -> None:
     assert best(lambda: getattr(fresh(fields, place), direction)(ANCHOR), MOST_SECONDS) < MOST_SECONDS
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize("fields", [*NEVER.values(), *SELDOM.values()], ids=[*NEVER, *SELDOM])
 def test_a_search_in_a_new_zone_is_short(fields: dict[str, Any]) -> None:
     """Also when the zone is seen for the first time."""
