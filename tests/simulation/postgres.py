@@ -39,6 +39,8 @@ END $$;
 _SET = "SELECT setval('sim.microseconds', $1)"
 # Units of work that must not wait for a row that another transaction holds.
 NEVER_WAIT = ("claim_fast", "claim_locked", "settle_fast", "settle_locked")
+# The point at which all rows may be held: before the first statement of such a unit.
+ROWS_HELD = ": asks"
 _HAS_LOCKED = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 
 
@@ -159,7 +161,7 @@ class _Connection:
         return self._are_rows_held or bool(await self._connection.info["driver"].fetchval(_HAS_LOCKED))
 
     async def _hold_rows(self) -> None:
-        if self._name in NEVER_WAIT and self._database.pass_by(f"{self._name}: asks") is Fault.HELD:
+        if self._name in NEVER_WAIT and self._database.pass_by(f"{self._name}{ROWS_HELD}") is Fault.HELD:
             self._are_rows_held = True
             await self._held.enter_async_context(self._database.clock.holding_every_schedule())
 

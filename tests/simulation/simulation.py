@@ -115,12 +115,13 @@ class Simulation:
         random = Random(seed)
         return self.play(f"SIMULATION_SEED={seed}", random_history, random, Storm(random, STORM_CHANCE))
 
-    def points_of(self, scene: Scene) -> list[int]:
-        """The points of a scene, by number, from where its first slot is due on."""
+    def points_of(self, scene: Scene) -> dict[int, str]:
+        """Return the points of a scene by number, from where its first slot is due on."""
         noted = OneFault()
         self.play(scene.name, scene.play, Random(0), noted)
-        first = next(number for number, where in enumerate(noted.points, 1) if where.endswith(f"{CLAIM}: begin"))
-        return [number for number, where in enumerate(noted.points, 1) if number >= first and _matters(where)]
+        points = dict(enumerate(noted.points, 1))
+        first = next(number for number, where in points.items() if where.endswith(f"{CLAIM}: begin"))
+        return {number: where for number, where in points.items() if number >= first and _matters(where)}
 
     def play_scene(self, scene: Scene, number: int, fault: Fault) -> list[str]:
         """A scene with one fault; its trace."""

@@ -15,7 +15,7 @@ import app
 from app.embedded import EmbeddedPostgres
 from tests.simulation.faults import Fault
 from tests.simulation.histories import SCENES, Scene
-from tests.simulation.postgres import NEVER_WAIT
+from tests.simulation.postgres import NEVER_WAIT, ROWS_HELD
 from tests.simulation.simulation import CLAIM, IDLE_UNITS, Simulation
 
 WANTED = os.environ.get("SIMULATION_HISTORIES")
@@ -26,6 +26,7 @@ HISTORIES = int(WANTED or "12")
 PARTS = 4
 # Odd, so that both faults have their turn.
 EVERY = 1 if WANTED else 11
+HELD_EVERY = 1 if WANTED else 4
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def simulation(postgres: EmbeddedPostgres) -> Iterator[Simulation]:
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_promises_hold_wherever_a_process_dies_or_a_store_goes_away(simulation: Simulation, scene: Scene) -> None:
-    """At every point of a short scene in turn, once as ``kill -9``, once as a lost connection or a lost answer."""
+    """At every point of a short scene in turn: ``kill -9``, a lost connection or answer, rows that another holds."""
     if ONE_CASE or SEED:
         wanted = [case.split("/") for case in [ONE_CASE or ""] if case.startswith(f"{scene.name}/")]
         cases = [(int(number), Fault(fault)) for _, number, fault in wanted]
@@ -45,6 +46,7 @@ def test_promises_hold_wherever_a_process_dies_or_a_store_goes_away(simulation: 
         points = simulation.points_of(scene)
         assert len(points) > 10
         cases = [(number, fault) for number in points for fault in (Fault.KILL, Fault.AWAY)][::EVERY]
+        cases += [(number, Fault.HELD) for number, where in points.items() if where.endswith(ROWS_HELD)][::HELD_EVERY]
     for number, fault in cases:
         simulation.play_scene(scene, number, fault)
 
