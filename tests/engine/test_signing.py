@@ -178,7 +178,7 @@ async def test_keys_are_remembered_for_a_while_and_through_an_outage(
         asked += 1
         raise UnavailableError
 
-    monkeypatch.setattr(secrets, "read_many", away)
+    monkeypatch.setattr(secrets, "read_signing_keys", away)
     assert (before, 0) == (await cache.keys_of(owner), asked)
     monkeypatch.setattr(run_resources, "CACHE_SECONDS", 0.0)
     cache._keep(owner, tuple(before))
