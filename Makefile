@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up test chaos rolling attack bench lint fmt lock setup clean
+.PHONY: up test coverage chaos rolling attack bench lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -30,6 +30,12 @@ up: $(STAMP)
 TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
+
+# Runs the suite with every line and branch counted and prints a figure for each package; TESTS=tests/domain for a part.
+TESTS ?=
+coverage: $(STAMP)
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal -m "not speed" --cov --cov-report= $(TESTS); \
+	failed=$$?; $(BIN)/python -m tests.coverage_table && exit $$failed
 
 # Injects faults into a deployment of seven processes for SECONDS and checks every slot; the same SEED repeats the faults.
 SECONDS ?= 120
@@ -66,4 +72,4 @@ lock:
 	$(UV_COMPILE) --extra embedded --group dev --output-file requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

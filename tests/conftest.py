@@ -8,16 +8,16 @@ import pytest
 import redis as redis_client
 import structlog
 
-from app.config import Settings, load_settings
+from app.config import Settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.persistence.database import Database
 from app.persistence.migrations import migrate_now
 from app.queue.bell import RedisPool, open_pool
-from tests.carillon import ADMIN_TOKEN, Carillon
-from tests.databases import fresh_database
-from tests.serving import serving
-from tests.sink import Sink
-from tests.untested import say_what_was_left
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, settings_on
+from tests.support.databases import fresh_database
+from tests.support.http_sink import Sink
+from tests.support.skip_reports import say_what_was_left
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -64,23 +64,6 @@ def redis_url(valkey: EmbeddedValkey) -> str:
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
     """Settings with short leases, so that recovery takes seconds."""
     return settings_on(database_url, redis_url, tmp_path)
-
-
-def settings_on(database_url: str, redis_url: str, data_dir: Path) -> Settings:
-    """Those of all tests, on these stores."""
-    return load_settings(
-        {
-            "CARILLON_DATABASE_URL": database_url,
-            "CARILLON_REDIS_URL": redis_url,
-            "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
-            "CARILLON_HTTP_ALLOW": "127.0.0.0/8,::1",
-            "CARILLON_LEASE_SECONDS": "3",
-            "CARILLON_RECONCILE_SECONDS": "0.5",
-            "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
-            "CARILLON_DRAIN_SECONDS": "1",
-            "CARILLON_DATA_DIR": str(data_dir),
-        }
-    )
 
 
 @pytest.fixture

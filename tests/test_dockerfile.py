@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from app.config import Settings
-from tests.untested import leave_untested
+from tests.support.skip_reports import leave_untested
 
 Instruction = tuple[str, str]
 

@@ -15,7 +15,7 @@ from app.actions.catalog import Catalog
 from app.actions.plugins import load_actions
 from app.config import Settings
 from app.services.declarations.files import Source, read_files
-from tests.carillon import Carillon
+from tests.support.carillon import Carillon
 
 ROOT = Path(__file__).parent.parent
 TOP_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")

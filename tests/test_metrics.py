@@ -1,4 +1,7 @@
-"""What Prometheus is told, by the API and by a worker."""
+"""What Prometheus is told, by the API and by a worker.
+
+Covers app.observability.metrics, app.persistence.gauges.
+"""
 
 import asyncio
 import socket
@@ -9,7 +12,7 @@ import msgspec
 from app.config import Settings
 from app.persistence.database import Database
 from app.worker import run_worker
-from tests.carillon import Carillon, make_due, until
+from tests.support.carillon import Carillon, make_due, until
 
 
 def samples(text: str) -> dict[str, float]:

@@ -18,8 +18,8 @@ from app.domain.schedules import DEFAULTS, EDITABLE, ScheduleDefinition
 from app.persistence.database import Database
 from app.services.declarations.exporting import ExportService, Selection
 from app.services.inputs import ScheduleInput
-from tests.carillon import Carillon, Json
-from tests.cli.declaring import applying
+from tests.support.carillon import Carillon, Json
+from tests.support.declarations import applying
 
 TYPES = {field.name: field.type for field in msgspec.structs.fields(ScheduleDefinition)}
 # Values that follow a grammar, or name something that has to exist.

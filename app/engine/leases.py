@@ -44,7 +44,7 @@ class WorkerLease:
         # The lease counts from before the request: the answer may take any time.
         asked_at = clock.monotonic()
         worker_id = uuid4()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("begin_lease") as connection:
             await leases.register_worker(connection, worker_id, self.name, self._seconds)
         self.worker_id = worker_id
         self._safe_until = asked_at + self._seconds * SAFE_PART
@@ -53,7 +53,7 @@ class WorkerLease:
     async def renew(self) -> dict[UUID, int] | None:
         """Renew the lease. Return the executions that this worker holds, with their tokens; None if it had expired."""
         asked_at = clock.monotonic()
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("renew_lease") as connection:
             if not await leases.renew_worker(connection, self.worker_id, self._seconds):
                 return None
             held = await executions.still_held(connection, self.worker_id)
@@ -63,7 +63,7 @@ class WorkerLease:
     async def release(self) -> None:
         """Release the lease, so that its executions can be taken at once."""
         self._safe_until = 0.0
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("release_lease") as connection:
             await leases.release_worker(connection, self.worker_id)
 
 

@@ -131,7 +131,7 @@ class ParkedRuns:
         if not self._limit:
             return
         if clock.monotonic() - self._counted_at > COUNT_SECONDS:
-            async with self._database.reading() as connection:
+            async with self._database.reading("count_owner_runs") as connection:
                 self._counts = Counter(await parking.parked_counts(connection))
             self._counted_at = clock.monotonic()
         require_room(Quota.PARKED_RUNS, self._limit, self._counts[owner])

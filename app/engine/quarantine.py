@@ -28,7 +28,7 @@ class Quarantine:
     async def tick_failed(self, tick: Tick, error: Exception) -> None:
         """Count a tick that could not be handled; the third time its schedule is paused as poisoned."""
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("quarantine_tick") as connection:
                 times = await quarantine.count_tick(connection, tick.job_id, tick.generation, _first_line(error))
                 if times < MOST_MISHAPS or not await quarantine.poison_schedule(
                     connection, tick.job_id, _first_line(error)
@@ -42,7 +42,7 @@ class Quarantine:
     async def execution_failed(self, execution_id: UUID, token: int, error: Exception) -> None:
         """Count an execution that could not be started or ended; the third time it is ended and its schedule paused."""
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("quarantine_execution") as connection:
                 times = await quarantine.count_execution(connection, execution_id, token, _first_line(error))
                 if times < MOST_MISHAPS:
                     return

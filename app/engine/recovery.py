@@ -95,7 +95,7 @@ class Reconciler:
         """Ring for every schedule whose due time has passed. Return how many they are."""
         recovered, after = 0, None
         while True:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("recover_schedules") as connection:
                 now = await database_now(connection)
                 page = await schedules.overdue(connection, now, PAGE, after)
             if not page:
@@ -151,7 +151,7 @@ class Reconciler:
         """
         rung, after = 0, None
         while True:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("ring_pending") as connection:
                 page = await executions.pending(connection, PAGE, AHEAD, after)
             rung += sum(await self._queue.ring(list(map(execution_wake, page)), clock.now()))
             if len(page) < PAGE:
@@ -170,7 +170,7 @@ class Reconciler:
     async def _ring_everything(self) -> int:
         rung, after = 0, None
         while True:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("ring_everything") as connection:
                 page = await schedules.planned_after(connection, after, PAGE)
             if not page:
                 return rung
@@ -196,7 +196,7 @@ class Reconciler:
         return len(claimed)
 
     async def _start_pending(self) -> int:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("start_pending") as connection:
             pending = await executions.pending_of_owners(connection, PAGE)
         return self._start(pending)
 
@@ -221,7 +221,7 @@ class Reconciler:
             places.reserve(len(places.owners), were_short=False)
             return SHARE_SECONDS
         large = places.large_owners
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("serve_other_owners") as connection:
             if len(large) == 1 and not await schedules.has_others(connection, large[0]):
                 return SHARE_SECONDS
             now: datetime = await database_now(connection)
@@ -234,7 +234,7 @@ class Reconciler:
         return max(SHARE_SECONDS, (clock.monotonic() - began) * 4)
 
     async def _lost(self) -> list[Outcome]:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_lost") as connection:
             lost = await executions.lost(connection, PAGE)
         if lost:
             named = [str(outcome.execution_id) for outcome in lost[:MOST_NAMED]]
@@ -242,11 +242,11 @@ class Reconciler:
         return lost
 
     async def _without_callback(self) -> list[Outcome]:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_without_callback") as connection:
             return await executions.overdue(connection, PAGE)
 
     async def _overdue(self, by: timedelta) -> list[PlannedTick]:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_overdue") as connection:
             now: datetime = await database_now(connection)
             return await schedules.overdue_in_turn(connection, now - by, PAGE)
 
@@ -255,7 +255,7 @@ class Reconciler:
 
         A spec becomes invalid without an edit when the timezone database no longer has its timezone.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("find_invalid_specs") as connection:
             waiting = await schedules.invalid(connection, PAGE)
         valid = [job.id for job in waiting if not job.spec.problem]
         for job_id in valid:
@@ -264,14 +264,14 @@ class Reconciler:
 
     async def _resume_schedule(self, job_id: UUID) -> None:
         with suppress(NotFoundError):
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("resume_valid_spec") as connection:
                 changed = await schedule_changes.resume_valid_spec(connection, job_id)
             log.info("spec_revalidated", schedule=str(job_id), state=changed.job.status)
             await self._ringer.ticks([changed.job])
             await self._ringer.executions(changed.pending)
 
     async def _forget_workers(self) -> None:
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("forget_workers") as connection:
             await leases.forget_expired_workers(connection)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:

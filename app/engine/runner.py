@@ -157,7 +157,7 @@ class Runner:
 
         A node whose wake time has not come, by the database's clock, still sleeps: a callback woke the run first.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction("read_earlier_nodes") as connection:
             stored = await execution_queries.kept_results(connection, execution.id)
             results = await parking.with_callbacks(connection, execution.id, stored)
         return Progress(results, _still_asleep(execution))
@@ -172,7 +172,7 @@ class Runner:
             asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
             graph=dispatched.graph,
         )
-        async with self._parks, self._database.transaction() as connection:
+        async with self._parks, self._database.transaction("park") as connection:
             return await parking.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: RowVersions | None) -> Dispatched:
@@ -189,7 +189,7 @@ class Runner:
 
     async def _read_subjects(self, ids: Sequence[Ids]) -> list[Subject]:
         """Read the users and workflows of all runs that ask at the same time, in one query."""
-        async with self._database.reading() as connection:
+        async with self._database.reading("read_run_subjects") as connection:
             return await self._known_subjects.read(connection, ids)
 
     def _context(

@@ -166,7 +166,7 @@ class TickEngine:
         for execution_id in held:
             self._runner.call_off(execution_id)
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("hand_back") as connection:
                 returned = await executions.hand_back(connection, held)
         except UnavailableError:
             return
@@ -186,7 +186,7 @@ class TickEngine:
         """
         running = self._runner.running()
         with suppress(UnavailableError):
-            async with self._database.reading() as connection:
+            async with self._database.reading("read_cancelled") as connection:
                 held = await executions.held_tokens(connection, self._lease.worker_id, list(set(asked)))
             for execution_id in asked:
                 if execution_id in running and held.get(execution_id) != running[execution_id]:
@@ -312,7 +312,7 @@ class TickEngine:
     async def _claimed_after_all(self, tick: Tick) -> Claimed:
         """The answer to a claim was lost. Whether it was written is read back: if so, the run is ours to do."""
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("read_claim_back") as connection:
                 found = await read_back(connection, tick, self._lease.worker_id)
         except UnavailableError:
             found = None
@@ -378,7 +378,7 @@ class TickEngine:
     async def _ring_again(self, job_id: UUID) -> None:
         """By whomever the run was ended, a retry may have been planned; ringing twice is ringing once."""
         with suppress(UnavailableError):
-            async with self._database.transaction() as connection:
+            async with self._database.transaction("ring_again") as connection:
                 job = await schedules.get(connection, job_id)
             await self._ringer.ticks([job] if job else [])
 

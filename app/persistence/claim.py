@@ -69,7 +69,7 @@ async def claim_locked(
     database: Database, ticks: Sequence[Tick], worker_id: UUID, source: TickSource
 ) -> list[ClaimResult]:
     """Decide and write with workflows, schedules and executions locked. Rows that others hold are not waited for."""
-    async with database.transaction() as connection:
+    async with database.transaction("claim_locked") as connection:
         batch = await _lock_and_read(connection, ticks, worker_id, source)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
@@ -243,7 +243,7 @@ async def start(
     database: Database, execution_id: UUID, token: int, worker_id: UUID, *, enabled: bool = True
 ) -> StartResult:
     """Start a pending execution. Return None if another worker has started it, or it is gone."""
-    async with database.transaction() as connection:
+    async with database.transaction("start") as connection:
         waiting = await executions.waiting(connection, execution_id, token)
         if waiting is None:
             return None

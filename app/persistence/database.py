@@ -117,8 +117,11 @@ class Database:
         self.pool = ConnectionPool(self.engine, pool_size * 2, self._set_up, self.history.check)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it."""
+    async def transaction(self, _name: str = "transaction") -> AsyncIterator[AsyncConnection]:
+        """One unit of work. A database that is away is an ``UnavailableError``, whatever the driver called it.
+
+        The name says what is done; the simulation stops processes by it, here as in ``reading`` and ``autocommit``.
+        """
         with translate_db_errors():
             async with self.pool.acquire(self._opening) as connection:
                 # What an earlier transaction of this connection left, which was rolled back.
@@ -129,14 +132,14 @@ class Database:
                     act()
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
+    async def reading(self, _name: str = "reading") -> AsyncIterator[AsyncConnection]:
         """Questions that each stand for themselves: there is no transaction around them."""
         with translate_db_errors():
             async with self.pool.acquire("") as connection:
                 yield connection
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
+    async def autocommit(self, _name: str = "autocommit") -> AsyncIterator[AsyncConnection]:
         """Statements that are each a transaction of their own: of the last one nobody knows whether it was done."""
         try:
             async with self.reading() as connection:

@@ -167,7 +167,7 @@ async def claim_fast(
         return [None] * len(ticks)
     by_job = {tick.job_id: tick for tick in ticks}
     answers: dict[UUID, Claimed | Stale | NotDue | LeftToNewer] = {}
-    async with database.autocommit() as connection:
+    async with database.autocommit("claim_fast") as connection:
         # Only now, with the connection: opening one clears the cache if another server answers.
         plain = _plain_by_cache(by_job.values(), source, cache)
         if len(plain) < len(by_job):
@@ -193,7 +193,7 @@ async def settle_fast(database: Database, results: Sequence[RunResult], cache: S
     if not plain:
         return {}
     written: dict[UUID, Settled] = {}
-    async with database.autocommit() as connection:
+    async with database.autocommit("settle_fast") as connection:
         current = [success for success in plain.values() if success.claimed.epoch == cache.epoch]
         for run_id, version in await _write_successes(connection, current) if current else []:
             success = plain[run_id]

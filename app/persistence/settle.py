@@ -66,7 +66,7 @@ async def settle(
 async def _settle_rest(
     database: Database, outcomes: Sequence[Outcome], *, wait: bool
 ) -> list[SettleResult | RowLocked]:
-    async with database.transaction() as connection:
+    async with database.transaction("settle" if wait else "settle_locked") as connection:
         if wait:
             return [*await settle_locked(connection, outcomes)]
         ids = await _with_entities_locked(connection, outcomes)

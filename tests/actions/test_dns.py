@@ -1,4 +1,7 @@
-"""Names of targets are looked up within a deadline, and nobody waits for another's lookups."""
+"""Names of targets are looked up within a deadline, and nobody waits for another's lookups.
+
+Covers app.actions.http_client.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,9 +15,9 @@ import pytest
 from app.actions import ssrf_guard
 from app.actions.http_client import Answer, CallFailedError, HttpCaller, Sender
 from app.actions.ssrf_guard import AddressGuard, TargetResolver
-from tests.carillon import PATIENCE_SECONDS, until
-from tests.hostile_dns import HostileDns, Zone, hostile_dns
-from tests.sink import Sink
+from tests.support.carillon import PATIENCE_SECONDS, until
+from tests.support.hostile_dns import HostileDns, Zone, hostile_dns
+from tests.support.http_sink import Sink
 
 MIA, MAX = 1, 2
 LOOPBACK = "127.0.0.0/8"

@@ -1,4 +1,7 @@
-"""Actions that others bring, found as installed distributions are."""
+"""Actions that others bring, found as installed distributions are.
+
+Covers app.actions.catalog.
+"""
 
 from importlib.metadata import EntryPoint, distribution, distributions
 from pathlib import Path
@@ -122,7 +125,7 @@ async def curious(_config: Any, _context: ActionContext, _more: int) -> None:
 )
 def test_what_does_not_conform_is_told(values: dict[str, Any], gist: str) -> None:
     """One thing at a time, in words."""
-    sound = {"name": "x.y", "config": BUILTIN[0].config, "handler": fine}
+    sound: dict[str, Any] = {"name": "x.y", "config": BUILTIN[0].config, "handler": fine}
     assert [] == shortcomings(Action(**sound))
     (problem,) = shortcomings(Action(**(sound | values)))
     assert gist in problem

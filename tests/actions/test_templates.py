@@ -1,4 +1,7 @@
-"""Templates: what they can say, and that nothing makes them run away."""
+"""Templates: what they can say, and that nothing makes them run away.
+
+Covers app.actions.template_rules.
+"""
 
 import time
 import tracemalloc

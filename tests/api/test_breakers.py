@@ -1,4 +1,7 @@
-"""``/api/v1/breakers`` and ``carillon breaker``."""
+"""``/api/v1/breakers`` and ``carillon breaker``.
+
+Covers app.cli.admin, app.persistence.breakers.
+"""
 
 import asyncio
 import os
@@ -11,10 +14,9 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, until
 
 PROGRAM = Path(sys.executable).with_name("carillon")
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 
 
 async def opened(carillon: Carillon, settings: Settings, database: Database) -> Json:

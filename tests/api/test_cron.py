@@ -1,4 +1,7 @@
-"""``/api/cron/run``: pings drive the schedules, with no worker at all."""
+"""``/api/cron/run``: pings drive the schedules, with no worker at all.
+
+Covers app.engine.cron_ping, app.services.views.operations.
+"""
 
 import asyncio
 from typing import Any
@@ -14,12 +17,11 @@ from structlog.testing import capture_logs
 
 from app.config import Settings, load_settings
 from app.persistence.database import Database
-from tests.carillon import ADMIN_TOKEN, Carillon, Json, http_node, make_due
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, FAIL, Carillon, Json, http_node, make_due
+from tests.support.http_sink import Sink
 
 TOKEN = "the-token-of-the-pings"
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 QUIET = {"ok": True, "ran": 0, "skipped": 0, "blocked": 0, "errors": 0, "dead_lettered": 0}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json
 
 EVERY = {"name": "s", "interval_seconds": 300}
 

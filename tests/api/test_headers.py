@@ -1,4 +1,7 @@
-"""Headers that protect whoever looks at an answer with a browser."""
+"""Headers that protect whoever looks at an answer with a browser.
+
+Covers app.api.application.
+"""
 
 import base64
 import hashlib
@@ -6,7 +9,7 @@ import re
 
 import pytest
 
-from tests.carillon import Carillon
+from tests.support.carillon import Carillon
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""What a client may cost before it has shown a token: bytes, seconds, connections."""
+"""What a client may cost before it has shown a token: bytes, seconds, connections.
+
+Covers app.api.server.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,9 +15,9 @@ from app.api.http_protocol import ConnectionRegister, HttpLimits
 from app.api.requests import TrustedProxies
 from app.config import Settings
 from app.observability import metrics
-from tests.carillon import ADMIN_TOKEN, Carillon, until
-from tests.raw_http import code_of, raw_connection, status_of
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon, until
+from tests.support.raw_http import code_of, raw_connection, status_of
 from tests.test_metrics import samples
 
 QUICK = HttpLimits(head_seconds=1, body_seconds=1, idle_seconds=4, answer_seconds=1)
@@ -166,7 +169,7 @@ async def test_a_reader_that_takes_nothing_is_dropped(quick: Carillon) -> None:
         async def dropped() -> bool:
             # Until it is more than the kernel keeps for a connection.
             await one.send(document * 3)
-            return metrics.HTTP_REFUSED.labels("not_read")._value.get() > before
+            return bool(metrics.HTTP_REFUSED.labels("not_read")._value.get() > before)
 
         await until(dropped)
 

@@ -1,4 +1,7 @@
-"""Who may read the metrics: a port of their own, or a token."""
+"""Who may read the metrics: a port of their own, or a token.
+
+Covers app.observability.serving.
+"""
 
 from pathlib import Path
 
@@ -6,9 +9,9 @@ import httpx
 from msgspec.structs import replace
 
 from app.config import Settings
-from tests.carillon import until
-from tests.cli.watched import Watched, free_port
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import until
+from tests.support.watched_process import Watched, free_port
 
 TOKEN = "the-token-of-prometheus"
 WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}

@@ -15,14 +15,16 @@ import requests
 import schemathesis
 import uvicorn
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation.meta import CaseMetadata
 from schemathesis.specs.openapi.checks import allow_header_conformance, positive_data_acceptance
 
 from app.api.openapi import document
 from app.config import Settings, load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.wiring import wire_api
-from tests.carillon import ADMIN_TOKEN, Carillon, Json
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json
 
+ApiCase = schemathesis.Case[Any]
 ID = "00000000-0000-4000-8000-000000000000"
 AUTHORIZATION = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 CALLS = {
@@ -253,16 +255,16 @@ class World:
         self.met: dict[str, set[int]] = {}
         self.workflow_id = self._workflow()
 
-    def fill(self, case: schemathesis.Case) -> None:
+    def fill(self, case: ApiCase) -> None:
         """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
         sent = repr((case.path_parameters, case.query, case.body))
         if not is_negative(case) and crc32(sent.encode()) % 4 == 0:
             return
-        if case.path_parameters and not case.meta.is_negative_at(ParameterLocation.PATH):
+        if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
             case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
             if case.path.endswith("/resume/"):
                 self._made(f"/schedules/{case.path_parameters['schedule_id']}/pause/")
-        if isinstance(case.body, dict) and not case.meta.is_negative_at(ParameterLocation.BODY):
+        if isinstance(case.body, dict) and not meta_of(case).is_negative_at(ParameterLocation.BODY):
             case.body = self._filled(case.body)
             if case.path in SPEC_PATHS:
                 case.body = _sane(case.body)
@@ -325,12 +327,18 @@ def _sane(body: Json) -> Json:
     return body | {name: value for name, value in sane.items() if name in body} | {"interval_seconds": 300}
 
 
-def is_negative(case: schemathesis.Case) -> bool:
+def meta_of(case: ApiCase) -> CaseMetadata:
+    """Return how a case was made; every generated case says so."""
+    assert case.meta is not None
+    return case.meta
+
+
+def is_negative(case: ApiCase) -> bool:
     """Whether a case is meant to be refused."""
-    return case.meta.generation.mode.is_negative
+    return meta_of(case).generation.mode.is_negative
 
 
-def fitting_data_is_accepted(_context: object, response: schemathesis.Response, case: schemathesis.Case) -> None:
+def fitting_data_is_accepted(_context: object, response: schemathesis.Response, case: ApiCase) -> None:
     """What fits the document is refused only for what no schema can say."""
     if is_negative(case) or response.status_code not in {400, 422}:
         return
@@ -381,7 +389,7 @@ def world(address: str) -> Iterator[World]:
 
 
 @SCHEMA.parametrize()
-def test_calls_behave_as_the_document_says(case: schemathesis.Case, world: World) -> None:
+def test_calls_behave_as_the_document_says(case: ApiCase, world: World) -> None:
     """Whatever is sent, the answer is one of those that are told, and what must not pass does not."""
     world.fill(case)
     response = case.call_and_validate(

@@ -1,4 +1,7 @@
-"""Answers are bounded in bytes: a page ends before it grows large, and lists leave payloads out unless asked."""
+"""Answers are bounded in bytes: a page ends before it grows large, and lists leave payloads out unless asked.
+
+Covers app.services.listing.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,8 +13,8 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.persistence.pagination import MOST_OFFSET, PAGE_BYTES
-from tests.carillon import Carillon, Json
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json
 
 # Of one item; more than five of them do not fit on a page.
 LARGE = "x" * 200_000

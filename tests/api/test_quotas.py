@@ -1,4 +1,7 @@
-"""Quotas for each user, and the largest values that an object may have."""
+"""Quotas for each user, and the largest values that an object may have.
+
+Covers app.persistence.users, app.services.admission.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,8 +17,8 @@ from app.config import Settings, SettingsError, load_settings
 from app.domain.limits import DEFAULT_CAPS
 from app.persistence.database import Database
 from app.wiring import limits_of
-from tests.carillon import Carillon, Json, engine_of, make_due
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, make_due
 
 URL = "https://example.com/hook"
 NODES = [{"id": "start", "type": "trigger_schedule"}]

@@ -1,6 +1,10 @@
-"""Who is counted, and who is refused: valid tokens by themselves, failed attempts by their address."""
+"""Who is counted, and who is refused: valid tokens by themselves, failed attempts by their address.
+
+Covers app.api.requests, app.queue.counters.
+"""
 
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -12,8 +16,8 @@ from app.api.requests import TrustedProxies, counted_as
 from app.config import Settings, SettingsError, load_settings
 from app.queue.bell import RedisPool, open_pool
 from app.queue.counters import RedisCounter
-from tests.carillon import Carillon
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon
 
 CRON = "the-token-of-the-pings"
 LIMIT = 3
@@ -33,12 +37,12 @@ async def carillon(limited: Settings) -> AsyncIterator[Carillon]:
         yield served
 
 
-async def statuses(carillon: Carillon, times: int, path: str = "/api/v1/me/", **options: object) -> list[int]:
+async def statuses(carillon: Carillon, times: int, path: str = "/api/v1/me/", **options: Any) -> list[int]:
     """The answers to a request that is sent so often."""
     return [(await carillon.raw("GET", path, **options)).status_code for _ in range(times)]
 
 
-def bearer(token: str, forwarded: str = "") -> dict[str, object]:
+def bearer(token: str, forwarded: str = "") -> dict[str, Any]:
     """The options of a request with a token, and what a proxy says about it."""
     headers = {"Authorization": f"Bearer {token}"}
     return {"headers": headers | ({"X-Forwarded-For": forwarded} if forwarded else {})}
@@ -58,8 +62,7 @@ async def test_a_token_that_asks_too_often_is_refused_alone(settings: Settings) 
         assert [200, 200, 200, 429] == [answer.status_code for answer in answers]
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert "too_many_requests" == answers[-1].json()["code"]
-        other = {"headers": member._headers}
-        assert [200] * LIMIT == await statuses(carillon, LIMIT, **other)
+        assert [200] * LIMIT == await statuses(carillon, LIMIT, headers=member._headers)
         assert 200 == (await carillon.raw("GET", "/health/live")).status_code
 
 

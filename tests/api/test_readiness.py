@@ -1,4 +1,7 @@
-"""``/health/ready``: judged by a write, at most once a second, never a 500."""
+"""``/health/ready``: judged by a write, at most once a second, never a 500.
+
+Covers app.api.system, app.services.system.
+"""
 
 import asyncio
 import shutil
@@ -15,9 +18,9 @@ from app.config import Settings
 from app.embedded import EmbeddedPostgres
 from app.persistence.database import Database
 from app.persistence.migrations import migrate_now
-from tests.carillon import Carillon, until
-from tests.serving import serving
-from tests.untested import leave_untested
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, until
+from tests.support.skip_reports import leave_untested
 
 WRITERS = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
 DISK_MB = 256

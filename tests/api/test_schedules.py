@@ -1,14 +1,18 @@
-"""``/api/v1/schedules`` as a client sees it."""
+"""``/api/v1/schedules`` as a client sees it.
+
+Covers app.api.problems, app.domain.errors, app.engine.schedule_changes, app.services.schedules,
+app.services.validation, app.services.views.schedules.
+"""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from app.domain.schedules import EDITABLE
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json, moment
 
 NOBODY = "00000000-0000-4000-8000-000000000001"
 READABLE = {
@@ -28,12 +32,6 @@ READABLE = {
     *("current_retry", "run_count", "error_count", "last_run_at", "next_run_at", "last_error", "next_slot"),
     *("last_fired_at", "last_success_at", "last_success_execution_id", "dead_at", "created_at", "updated_at"),
 }
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    assert value.endswith("Z")
-    return datetime.fromisoformat(value)
 
 
 async def test_creating_plans_the_first_run(carillon: Carillon) -> None:

@@ -1,10 +1,13 @@
-"""Secrets over HTTP: whose they are, who may use them, and that no answer has a value."""
+"""Secrets over HTTP: whose they are, who may use them, and that no answer has a value.
+
+Covers app.services.secrets.
+"""
 
 from typing import Any
 
 import pytest
 
-from tests.carillon import Carillon, Json, http_node
+from tests.support.carillon import Carillon, Json, http_node
 
 VALUE = "planted-value-1"
 HOST = "api.example.com"

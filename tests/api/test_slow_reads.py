@@ -16,8 +16,8 @@ from app.config import Settings
 from app.persistence import connection_pool
 from app.persistence.database import Database
 from app.services import schedule_queries
-from tests.carillon import Carillon, until
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, until
 
 SLOW = "/executions/"
 

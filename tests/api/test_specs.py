@@ -1,4 +1,7 @@
-"""Every way to say a time, as a client sees it: stored in one form, previewed, explained in plain words."""
+"""Every way to say a time, as a client sees it: stored in one form, previewed, explained in plain words.
+
+Covers app.services.inputs.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,13 +12,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    assert value.endswith("Z")
-    return datetime.fromisoformat(value)
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, moment, working
 
 
 async def preview(carillon: Carillon, **spec: Any) -> Json:
@@ -158,11 +155,8 @@ async def test_a_delay_fires_by_itself(carillon: Carillon, settings: Settings) -
     """Once, so long after its creation."""
     schedule = await carillon.schedule(after="1s")
 
-    async def done() -> bool:
-        return (await carillon.get(schedule))["status"] == "done"
-
     async with working(settings):
-        await until(done)
+        await carillon.until_status(schedule, "done")
     (run,) = await carillon.runs(schedule)
     assert moment(schedule["created_at"]) + timedelta(seconds=1) == moment(run["scheduled_for"])
 
@@ -266,11 +260,8 @@ async def test_a_spec_that_has_become_invalid_pauses_and_comes_back_by_itself(
     await carillon.call("PATCH", f"{path}/", 422, json={"cron": "5 * * * *"})
     await set_zone(database, "Europe/Berlin")
 
-    async def active() -> bool:
-        return (await carillon.get(schedule))["status"] == "active"
-
     async with working(settings):
-        await until(active)
+        await carillon.until_status(schedule, "active")
     back = await carillon.get(schedule)
     assert ("", "", True) == (back["status_reason"], back["last_error"], back["next_run_at"] is not None)
     assert [("paused", "carillon"), ("changed", "admin"), ("resumed", "carillon")] == [
@@ -325,8 +316,7 @@ async def test_the_history_names_what_nobody_asked_for(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """A schedule that finishes, or dies, by itself."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    dying = await carillon.schedule(await carillon.workflow(fail), max_retries=0)
+    dying = await carillon.schedule(await carillon.workflow(FAIL), max_retries=0)
     finishing = await carillon.schedule(total_repeats=1)
     async with engine_of(settings) as engine:
         for schedule in (dying, finishing):
@@ -367,11 +357,8 @@ async def test_a_one_shot_that_is_paused_again_and_again_has_one_outcome(
         await carillon.call("POST", f"{path}/pause/")
         await carillon.call("POST", f"{path}/resume/")
 
-    async def done() -> bool:
-        return (await carillon.get(schedule))["status"] == "done"
-
     async with working(settings):
-        await until(done)
+        await carillon.until_status(schedule, "done")
     assert ["fired"] == [item["outcome"] for item in await carillon.ledger(schedule)]
 
 

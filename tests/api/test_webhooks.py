@@ -1,18 +1,16 @@
-"""Webhooks over HTTP: what they are made of, and whose they are."""
+"""Webhooks over HTTP: what they are made of, and whose they are.
 
-from datetime import UTC, datetime, timedelta
+Covers app.services.webhooks.
+"""
+
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json, moment
 
 URL = "https://example.com/hook"
-
-
-def moment(shown: str) -> datetime:
-    """An instant as the API shows it."""
-    return datetime.fromisoformat(shown).astimezone(UTC)
 
 
 async def webhook(carillon: Carillon, **values: Any) -> Json:

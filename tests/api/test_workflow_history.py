@@ -1,10 +1,13 @@
-"""The history of a workflow: every change, by whom, when, and what it was before and after."""
+"""The history of a workflow: every change, by whom, when, and what it was before and after.
+
+Covers app.domain.revisions, app.persistence.revisions.
+"""
 
 import pytest
 
 from app.persistence import revisions
-from tests.carillon import Carillon, Json
-from tests.cli.declaring import NIGHTLY, applying
+from tests.support.carillon import Carillon, Json
+from tests.support.declarations import NIGHTLY, applying
 
 
 async def history(client: Carillon, workflow: Json, **params: object) -> Json:

@@ -1,8 +1,12 @@
-"""``/api/v1/workflows`` and ``/api/v1/executions``."""
+"""``/api/v1/workflows`` and ``/api/v1/executions``.
+
+Covers app.api.executions, app.persistence.workflows, app.services.executions, app.services.views.executions,
+app.services.workflows.
+"""
 
 import pytest
 
-from tests.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json
 
 TRIGGER = {"id": "start", "type": "trigger_schedule"}
 

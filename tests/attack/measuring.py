@@ -45,7 +45,7 @@ async def measured(name: str, attack: Scenario, target: Target, scale: Scale) ->
     said = target.errors()[errors:]
     broken = [*told.broken, *_broken(target, before, after, clients.fared)]
     broken += [f"{len(said)} errors in the log, the first: {said[0][:300]}"] if said else []
-    return Row(name, told.sent, clients.fared, *after.values(), broken, clients.fared.p99_ms > P99_MS)
+    return Row(name, told.sent, clients.fared, after["API"], after["worker"], broken, clients.fared.p99_ms > P99_MS)
 
 
 def _broken(target: Target, before: dict[str, float], after: dict[str, float], fared: Fared) -> list[str]:

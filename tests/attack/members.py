@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from tests.attack.scenarios import ALONE, FULL, SCENARIOS, Scale, Told, alone, scenario
 from tests.attack.target import Target
-from tests.carillon import ADMIN_TOKEN, Carillon, http_node, until
-from tests.refusing import REFUSALS, healed
-from tests.sink import Sink
+from tests.support.carillon import ADMIN_TOKEN, Carillon, http_node, until
+from tests.support.http_sink import Sink
+from tests.support.redis_refusals import REFUSALS, healed
 
 # Those of clients without a token, and what follows here.
 __all__ = ["ALONE", "SCENARIOS"]

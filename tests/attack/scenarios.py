@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from tests.attack.target import CRON_TOKEN, HOSTILE_ADDRESS, Target
-from tests.carillon import ADMIN_TOKEN, until
-from tests.raw_http import RawConnection, raw_connection, status_of
+from tests.support.carillon import ADMIN_TOKEN, until
+from tests.support.raw_http import RawConnection, raw_connection, status_of
 
 MIB = 1024 * 1024
 # What the kernel buffers and the server reads and drops before a connection is cut.
@@ -227,7 +227,8 @@ def _not_limited(statuses: Counter[int]) -> list[str]:
 async def _ask(target: Target, path: str, token: str) -> int:
     async with hostile(target) as one:
         await one.send(_request(path, token))
-        return (await one.answer())[0]
+        status: int = (await one.answer())[0]
+        return status
 
 
 def _request(path: str, token: str) -> bytes:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from tests.bench.stand import Running, Stand
 from tests.bench.web import free_port, ready_caller
-from tests.carillon import ADMIN_TOKEN
+from tests.support.carillon import ADMIN_TOKEN
 
 CRON_TOKEN = "the-token-of-the-pings"
 # Good clients ask from 127.0.0.1; every connection of an attacker counts for this address.

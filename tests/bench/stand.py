@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.persistence.migrations import migrate_now
-from tests.carillon import ADMIN_TOKEN, until
+from tests.support.carillon import ADMIN_TOKEN, until
 
 PROGRAM = Path(sys.executable).with_name("carillon")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

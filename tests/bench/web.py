@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from tests.bench.stand import Stand
-from tests.carillon import ADMIN_TOKEN, until
+from tests.support.carillon import ADMIN_TOKEN, until
 
 AT_ONCE = 32
 

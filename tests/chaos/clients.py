@@ -13,9 +13,9 @@ from uuid import UUID
 import httpx
 import msgspec
 
-from tests.carillon import ADMIN_TOKEN
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Ack, Request, Verb
+from tests.support.carillon import ADMIN_TOKEN
 
 PATIENCE_SECONDS = 8.0
 CLIENT_ERRORS = range(400, 500)

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -13,11 +13,11 @@ import asyncpg
 from redis.asyncio import Redis
 
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.carillon import ADMIN_TOKEN, until
 from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy, to_port, to_unix
 from tests.chaos.target import Target
 from tests.releases.release import CURRENT, Release
+from tests.support.carillon import ADMIN_TOKEN, until
 
 APIS, WORKERS = 2, 3
 
@@ -32,7 +32,7 @@ class Deployment:
         target: Target | None = None,
         apis: int = APIS,
         workers: int = WORKERS,
-        **settings: str,
+        settings: Mapping[str, str],
     ) -> None:
         """Of this release to begin with, with these settings for every process."""
         # Short, as the path of a socket may have a hundred characters.

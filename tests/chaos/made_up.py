@@ -106,7 +106,7 @@ class Life:
         self._chance = chance
         self._habits = habits
         self._now = BEGAN
-        self._events: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._events: list[tuple[datetime, int, Callable[[], object]]] = []
         self._sequence = 0
         self.id = self._uuid()
         self._path = f"/c{number}"
@@ -183,7 +183,7 @@ class Life:
             self._after(effect, lambda: self._answer(verb, asked, body, self._do(verb, body), answer - effect))
             return
         if self._chance.random() < 0.6:
-            self._after(effect + self._chance.choice((0, 2.5)), lambda: self._do(verb, body) and None)
+            self._after(effect + self._chance.choice((0, 2.5)), lambda: self._do(verb, body))
         self._after(answer, lambda: self._hear(self.id, verb, asked, ack, body, None))
 
     def _answer(
@@ -499,9 +499,9 @@ class Life:
     def _uuid(self) -> UUID:
         return UUID(int=self._chance.getrandbits(128), version=4)
 
-    def _after(self, seconds: float, event: Callable[[], None]) -> None:
+    def _after(self, seconds: float, event: Callable[[], object]) -> None:
         self._at(self._now + timedelta(seconds=seconds), event)
 
-    def _at(self, moment: datetime, event: Callable[[], None]) -> None:
+    def _at(self, moment: datetime, event: Callable[[], object]) -> None:
         self._sequence += 1
         heapq.heappush(self._events, (moment, self._sequence, event))

@@ -30,7 +30,8 @@ def by_faults(
 ) -> tuple[list[Arrival], list[Arrival]]:
     """The calls whose slots lie in a fault or in the settling after it, and the others."""
     on_its_way = timedelta(seconds=ON_ITS_WAY_SECONDS)
-    inside, outside = [], []
+    inside: list[Arrival] = []
+    outside: list[Arrival] = []
     for call in calls:
         troubled = any(fault.began - on_its_way <= call.slot <= fault.ended + settle for fault in faults)
         (inside if troubled else outside).append(call)

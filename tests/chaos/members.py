@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from tests.carillon import until
 from tests.releases.release import Release
+from tests.support.carillon import until
 
 RESTART_SECONDS = 0.3
 END_SECONDS = 15.0

@@ -19,7 +19,7 @@ from tests.chaos.evidence import Fault
 from tests.chaos.members import Member
 from tests.chaos.proxy import Proxy
 from tests.chaos.target import Mood
-from tests.refusing import QUEUE, REFUSALS, healed
+from tests.support.redis_refusals import QUEUE, REFUSALS, healed
 
 LIBRARY = "vendor/libfaketime/src/libfaketime.so.1"
 
@@ -135,7 +135,7 @@ class Nemesis:
     async def _client_pause(self) -> None:
         milliseconds = int(self._while() * 1000)
         async with self._deployment.redis() as redis:
-            await redis.execute_command("CLIENT", "PAUSE", milliseconds, "ALL")
+            await redis.client_pause(milliseconds, all=True)
         await asyncio.sleep(milliseconds / 1000)
 
     async def _refuse(self, kind: str) -> None:
@@ -149,11 +149,10 @@ class Nemesis:
 
     async def _garbage(self) -> None:
         async with self._deployment.redis() as redis:
-            await redis.zadd(
-                QUEUE, {"no-body": 0, "not-msgpack": 1, "a list": 2, "sched-x-n0-rc0-g0": 3, b"\xff\xfe": 4}
-            )
+            members = [b"no-body", b"not-msgpack", b"a set", b"sched-x-n0-rc0-g0", b"\xff\xfe"]
+            await redis.zadd(QUEUE, {member: score for score, member in enumerate(members)})
             await redis.set("arq:job:not-msgpack", b"\xc1\x00garbage")
-            await redis.rpush("arq:job:a list", "x")
+            await redis.zadd("arq:job:a set", {"x": 1})
             await redis.set("arq:job:sched-x-n0-rc0-g0", b"\x80")
         await asyncio.sleep(0.5)
         async with self._deployment.redis() as redis:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from tests.carillon import until
 from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
@@ -17,6 +16,7 @@ from tests.chaos.evidence import Evidence
 from tests.chaos.gathering import gather
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.report import Report
+from tests.support.carillon import until
 
 LEASE_SECONDS = 3.0
 RECONCILE_SECONDS = 1.0
@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct):
 
 async def chaos(seconds: float, seed: int, *, clients: int = 6, herd: int = 2000, calm: float = 15.0) -> Outcome:
     """Break things for so long, let everything come to rest, and check."""
-    async with Deployment(**SETTINGS) as deployment:
+    async with Deployment(settings=SETTINGS) as deployment:
         asking = Clients(deployment, seed, count=clients, pause_seconds=(0.3, 2.0))
         await asking.prepare(3)
         await _odd_ones(asking)

@@ -39,6 +39,12 @@ T = TypeVar("T")
 Mutation = Callable[[Evidence, random.Random], Evidence]
 
 
+def known(moment: datetime | None) -> datetime:
+    """Return a time that the evidence must have."""
+    assert moment is not None
+    return moment
+
+
 def at(seconds: float) -> datetime:
     """A moment of the made-up time."""
     return BEGAN + timedelta(seconds=seconds)
@@ -399,7 +405,7 @@ def overlap_executions(evidence: Evidence, chance: random.Random) -> Evidence:
     call, earlier = firm_neighbours(evidence, chance)
     rows = {row.id: row for row in evidence.executions}
     row, following = rows[earlier.execution_id], rows[call.execution_id]
-    longer = replace(row, finished_at=following.started_at + timedelta(milliseconds=1))
+    longer = replace(row, finished_at=known(following.started_at) + timedelta(milliseconds=1))
     return replace(evidence, executions=exchanged(evidence.executions, row, longer))
 
 
@@ -530,7 +536,7 @@ def fire_after_death(evidence: Evidence, chance: random.Random) -> Evidence:
     own = [other for other in evidence.executions if other.scheduled_job_id == row.id and other.trigger == "schedule"]
     last = max(own, key=lambda other: (other.finished_at, other.scheduled_for))
     slot = last.scheduled_for
-    while slot <= last.finished_at:
+    while slot <= known(last.finished_at):
         slot += timedelta(seconds=row.interval_seconds)
     again = replace(
         last,
@@ -892,7 +898,8 @@ def firm_neighbours(evidence: Evidence, chance: random.Random) -> tuple[Arrival,
     pairs = [
         (later, earlier)
         for earlier, later in pairwise(rows)
-        if earlier.scheduled_job_id == later.scheduled_job_id and later.scheduled_for - earlier.finished_at > 2 * SECOND
+        if earlier.scheduled_job_id == later.scheduled_job_id
+        and later.scheduled_for - known(earlier.finished_at) > 2 * SECOND
     ]
     later, earlier = pick(chance, pairs)
     return call_of(evidence, later), call_of(evidence, earlier)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.chart.helms import MAJORS, HelmMissingError, apart, find_helm
 from tests.chart.rendering import Renderer
-from tests.untested import leave_untested
+from tests.support.skip_reports import leave_untested
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import text
 
 from app.persistence.database import Database
-from tests.carillon import Carillon, make_due
 from tests.chart.manifests import kinds, only
 from tests.chart.rendering import Renderer, Values
 from tests.chart.values import DEFAULTS, EVERYTHING, EXISTING, HIGHLY_AVAILABLE, KEDA, LEAST
+from tests.support.carillon import Carillon, make_due
 
 
 def test_replicas_are_left_to_an_autoscaler(render: Renderer) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.config import Settings
-from tests.cli.declaring import Applying, applying
+from tests.support.declarations import Applying, applying
 
 
 @pytest.fixture

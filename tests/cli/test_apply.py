@@ -1,4 +1,7 @@
-"""``carillon apply``: files become workflows and schedules."""
+"""``carillon apply``: files become workflows and schedules.
+
+Covers app.persistence.declarations, app.services.declarations.applying, app.services.declarations.writing.
+"""
 
 import asyncio
 from pathlib import Path
@@ -17,8 +20,8 @@ from app.queue.wire import CANCEL_CHANNEL, QUEUE
 from app.services.executions import ManualRunService
 from app.services.inputs import RunInput, UserInput
 from app.services.users import UserService
-from tests.carillon import Carillon, Json, engine_of, make_due, until
-from tests.cli.declaring import NIGHTLY, Applying, applying, names, state
+from tests.support.carillon import Carillon, Json, engine_of, make_due, until
+from tests.support.declarations import NIGHTLY, Applying, applying, names, state
 
 TWO_MINUTES = NIGHTLY.replace("1m", "2m")
 EMPTY = "namespace: shop\n"

@@ -1,4 +1,7 @@
-"""``carillon apply`` and ``carillon export`` as an operator types them."""
+"""``carillon apply`` and ``carillon export`` as an operator types them.
+
+Covers app.cli.main, app.cli.operators.
+"""
 
 import asyncio
 import io
@@ -13,7 +16,7 @@ from app.cli.main import app, exit_on_bad_input
 from app.config import Settings
 from app.domain.errors import UnavailableError
 from app.services.declarations.files import Source
-from tests.cli.declaring import NIGHTLY
+from tests.support.declarations import NIGHTLY
 
 PROGRAM = Path(sys.executable).with_name("carillon")
 

@@ -1,4 +1,7 @@
-"""``carillon export``: what there is, in the form that ``carillon apply`` reads."""
+"""``carillon export``: what there is, in the form that ``carillon apply`` reads.
+
+Covers app.services.declarations.exporting.
+"""
 
 from typing import Any
 
@@ -15,12 +18,11 @@ from app.persistence.database import Database
 from app.services.declarations.exporting import ExportService, Selection, schedule_entry
 from app.services.declarations.files import Source, read_file
 from app.services.declarations.yaml_text import write_documents
-from tests.carillon import Carillon
-from tests.cli.declaring import NIGHTLY, Applying
-from tests.cli.test_files import CATALOG
-from tests.domain.builders import schedule
 from tests.domain.strategies import excluded_days, expressions, intervals, sparse_expressions, windows, zones
-from tests.examples import examples
+from tests.support.carillon import Carillon
+from tests.support.declarations import CATALOG, NIGHTLY, Applying
+from tests.support.domain_builders import schedule
+from tests.support.hypothesis_examples import examples
 
 FULL = """\
 namespace: shop

@@ -1,14 +1,15 @@
-"""What files declare, and what is wrong with them."""
+"""What files declare, and what is wrong with them.
+
+Covers app.services.declarations.files.
+"""
 
 import pytest
 
-from app.actions.catalog import Catalog
-from app.actions.plugins import load_actions
 from app.domain.schedules import EDITABLE
 from app.services.declarations.files import Source, read_files
 from app.services.inputs import DeclaredScheduleInput
+from tests.support.declarations import CATALOG
 
-CATALOG = Catalog(load_actions().actions)
 NODES = "nodes: [{id: s, type: trigger_schedule}, {id: w, type: core.noop}]"
 
 

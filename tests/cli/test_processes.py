@@ -1,4 +1,7 @@
-"""``carillon worker --processes`` and ``carillon migrate --wait``."""
+"""``carillon worker --processes`` and ``carillon migrate --wait``.
+
+Covers app.asgi, app.cli.__main__.
+"""
 
 import asyncio
 import os
@@ -15,9 +18,9 @@ from structlog.testing import capture_logs
 from app.config import Settings
 from app.persistence.database import Database
 from app.persistence.migrations import until_migrated
-from tests.carillon import Carillon, http_node, until
-from tests.cli.watched import Watched
-from tests.sink import Sink
+from tests.support.carillon import Carillon, http_node, until
+from tests.support.http_sink import Sink
+from tests.support.watched_process import Watched
 from tests.test_metrics import samples
 
 RUNS = 10

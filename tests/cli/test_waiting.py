@@ -1,4 +1,7 @@
-"""A pod whose stores are not there waits for them: it says so, and goes on by itself when they come."""
+"""A pod whose stores are not there waits for them: it says so, and goes on by itself when they come.
+
+Covers app.worker.
+"""
 
 import asyncio
 import signal
@@ -20,9 +23,9 @@ from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.observability.logs import LOG_AGAIN_SECONDS
 from app.persistence.migrations import migrate
 from app.worker import run_worker
-from tests.carillon import Carillon, until
-from tests.cli.watched import Json, Watched, free_port
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, until
+from tests.support.watched_process import Json, Watched, free_port
 
 PROCESSES = 2
 

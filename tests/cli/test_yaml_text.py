@@ -1,4 +1,7 @@
-"""YAML as declarations are read and written."""
+"""YAML as declarations are read and written.
+
+Covers app.services.declarations.yaml_text.
+"""
 
 from typing import Any
 
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.services.declarations import yaml_text
 from app.services.declarations.yaml_text import YamlProblemError, read_documents, write_documents
-from tests.examples import examples
+from tests.support.hypothesis_examples import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -152,7 +152,7 @@ def windows(draw: st.DrawFn) -> str | None:
     return f"{start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02}"
 
 
-excluded_days = st.just([]) | st.lists(st.sampled_from(WEEKDAYS), max_size=6)
+excluded_days: st.SearchStrategy[list[str]] = st.just([]) | st.lists(st.sampled_from(WEEKDAYS), max_size=6)
 
 
 @st.composite

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.backoff import DEFAULT_BACKOFF, DELIVERY_BACKOFF, schedule_backoff
-from tests.domain.builders import schedule
+from tests.support.domain_builders import schedule
 
 
 @pytest.mark.parametrize(

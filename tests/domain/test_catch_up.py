@@ -9,8 +9,7 @@ from app.domain.executions import ActiveRun, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.ticks import Decided, Start
-from tests.domain.builders import after, decision, schedule
-from tests.domain.test_policies import RUNNING
+from tests.support.domain_builders import RUNNING, after, decision, schedule
 
 MINUTE = 60
 

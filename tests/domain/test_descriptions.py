@@ -282,4 +282,5 @@ def test_every_expression_has_words(expression: str, timezone: str) -> None:
 def test_no_stored_text_is_too_strange(text: str, timezone: str, between: str, days: tuple[str, ...]) -> None:
     """Whatever a column holds, there are words for it."""
     for kind in ("cron", "every", "after"):
-        assert describe(Spec(**{kind: text}, timezone=timezone, only_between=between, not_on=days))
+        stored: dict[str, Any] = {kind: text}
+        assert describe(Spec(**stored, timezone=timezone, only_between=between, not_on=days))

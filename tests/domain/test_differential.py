@@ -1,4 +1,7 @@
-"""Random specs near changes of the clocks: their slots are those of the brute-force oracle."""
+"""Random specs near changes of the clocks: their slots are those of the brute-force oracle.
+
+Covers app.domain.cron_expression.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,7 +22,7 @@ from tests.domain.golden_calendar import CALENDAR
 from tests.domain.golden_clock_changes import CLOCK_CHANGES
 from tests.domain.golden_windows import WINDOWS
 from tests.domain.strategies import day_rules, expressions, intervals, limits, moments, sparse_expressions, zones
-from tests.examples import examples
+from tests.support.hypothesis_examples import examples
 
 DAY = timedelta(days=1)
 INSTANT = timedelta.resolution

@@ -1,6 +1,7 @@
 """Entities: their next time, in phase and in their zone, and what is wrong with them in words."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,9 @@ from app.domain.executions import ExecutionStatus
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def job(**values: object) -> ScheduledJobConfig:
+def job(**values: Any) -> ScheduledJobConfig:
     """A job of some entity that is due at noon."""
-    sound: dict[str, object] = {"id": "j", "entity_id": "7", "entity_type": "feed", "job_type": "core.noop"}
+    sound: dict[str, Any] = {"id": "j", "entity_id": "7", "entity_type": "feed", "job_type": "core.noop"}
     return ScheduledJobConfig(**(sound | {"next_execution_time": T0} | values))
 
 

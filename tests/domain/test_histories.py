@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from app.domain.executions import FAILURES, ActiveRun, ExecutionStatus, Trigger
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.ticks import Decided, decide
-from tests.domain.builders import OPEN, ended, schedule, settle, tick
-from tests.examples import examples
+from tests.support.domain_builders import OPEN, ended, schedule, settle, tick
+from tests.support.hypothesis_examples import examples
 
 ENDS = [
     ExecutionStatus.SUCCESS,
@@ -30,6 +30,7 @@ class History:
 
     def __init__(self, job: ScheduledJob) -> None:
         self.job = job
+        assert job.next_slot is not None
         self.first_slot = job.next_slot
         self.interval = timedelta(seconds=job.interval_seconds or 0)
         self.ends: list[ExecutionStatus] = []

@@ -4,7 +4,7 @@ from datetime import timedelta
 from uuid import RFC_4122, uuid4
 
 from app.domain.identities import execution_id, idempotency_key, manual_execution_id
-from tests.domain.builders import JOB, T0, after
+from tests.support.domain_builders import JOB, T0, after
 
 
 def test_the_same_fire_is_the_same_execution() -> None:
@@ -35,7 +35,7 @@ def test_two_manual_runs_in_one_moment_are_two() -> None:
 
 def test_the_idempotency_key_is_per_slot_and_node() -> None:
     """Attempts share it, as it does not know of them."""
-    assert idempotency_key(JOB, T0, "call") == idempotency_key(JOB, T0, "call")
-    assert 3 == len(
-        {idempotency_key(JOB, T0, "call"), idempotency_key(JOB, after(1), "call"), idempotency_key(JOB, T0, "x")}
-    )
+    slots_and_nodes = ((T0, "call"), (after(1), "call"), (T0, "x"))
+    keys = [idempotency_key(str(JOB), slot, node) for slot, node in slots_and_nodes]
+    assert keys == [idempotency_key(str(JOB), slot, node) for slot, node in slots_and_nodes]
+    assert 3 == len(set(keys))

@@ -1,4 +1,7 @@
-"""What people do to schedules."""
+"""What people do to schedules.
+
+Covers app.domain.schedules.
+"""
 
 from datetime import datetime
 
@@ -9,7 +12,7 @@ from app.domain.errors import InvalidError, WrongStateError
 from app.domain.executions import ExecutionStatus
 from app.domain.lifecycle import edited, paused, resumed, revived
 from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, with_status
-from tests.domain.builders import after, ended, fired, schedule, settle
+from tests.support.domain_builders import after, ended, fired, schedule, settle
 
 
 def failed_once(**values: object) -> ScheduledJob:

@@ -12,7 +12,7 @@ from app.domain.ledger import dropped
 from app.domain.lifecycle import edited, paused, problems, resumed, revived
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided
-from tests.domain.builders import T0, after, decision, ended, fired, schedule, settle
+from tests.support.domain_builders import T0, after, decision, ended, fired, schedule, settle
 
 
 def run(job: ScheduledJob, seconds: float, end: ExecutionStatus = ExecutionStatus.SUCCESS) -> ScheduledJob:

@@ -14,7 +14,7 @@ from app.domain.schedules import IfRunning, ScheduledJob, Status
 from app.domain.settling import after_run
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
 from app.domain.ticks import FROM_PING, FROM_WORKER, Decided, NotDue, Start, TickSource
-from tests.domain.builders import after, decision, ended, fired, schedule
+from tests.support.domain_builders import after, decision, ended, fired, schedule
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 RUNNING = ActiveRun(A, Trigger.SCHEDULE)

@@ -1,4 +1,7 @@
-"""Slots in order, as a person reads them off the calendar and the clock on the wall."""
+"""Slots in order, as a person reads them off the calendar and the clock on the wall.
+
+Covers app.domain.local_time.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,11 +12,11 @@ from app.domain.local_time import Hours, window, zone
 from app.domain.recurrence import CronTimes
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import Cadence
-from tests.domain.builders import schedule
 from tests.domain.golden import Row, compiled, moment, shown, utc
 from tests.domain.golden_calendar import CALENDAR
 from tests.domain.golden_clock_changes import CLOCK_CHANGES
 from tests.domain.golden_windows import WINDOWS
+from tests.support.domain_builders import schedule
 
 INSTANT = timedelta.resolution
 ROWS = [*CLOCK_CHANGES, *CALENDAR, *WINDOWS]

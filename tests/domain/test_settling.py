@@ -1,4 +1,7 @@
-"""The repeat and retry state machine."""
+"""The repeat and retry state machine.
+
+Covers app.domain.executions.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -6,7 +9,7 @@ from msgspec.structs import replace
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.lifecycle import edited, paused
 from app.domain.schedules import Reason, ScheduledJob, Status
-from tests.domain.builders import after, ended, fired, schedule, settle
+from tests.support.domain_builders import after, ended, fired, schedule, settle
 
 SUCCESS, FAILED = ExecutionStatus.SUCCESS, ExecutionStatus.FAILED
 FAILURES = [ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST]
@@ -90,7 +93,7 @@ def test_a_manual_run_touches_nothing() -> None:
     """Neither counters nor cadence."""
     job, fire = fired(schedule(), after(300))
     manual = ended(fire, FAILED, "boom")
-    assert job is settle(job, type(manual)(**{**_fields(manual), "trigger": Trigger.MANUAL}), 0, after(302))
+    assert job is settle(job, replace(manual, trigger=Trigger.MANUAL), 0, after(302))
 
 
 @pytest.mark.corner("pause")
@@ -135,10 +138,6 @@ def test_the_end_of_the_last_run_before_end_at_finishes_the_schedule() -> None:
     job, fire = fired(schedule(end_at=after(300)), after(300))
     settled = settle(job, ended(fire, SUCCESS), 0, after(302))
     assert (Status.DONE, Reason.END_REACHED) == (settled.status, settled.status_reason)
-
-
-def _fields(run: object) -> dict[str, object]:
-    return {name: getattr(run, name) for name in run.__struct_fields__}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

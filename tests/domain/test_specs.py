@@ -13,7 +13,7 @@ from app.domain.local_time import WEEKDAYS, canonical_zone, weekdays, window
 from app.domain.specs import KINDS, LONGEST, Spec, canonical, format_duration, parse_duration, require_kind
 from tests.domain import oracle
 from tests.domain.strategies import aliases, day_rules, expressions, moments, sparse_expressions, zones
-from tests.examples import examples
+from tests.support.hypothesis_examples import examples
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -1,4 +1,7 @@
-"""What a due tick does."""
+"""What a due tick does.
+
+Covers app.domain.planning.
+"""
 
 from uuid import UUID
 
@@ -10,7 +13,7 @@ from app.domain.ledger import LedgerEntry
 from app.domain.lifecycle import paused
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided, NotDue, Stale, Tick, decide
-from tests.domain.builders import OPEN, T0, after, decision, ended, fired, schedule, settle
+from tests.support.domain_builders import OPEN, T0, after, decision, ended, fired, schedule, settle
 
 RUNNING = ActiveRun(UUID(int=7), Trigger.SCHEDULE)
 MANUAL = ActiveRun(UUID(int=8), Trigger.MANUAL)

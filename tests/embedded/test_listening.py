@@ -1,4 +1,7 @@
-"""The API's address, before it listens there and after."""
+"""The API's address, before it listens there and after.
+
+Covers app.embedded.stack.
+"""
 
 import errno
 import socket

@@ -1,4 +1,7 @@
-"""Servers under another parent: one that is killed, and one that is not root."""
+"""Servers under another parent: one that is killed, and one that is not root.
+
+Covers app.embedded.launch.
+"""
 
 import json
 import os

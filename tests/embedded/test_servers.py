@@ -1,4 +1,7 @@
-"""Postgres and Valkey, each on its own."""
+"""Postgres and Valkey, each on its own.
+
+Covers app.embedded.errors, app.embedded.postgres, app.embedded.server, app.embedded.valkey.
+"""
 
 import asyncio
 import os

@@ -1,7 +1,9 @@
-"""What actions answer and what that makes of a run, by real runs."""
+"""What actions answer and what that makes of a run, by real runs.
+
+Covers app.actions.builtin.flow, app.actions.builtin.schedules, app.actions.context.
+"""
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 from aiohttp import web
@@ -9,8 +11,8 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, fire_and_read
+from tests.support.http_sink import Sink
 
 LOG = {"id": "say", "type": "core.log", "config": {"message": "{{ trigger.payload.words }}"}}
 
@@ -18,16 +20,6 @@ LOG = {"id": "say", "type": "core.log", "config": {"message": "{{ trigger.payloa
 def node(kind: str, node_id: str = "work", **config: Any) -> Json:
     """A node of an action."""
     return {"id": node_id, "type": kind, "config": config}
-
-
-async def fired(carillon: Carillon, settings: Settings, database: Database, schedule: Json) -> Json:
-    """Fire a schedule by hand; its latest execution with all that is known of it."""
-    due = await make_due(database, schedule)
-    async with engine_of(settings) as engine:
-        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
-    run = (await carillon.runs(schedule))[-1]
-    execution: Json = await carillon.call("GET", f"/executions/{run['id']}/")
-    return execution
 
 
 async def test_the_catalog_is_listed_with_its_schemas(carillon: Carillon) -> None:
@@ -56,7 +48,7 @@ async def test_outputs_feed_later_nodes(carillon: Carillon, settings: Settings, 
         node("core.http_request", "tell", url=f"{sink.url}/{{{{ schedule.name }}}}", json=body),
     )
     schedule = await carillon.schedule(workflow, name="nightly", trigger_payload={"who": ["Ada"]})
-    execution = await fired(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert "success" == execution["status"]
     told = sink.calls[-1]
     assert "/nightly" == told.path
@@ -79,7 +71,7 @@ async def test_secrets_are_sent_and_never_kept(
         return web.json_response({"echo": request.headers["Authorization"]})
 
     sink.answer = echoed
-    execution = await fired(carillon, settings, database, await carillon.schedule(workflow))
+    execution = await fire_and_read(carillon, settings, database, await carillon.schedule(workflow))
     assert "Bearer hush-hush-1" == sink.calls[0].headers["authorization"]
     assert {"message": "the answer is Bearer ***"} == execution["nodes"][1]["output"]
     assert "failed" == execution["status"]
@@ -102,7 +94,7 @@ async def test_what_cannot_be_read_at_run_time_is_blocked(
     """The repeat ends, no retry is spent, and the error names the node."""
     workflow = await carillon.workflow(node("core.log", **config))
     schedule = await carillon.schedule(workflow, trigger_payload={"number": 5})
-    execution = await fired(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert (status, True) == (execution["status"], words in execution["error"])
     after = await carillon.get(schedule)
     assert (1, 0, 0, 0) == (after["current_repeat"], after["current_retry"], after["run_count"], after["error_count"])
@@ -117,7 +109,7 @@ async def test_a_missing_handler_is_skipped_with_a_reason(
         await connection.execute(
             text("UPDATE workflows SET nodes = replace(nodes::text, 'core.noop', 'gone.away')::jsonb")
         )
-    execution = await fired(carillon, settings, database, await carillon.schedule(workflow))
+    execution = await fire_and_read(carillon, settings, database, await carillon.schedule(workflow))
     assert ("skipped", "Node 'work': There is no action 'gone.away' here.") == (execution["status"], execution["error"])
     assert ["work"] == [one["node_id"] for one in execution["nodes"]]
 
@@ -129,7 +121,7 @@ async def test_old_history_is_purged_and_nothing_old_is_skipped(
     mia = await carillon.member("mia")
     other, mine = await carillon.schedule(), await mia.schedule()
     for schedule in (other, mine, mine, mine):
-        await fired(carillon, settings, database, schedule)
+        await fire_and_read(carillon, settings, database, schedule)
     async with database.transaction() as connection:
         await connection.execute(
             text(
@@ -141,10 +133,10 @@ async def test_old_history_is_purged_and_nothing_old_is_skipped(
             )
         )
     purge = await mia.schedule(await mia.workflow(node("core.history.purge", older_than_days=30, limit=2)))
-    counts = [(await fired(mia, settings, database, purge))["nodes"][0]["output"] for _ in range(2)]
+    counts = [(await fire_and_read(mia, settings, database, purge))["nodes"][0]["output"] for _ in range(2)]
     assert [{"deleted": 2}, {"deleted": 1}] == counts
     assert (1, 0) == (len(await carillon.runs(other)), len(await mia.runs(mine)))
-    assert "skipped" == (await fired(mia, settings, database, purge))["status"]
+    assert "skipped" == (await fire_and_read(mia, settings, database, purge))["status"]
 
 
 async def test_schedules_act_on_schedules_as_their_owner(
@@ -156,7 +148,7 @@ async def test_schedules_act_on_schedules_as_their_owner(
 
     async def acted(kind: str, target_id: str, **config: Any) -> Json:
         workflow = await mia.workflow(node(f"core.schedules.{kind}", schedule_id=target_id, **config))
-        return await fired(mia, settings, database, await mia.schedule(workflow, max_retries=0))
+        return await fire_and_read(mia, settings, database, await mia.schedule(workflow, max_retries=0))
 
     assert "success" == (await acted("pause", target["id"], note="by a schedule"))["status"]
     assert "paused" == (await mia.get(target))["status"]
@@ -183,7 +175,7 @@ async def test_the_five_tools(carillon: Carillon, settings: Settings, database: 
         node("scheduler_tools", "stop", tool="stop_schedule", arguments=its_id),
     )
     schedule = await mia.schedule(workflow, trigger_payload={"every": "7m"})
-    execution = await fired(mia, settings, database, schedule)
+    execution = await fire_and_read(mia, settings, database, schedule)
     assert "success" == execution["status"], execution["error"]
     outputs = {one["node_id"]: one["output"] for one in execution["nodes"]}
     assert (420, "active") == (outputs["make"]["interval_seconds"], outputs["make"]["status"])
@@ -206,7 +198,7 @@ async def test_a_tool_that_is_refused_says_why(
 ) -> None:
     """As a failure of its node."""
     workflow = await carillon.workflow(node("scheduler_tools", tool=tool, arguments=arguments))
-    execution = await fired(carillon, settings, database, await carillon.schedule(workflow))
+    execution = await fire_and_read(carillon, settings, database, await carillon.schedule(workflow))
     assert ("failed", True) == (execution["status"], words in execution["error"]), execution["error"]
 
 
@@ -234,4 +226,4 @@ async def test_a_template_may_stand_where_its_value_will_fit(
     """A number from the payload, where a number is wanted."""
     workflow = await carillon.workflow(node("core.delay", seconds="{{ trigger.payload.wait }}"))
     schedule = await carillon.schedule(workflow, trigger_payload={"wait": 0})
-    assert "success" == (await fired(carillon, settings, database, schedule))["status"]
+    assert "success" == (await fire_and_read(carillon, settings, database, schedule))["status"]

@@ -1,4 +1,7 @@
-"""Notices reach one owner whatever the targets of another do, and a pile of them comes as one."""
+"""Notices reach one owner whatever the targets of another do, and a pile of them comes as one.
+
+Covers app.clock, app.persistence.notifications.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -17,8 +20,8 @@ from app.persistence import notifications as stored
 from app.persistence.database import Database
 from app.persistence.notifications import Bounds
 from app.wiring import wire_worker
-from tests.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
-from tests.sink import Sink
+from tests.support.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
+from tests.support.http_sink import Sink
 
 LEASE_SECONDS = 60.0
 _NOTIFY = text(

@@ -1,4 +1,7 @@
-"""Entities are polled by one process at a time, written down before they are queued, and run once."""
+"""Entities are polled by one process at a time, written down before they are queued, and run once.
+
+Covers app.persistence.entity_runs.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler
 from app.queue.bell import Bell, RedisPool, open_pool
-from tests.carillon import Carillon, until, working
+from tests.support.carillon import Carillon, until, working
 
 NOW = timedelta(0)
 

@@ -1,4 +1,7 @@
-"""``explain``: for every outcome of a slot the right answer; and what was expected is what is accounted for."""
+"""``explain``: for every outcome of a slot the right answer; and what was expected is what is accounted for.
+
+Covers app.domain.explain, app.persistence.ledger, app.services.schedule_queries.
+"""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -8,15 +11,9 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, moment, until, working
 
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 WAIT = {"id": "work", "type": "core.delay", "config": {"seconds": 600}}
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    return datetime.fromisoformat(value)
 
 
 def written(value: datetime) -> str:

@@ -1,4 +1,7 @@
-"""One owner floods a worker; others are fired all the same, and nothing exceeds the worker's places."""
+"""One owner floods a worker; others are fired all the same, and nothing exceeds the worker's places.
+
+Covers app.engine.places.
+"""
 
 import asyncio
 from datetime import UTC, datetime
@@ -12,9 +15,9 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from tests.carillon import Carillon, http_node, until, working
-from tests.refusing import healed, wrong_type
-from tests.sink import Sink
+from tests.support.carillon import Carillon, http_node, until, working
+from tests.support.http_sink import Sink
+from tests.support.redis_refusals import healed, wrong_type
 
 PLACES = 10
 FLOOD = 60

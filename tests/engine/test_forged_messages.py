@@ -9,8 +9,8 @@ from app.engine.queue_port import EXECUTE, RUN, Wake
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
 from app.queue.wire import CANCEL_CHANNEL, QUEUE, body_of
-from tests.carillon import Carillon, Json, http_node, until, working
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, http_node, until, working
+from tests.support.http_sink import Sink
 
 
 def forged(name: str, function: str, *args: Any) -> Wake:

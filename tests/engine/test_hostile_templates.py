@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, until, working
+from tests.support.carillon import Carillon, Json, until, working
 
 RUNS = 1000
 MEGABYTE = 1_000_000

@@ -10,12 +10,9 @@ from aiohttp import web
 from app.config import Settings
 from app.domain.workflows import OUTPUT_BYTES
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
-from tests.engine.test_callbacks import Target, call, carillon, ended, target, told
-from tests.sink import Sink
-
-# The first two are fixtures.
-__all__ = ["carillon", "target"]
+from tests.support.callbacks import Target, call, ended, told
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 LIST = {"id": "work", "type": "scheduler_tools", "config": {"tool": "list_schedules", "arguments": {"limit": 500}}}
 AFTER = {"id": "after", "type": "core.log", "config": {"message": "answered {{ nodes.call.output.status }}"}}

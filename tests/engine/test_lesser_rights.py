@@ -1,4 +1,7 @@
-"""A run has only the rights that both owners have: the schedule's and the workflow's."""
+"""A run has only the rights that both owners have: the schedule's and the workflow's.
+
+Covers app.services.action_ports.
+"""
 
 from typing import Any
 from uuid import UUID
@@ -11,7 +14,7 @@ from app.config import Settings
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.persistence.row_cache import SubjectCache
-from tests.carillon import Carillon, Json, engine_of, make_due
+from tests.support.carillon import Carillon, Json, engine_of, make_due
 
 
 def node(kind: str, **config: Any) -> Json:

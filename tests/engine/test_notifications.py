@@ -1,4 +1,7 @@
-"""Webhooks on events: written with what happened, delivered beside it, again and again."""
+"""Webhooks on events: written with what happened, delivered beside it, again and again.
+
+Covers app.api.notifications, app.domain.notifications, app.services.notifications.
+"""
 
 from typing import Any
 from uuid import UUID
@@ -12,10 +15,9 @@ from standardwebhooks import Webhook
 from app.config import Settings
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.carillon import PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
-from tests.sink import Sink
+from tests.support.carillon import FAIL, PATIENCE_SECONDS, Carillon, Json, engine_of, make_due, until, working
+from tests.support.http_sink import Sink
 
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
 NOOP = {"id": "work", "type": "core.noop", "config": {}}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

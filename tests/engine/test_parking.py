@@ -1,4 +1,7 @@
-"""Runs that wait are put aside in Postgres: no worker holds them, and nothing is lost or changed meanwhile."""
+"""Runs that wait are put aside in Postgres: no worker holds them, and nothing is lost or changed meanwhile.
+
+Covers app.persistence.parking.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,9 +17,9 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
-from tests.engine.test_callbacks import Target, call, ended, execution, told
-from tests.sink import Sink
+from tests.support.callbacks import Target, call, ended, execution, told
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 LONG = 600
 
@@ -232,7 +235,7 @@ async def test_a_callback_wakes_a_run_that_sleeps_beside_it(
         await until(lambda: paths("/asked", "/after-callback"))
 
         async def asleep_again() -> bool:
-            return (await row(database, schedule)).status == "pending"
+            return bool((await row(database, schedule)).status == "pending")
 
         await until(asleep_again)
         assert not (await execution(carillon, schedule))["finished_at"]

@@ -11,8 +11,20 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
-from tests.sink import Sink
+from tests.support.carillon import (
+    FAIL,
+    Carillon,
+    Json,
+    engine_of,
+    first_slot,
+    http_node,
+    make_due,
+    moment,
+    three_workers,
+    until,
+    working,
+)
+from tests.support.http_sink import Sink
 
 SECOND = timedelta(seconds=1)
 
@@ -20,11 +32,6 @@ SECOND = timedelta(seconds=1)
 def delay(seconds: float) -> Json:
     """A node that takes so long."""
     return {"id": "work", "type": "core.delay", "config": {"seconds": seconds}}
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    return datetime.fromisoformat(value)
 
 
 async def paused(carillon: Carillon, schedule: Json) -> None:
@@ -54,7 +61,7 @@ def accounted(ledger: list[Json]) -> int:
 
 def expected_slots(ledger: list[Json]) -> int:
     """How many slots of one second lie from the first to the last of the account, counted by hand."""
-    first = moment(ledger[0].get("from", ledger[0]["slot"]))
+    first = first_slot(ledger[0])
     last = moment(ledger[-1]["slot"])
     return (last - first) // SECOND + 1
 
@@ -100,7 +107,7 @@ async def test_pausing_cancels_what_is_queued(carillon: Carillon, settings: Sett
     schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="queue", max_queued=2)
 
     async def both_queued() -> bool:
-        return sum(run["status"] == "pending" for run in await carillon.runs(schedule)) == 2
+        return bool(sum(run["status"] == "pending" for run in await carillon.runs(schedule)) == 2)
 
     async with working(settings):
         await until(both_queued)
@@ -160,11 +167,8 @@ async def test_under_allow_runs_lie_side_by_side(carillon: Carillon, settings: S
     workflow = await carillon.workflow(delay(2.5))
     schedule = await carillon.schedule(workflow, interval_seconds=1, if_running="allow", total_repeats=4)
 
-    async def done() -> bool:
-        return (await carillon.get(schedule))["status"] == "done"
-
     async with three_workers(settings):
-        await until(done)
+        await carillon.until_status(schedule, "done")
     runs = await carillon.runs(schedule)
     assert ["success"] * 4 == [run["status"] for run in runs]
     assert [0, 1, 2, 3] == [run["repeat_number"] for run in runs]
@@ -255,14 +259,14 @@ async def test_the_breaker_opens_probes_once_and_closes(carillon: Carillon, sett
     ]
 
     async def is_open() -> bool:
-        return (await carillon.breaker(workflow))["state"] == "open"
+        return bool((await carillon.breaker(workflow))["state"] == "open")
 
     async def refused_beside_the_probe() -> bool:
         ledgers = [await carillon.ledger(schedule) for schedule in schedules]
         return any("is its probe" in item["reason"] for ledger in ledgers for item in ledger)
 
     async def is_closed() -> bool:
-        return (await carillon.breaker(workflow))["state"] == "closed"
+        return bool((await carillon.breaker(workflow))["state"] == "closed")
 
     async with three_workers(settings):
         await until(is_open)
@@ -327,16 +331,12 @@ async def test_a_failing_chain_stops_when_the_schedule_dies(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """What is queued is cancelled."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    workflow = await carillon.workflow(fail)
+    workflow = await carillon.workflow(FAIL)
     schedule = await carillon.schedule(workflow, catch_up="run_all", max_retries=0)
     await make_due(database, schedule, 15 * 60 + 120)
 
-    async def dead() -> bool:
-        return (await carillon.get(schedule))["status"] == "dead"
-
     async with working(settings):
-        await until(dead)
+        await carillon.until_status(schedule, "dead")
     runs = await carillon.runs(schedule)
     assert ["failed", "cancelled", "cancelled", "cancelled"] == [run["status"] for run in runs]
 
@@ -345,8 +345,7 @@ async def test_a_run_that_an_open_breaker_stops_in_the_queue_is_cancelled(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """Catching up respects a breaker that opens on the way."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    workflow = await carillon.workflow(fail, breaker_threshold=1, breaker_reset_seconds=3600)
+    workflow = await carillon.workflow(FAIL, breaker_threshold=1, breaker_reset_seconds=3600)
     schedule = await carillon.schedule(workflow, catch_up="run_all", backoff_base_seconds=1)
     await make_due(database, schedule, 15 * 60 + 120)
 
@@ -372,7 +371,7 @@ async def test_a_manual_run_takes_its_turn(carillon: Carillon, settings: Setting
     path = f"/schedules/{schedule['id']}/run/"
 
     async def running() -> bool:
-        return (await carillon.runs(schedule))[0]["status"] == "running"
+        return bool((await carillon.runs(schedule))[0]["status"] == "running")
 
     async with working(settings):
         first = await carillon.call("POST", path, 202)
@@ -469,7 +468,7 @@ async def test_a_manual_run_that_is_queued_under_allow_waits_for_all(
         answered.set()
 
         async def ran() -> bool:
-            return (await carillon.call("GET", f"/executions/{second['id']}/"))["status"] == "success"
+            return bool((await carillon.call("GET", f"/executions/{second['id']}/"))["status"] == "success")
 
         await until(ran)
     assert {"fired"} == {item["outcome"] for item in await carillon.ledger(schedule)}
@@ -479,8 +478,7 @@ async def test_a_retry_beside_the_cadence_does_not_start_while_paused(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
     """Nor does anything else that has not begun: nothing fires while paused."""
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    schedule = await carillon.schedule(await carillon.workflow(fail), if_running="allow", backoff_base_seconds=1)
+    schedule = await carillon.schedule(await carillon.workflow(FAIL), if_running="allow", backoff_base_seconds=1)
     due = await make_due(database, schedule)
     async with engine_of(settings) as engine:
         await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])

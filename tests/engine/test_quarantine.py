@@ -1,4 +1,7 @@
-"""What cannot be handled is put aside after the third time, is seen, and blocks nobody."""
+"""What cannot be handled is put aside after the third time, is seen, and blocks nobody.
+
+Covers app.persistence.quarantine.
+"""
 
 from typing import Any
 from uuid import UUID
@@ -12,7 +15,7 @@ from app.domain.ticks import Tick
 from app.persistence import quarantine
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.carillon import Carillon, Json, make_due, until, working
+from tests.support.carillon import Carillon, Json, make_due, until, working
 
 TAKEN_SLOT = (
     "INSERT INTO workflow_executions (id, user_profile_id, scheduled_job_id, workflow_id, trigger, status, exclusive, "

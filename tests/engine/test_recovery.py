@@ -1,9 +1,13 @@
-"""What goes astray is set going again, by workers in this process on real servers."""
+"""What goes astray is set going again, by workers in this process on real servers.
+
+Covers app.engine.leases, app.engine.worker_runtime, app.persistence.leases.
+"""
 
 import asyncio
 import signal
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -20,9 +24,9 @@ from app.persistence.database import Database
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
 from app.wiring import wire_worker
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, first_slot, http_node, last_slot, make_due, until, working
+from tests.support.http_sink import Sink
 
 NOWHERE = "unix:///nowhere/valkey.sock"
 
@@ -42,7 +46,7 @@ def no_slot_twice(ledger: list[Json], interval: int) -> None:
     """Every slot from the first to the last is accounted for exactly once."""
     slots: list[datetime] = []
     for item in ledger:
-        last = datetime.fromisoformat(item.get("to", item["slot"]))
+        last = last_slot(item)
         count = item.get("count", 1)
         slots += [last - timedelta(seconds=interval) * k for k in range(count)]
     slots.sort()
@@ -56,7 +60,7 @@ async def test_schedules_fire_on_their_cadence(carillon: Carillon, settings: Set
         await sink.wait_for_calls(3)
     first = datetime.fromisoformat(schedule["created_at"]) + timedelta(seconds=1)
     ledger = await carillon.ledger(schedule)
-    assert first == datetime.fromisoformat(ledger[0].get("from", ledger[0]["slot"]))
+    assert first == first_slot(ledger[0])
     no_slot_twice(ledger, 1)
 
 
@@ -69,7 +73,7 @@ async def test_a_run_longer_than_the_interval_skips_the_slots_in_between(
     async with working(settings):
 
         async def two_runs() -> bool:
-            return (await carillon.get(schedule))["run_count"] >= 2
+            return bool((await carillon.get(schedule))["run_count"] >= 2)
 
         await until(two_runs)
         await carillon.call("POST", f"/schedules/{schedule['id']}/pause/")
@@ -93,10 +97,7 @@ async def test_pause_and_resume_fires_once_one_interval_from_then(
         await carillon.call("POST", f"{path}/pause/")
         resumed = await carillon.call("POST", f"{path}/resume/")
 
-        async def done() -> bool:
-            return (await carillon.get(schedule))["status"] == "done"
-
-        await until(done)
+        await carillon.until_status(schedule, "done")
     (run,) = await carillon.runs(schedule)
     assert resumed["next_run_at"] == run["scheduled_for"]
     assert 1 == len(sink.calls)
@@ -131,11 +132,11 @@ async def test_a_flush_under_load_stops_nobody(carillon: Carillon, settings: Set
     made = [await carillon.schedule(workflow, interval_seconds=1) for _ in range(10)]
     async with working(settings):
         for schedule in made:
-            await until(lambda schedule=schedule: carillon.runs(schedule))
+            await until(partial(carillon.runs, schedule))
         await redis.flushall()
         flushed = max([await latest_slot(carillon, schedule) for schedule in made])
         for schedule in made:
-            await until(lambda schedule=schedule: fired_after(carillon, schedule, flushed))
+            await until(partial(fired_after, carillon, schedule, flushed))
     for schedule in made:
         no_slot_twice(await carillon.ledger(schedule), 1)
 
@@ -183,7 +184,10 @@ async def test_a_redis_that_stops_and_comes_back_loses_nothing(
 async def test_the_execution_of_a_dead_worker_is_lost_and_retried(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
-    """Within the lease; it counts as a failed attempt of its slot, and the retry succeeds."""
+    """Once its lease has run out; it counts as a failed attempt of its slot, and the retry succeeds.
+
+    How soon it is found is checked by the simulation, whose clock does not depend on the machine.
+    """
     schedule = await carillon.schedule(interval_seconds=1, backoff_base_seconds=1)
     due = await make_due(database, schedule)
     async with engine_of(settings, lease_seconds=0.5) as dead:
@@ -192,7 +196,7 @@ async def test_the_execution_of_a_dead_worker_is_lost_and_retried(
     async with working(settings):
 
         async def retried() -> bool:
-            return (await carillon.get(schedule))["run_count"] >= 1
+            return bool((await carillon.get(schedule))["run_count"] >= 1)
 
         await until(retried)
     lost, retry = (await carillon.runs(schedule))[:2]
@@ -213,7 +217,7 @@ async def test_an_execution_that_nobody_works_on_is_handed_back(
         await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], parts.life._lease.worker_id)
 
         async def pending() -> bool:
-            return (await carillon.runs(schedule))[0]["status"] == "pending"
+            return bool((await carillon.runs(schedule))[0]["status"] == "pending")
 
         await until(pending)
         await parts.life.end(0)
@@ -269,11 +273,7 @@ async def test_a_drained_worker_hands_its_work_back(carillon: Carillon, settings
     assert ("pending", 0) == (run["status"], run["retry_attempt"])
     release.set()
     async with working(settings):
-
-        async def done() -> bool:
-            return (await carillon.get(schedule))["status"] == "done"
-
-        await until(done)
+        await carillon.until_status(schedule, "done")
     (run,) = await carillon.runs(schedule)
     assert ("success", 0) == (run["status"], run["retry_attempt"])
     assert 0 == (await carillon.get(schedule))["error_count"]

@@ -22,12 +22,12 @@ from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
 from app.services.declarations.exporting import ExportService, Selection
-from tests.actions.test_hiding import spellings
-from tests.carillon import Carillon, Json, until, working
-from tests.collector import Collector
-from tests.examples import examples
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, until, working
+from tests.support.http_sink import Sink
+from tests.support.hypothesis_examples import examples
+from tests.support.secret_spellings import spellings
+from tests.support.trace_collector import Collector
 
 # So that no secret is found by chance, in an id or a word.
 MARK = "Pq7"

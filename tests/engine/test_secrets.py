@@ -33,19 +33,12 @@ from app.services.executions import UNREADABLE
 from app.services.plugins import PluginSchedules
 from app.services.schedules import ScheduleService
 from app.services.workflows import WorkflowService
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
-from tests.engine.test_callbacks import Target, ended, is_parked, told
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.callbacks import Target, ended, is_parked, told
+from tests.support.carillon import Carillon, Json, fire_and_read, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 VALUE = "planted-hush-1"
-
-
-@pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    """A target that calls back."""
-    async with Target() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -60,16 +53,6 @@ async def keep(carillon: Carillon, sink: Sink, name: str = "TOKEN", **values: An
     body = {"name": name, "value": VALUE, "allowed_hosts": [sink.url.removeprefix("http://")], **values}
     made: Json = await carillon.call("POST", "/secrets/", 201, json=body)
     return made
-
-
-async def fire(carillon: Carillon, settings: Settings, database: Database, schedule: Json) -> Json:
-    """Fire a schedule by hand; its latest execution."""
-    due = await make_due(database, schedule)
-    async with engine_of(settings) as engine:
-        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
-    run = (await carillon.runs(schedule))[-1]
-    execution: Json = await carillon.call("GET", f"/executions/{run['id']}/")
-    return execution
 
 
 async def test_a_member_sends_what_is_theirs(
@@ -89,7 +72,7 @@ async def test_a_member_sends_what_is_theirs(
         headers={"X-Key": "Bearer {{ secret['SHARED'] }}"},
         json={"a": ["{{ secret.LENT }}"], "b": "{{ secret.TOKEN }}, {{ secret.SHARED }}"},
     )
-    execution = await fire(mia, settings, database, await mia.schedule(await mia.workflow(call)))
+    execution = await fire_and_read(mia, settings, database, await mia.schedule(await mia.workflow(call)))
     assert "success" == execution["status"], execution
     (seen,) = sink.calls
     assert (f"/{VALUE}", "Bearer planted-shared") == (seen.path, seen.headers["x-key"])
@@ -106,12 +89,12 @@ async def test_a_filled_in_url_is_judged_again(
     workflow = await mia.workflow(call)
     for url in (elsewhere.url, elsewhere.url.replace("127.0.0.1", "localhost"), elsewhere.url + "/?" + sink.url):
         schedule = await mia.schedule(workflow, trigger_payload={"url": url}, max_retries=0)
-        execution = await fire(mia, settings, database, schedule)
+        execution = await fire_and_read(mia, settings, database, schedule)
         assert "failed" == execution["status"]
         assert "The secret 'TOKEN' may not be sent to" in execution["error"]
         assert "PUT /api/v1/secrets/TOKEN/" in execution["error"]
     good = await mia.schedule(workflow, trigger_payload={"url": sink.url})
-    assert "success" == (await fire(mia, settings, database, good))["status"]
+    assert "success" == (await fire_and_read(mia, settings, database, good))["status"]
     assert (0, 1) == (len(elsewhere.calls), len(sink.calls))
 
 
@@ -122,9 +105,9 @@ async def test_a_share_that_is_taken_back_is_gone(
     mia = await carillon.member()
     await keep(carillon, sink, shared_with=[(await mia.call("GET", "/me/"))["id"]])
     schedule = await mia.schedule(await mia.workflow(http_node(sink.url, body="{{ secret.TOKEN }}")))
-    assert "success" == (await fire(mia, settings, database, schedule))["status"]
+    assert "success" == (await fire_and_read(mia, settings, database, schedule))["status"]
     await carillon.call("PUT", "/secrets/TOKEN/", json={"shared_with": []})
-    execution = await fire(mia, settings, database, schedule)
+    execution = await fire_and_read(mia, settings, database, schedule)
     assert ("blocked", "Node 'call': There is no secret 'TOKEN' for the user 'mia'.") == (
         execution["status"],
         execution["error"],
@@ -151,7 +134,7 @@ async def test_nodes_written_before_are_judged_when_they_run(
                 text("UPDATE workflows SET nodes = CAST(:nodes AS jsonb) WHERE id = :id"),
                 {"nodes": msgspec.json.encode(nodes).decode(), "id": workflow["id"]},
             )
-        execution = await fire(carillon, settings, database, await carillon.schedule(workflow))
+        execution = await fire_and_read(carillon, settings, database, await carillon.schedule(workflow))
         assert "blocked" == execution["status"], execution
         assert VALUE not in repr(execution).lower()
     assert [] == sink.calls
@@ -171,7 +154,7 @@ async def test_what_a_target_sends_back_does_not_go_on(
         http_node(sink.url, body="{{ secret.TOKEN }}"),
         {"id": "on", "type": "core.http_request", "config": {"url": elsewhere.url, "json": "{{ nodes.call.output }}"}},
     )
-    assert "success" == (await fire(carillon, settings, database, await carillon.schedule(workflow)))["status"]
+    assert "success" == (await fire_and_read(carillon, settings, database, await carillon.schedule(workflow)))["status"]
     assert "***" == elsewhere.calls[0].json["body"]["echo"]
     assert VALUE.encode() not in elsewhere.calls[0].body
 
@@ -188,7 +171,7 @@ async def test_texts_are_hidden_before_they_are_cut(
 
     sink.answer = echo
     schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url, body="{{ secret.TOKEN }}")))
-    execution = await fire(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert "failed" == execution["status"]
     assert "QZ" not in repr(execution)
 
@@ -204,7 +187,7 @@ async def test_a_url_that_is_secret_as_a_whole_is_not_shown_in_part(
 
     sink.answer = refuse
     schedule = await carillon.schedule(await carillon.workflow(http_node("{{ secret.TOKEN }}")))
-    execution = await fire(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert f"Node 'call': POST {sink.url} answered 500, expected 2xx" == execution["error"]
     assert "/services/T0/XYZ" == sink.calls[0].path
 
@@ -215,7 +198,7 @@ async def test_a_configuration_that_secrets_spoil_is_not_quoted(
     """What an action says of a bad value may be a part of it."""
     await keep(carillon, sink, value="planted\u2100host/rest", allowed_hosts=["*"])
     schedule = await carillon.schedule(await carillon.workflow(http_node("http://{{ secret.TOKEN }}")))
-    execution = await fire(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert "blocked" == execution["status"]
     assert "planted" not in execution["error"]
 
@@ -231,7 +214,7 @@ async def test_what_is_cut_off_by_the_cap_leaves_no_part(
 
     sink.answer = echo
     schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url, body="{{ secret.TOKEN }}")))
-    execution = await fire(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert ("success", True) == (execution["status"], execution["nodes"][0]["output"]["truncated"])
     assert "Q" not in execution["nodes"][0]["output"]["body"]
 
@@ -257,7 +240,7 @@ async def test_a_callback_is_kept_without_what_its_run_was_shown(
             await make_due(database, schedule)
             async with working(told(carillon)):
                 await until(lambda: is_parked(database))
-                said = {"output": {"a": f"x {VALUE.upper()}", VALUE: "planted-other"}, "error": f"bad {VALUE}"}
+                said: Json = {"output": {"a": f"x {VALUE.upper()}", VALUE: "planted-other"}, "error": f"bad {VALUE}"}
                 assert 200 == (await target.call_back(-1, status=status, **said)).status_code
                 execution = await ended(carillon, schedule)
             assert status == execution["status"], execution
@@ -293,7 +276,7 @@ async def test_a_callback_that_cannot_be_judged_is_left_out(
                 await carillon.call("PUT", "/secrets/TOKEN/", json={"value": "planted-new"})
             else:
                 await carillon.call("DELETE", "/secrets/TOKEN/", 204)
-            said = {"output": [VALUE], "error": f"bad {VALUE}"}
+            said: Json = {"output": [VALUE], "error": f"bad {VALUE}"}
             assert 200 == (await target.call_back(status="failed", **said)).status_code
             execution = await ended(carillon, schedule)
         assert f"Node 'call': {UNREADABLE}" == execution["error"]
@@ -450,7 +433,7 @@ async def test_the_poison_pill_is_blocked(
         await connection.execute(
             text("UPDATE scheduled_jobs SET trigger_payload = jsonb_build_object('s', repeat('x', 200000))")
         )
-    execution = await fire(carillon, settings, database, schedule)
+    execution = await fire_and_read(carillon, settings, database, schedule)
     assert "blocked" == execution["status"]
     assert "larger than 1048576 bytes" in execution["error"]
     # Control characters take six bytes each in JSON: only the encoded body shows how large it is.
@@ -461,6 +444,6 @@ async def test_the_poison_pill_is_blocked(
         await connection.execute(
             text("UPDATE scheduled_jobs SET trigger_payload = jsonb_build_object('s', repeat(chr(1), 200000))")
         )
-    execution = await fire(carillon, settings, database, loud)
+    execution = await fire_and_read(carillon, settings, database, loud)
     assert ("failed", True) == (execution["status"], "at most 1048576 are sent" in execution["error"])
     assert [] == sink.calls

@@ -1,4 +1,7 @@
-"""A signature says whose call it is, and which run made it."""
+"""A signature says whose call it is, and which run made it.
+
+Covers app.engine.run_resources, app.persistence.secrets.
+"""
 
 import asyncio
 import json
@@ -19,8 +22,8 @@ from app.domain.errors import UnavailableError
 from app.engine.run_resources import SigningKeyCache
 from app.persistence import secrets
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, http_node, until, working
-from tests.sink import Call, Sink
+from tests.support.carillon import FAIL, Carillon, Json, http_node, until, working
+from tests.support.http_sink import Call, Sink
 
 OPERATORS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "signatures.md"
@@ -176,7 +179,7 @@ async def test_keys_are_remembered_for_a_while_and_through_an_outage(
 
     monkeypatch.setattr(secrets, "read_signing_keys", away)
     assert (before, 0) == (await cache.keys_of(owner), asked)
-    cache._known.keep(owner, tuple(before), 0.0)
+    cache._cache.keep(owner, tuple(before), 0.0)
     assert (before, 1) == (await cache.keys_of(owner), asked)
 
 
@@ -185,8 +188,7 @@ async def test_a_notification_is_signed_with_its_owners_key(carillon: Carillon, 
     mia = await carillon.member()
     key = await key_of(mia)
     await mia.call("POST", "/notifications/", 201, json={"url": sink.url})
-    fail = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-    schedule = await mia.schedule(await mia.workflow(fail))
+    schedule = await mia.schedule(await mia.workflow(FAIL))
     await mia.call("POST", f"/schedules/{schedule['id']}/run/", 202)
 
     async def told() -> bool:

@@ -1,4 +1,7 @@
-"""One run of a schedule from claim to settle, driven by hand on real servers."""
+"""One run of a schedule from claim to settle, driven by hand on real servers.
+
+Covers app.persistence.claim, app.persistence.schedules, app.persistence.settle.
+"""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -17,15 +20,8 @@ from app.persistence.database import Database
 from app.persistence.execution_rows import Busy
 from app.queue.bell import RedisPool
 from app.queue.wire import QUEUE
-from tests.carillon import Carillon, Json, engine_of, http_node, make_due
-from tests.sink import Sink
-
-FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-
-
-def moment(value: str) -> datetime:
-    """An instant as the API writes it."""
-    return datetime.fromisoformat(value)
+from tests.support.carillon import FAIL, Carillon, Json, engine_of, http_node, make_due, moment
+from tests.support.http_sink import Sink
 
 
 async def fire(settings: Settings, database: Database, schedule: Json) -> datetime:
@@ -39,8 +35,7 @@ async def fire(settings: Settings, database: Database, schedule: Json) -> dateti
 
 def counters(schedule: Json) -> tuple[int, int, int, int]:
     """(run_count, error_count, n, rc)."""
-    names = ("run_count", "error_count", "current_repeat", "current_retry")
-    return tuple(schedule[name] for name in names)  # type: ignore[return-value]
+    return schedule["run_count"], schedule["error_count"], schedule["current_repeat"], schedule["current_retry"]
 
 
 async def test_a_success(carillon: Carillon, settings: Settings, database: Database) -> None:

@@ -1,4 +1,7 @@
-"""Webhooks are called at their times, tried again, and taken back."""
+"""Webhooks are called at their times, tried again, and taken back.
+
+Covers app.persistence.webhooks.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,9 +22,9 @@ from app.persistence.database import Database
 from app.persistence.settle import settle_locked
 from app.persistence.webhooks import WebhookScheduler
 from app.queue.bell import Bell, RedisPool
-from tests.carillon import Carillon, Json, engine_of, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, engine_of, until, working
+from tests.support.http_sink import Sink
 
 
 async def stored(database: Database, query: str) -> list[Any]:

@@ -36,7 +36,7 @@ def events_in_code() -> set[str]:
             found.append(call.args[0])
         elif name == "Outage":
             found += [keyword.value for keyword in call.keywords]
-    return {LIBRARY_EVENT, *(node.value for node in found if isinstance(node, ast.Constant))}
+    return {LIBRARY_EVENT, *(str(node.value) for node in found if isinstance(node, ast.Constant))}
 
 
 def test_every_event_is_in_the_table_and_nothing_else_is() -> None:

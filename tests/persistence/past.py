@@ -5,7 +5,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from app.persistence.database import Database
-from tests.carillon import Json
+from tests.support.carillon import Json
 
 # Ids begin with the milliseconds of their slot, a second apart, up to now.
 _RUNS = text(

@@ -25,7 +25,7 @@ from app.persistence.fast_path import claim_fast, settle_fast
 from app.persistence.row_cache import ScheduleCache
 from app.persistence.settle import settle_locked
 from app.persistence.tables import Base
-from tests.carillon import Carillon, Json, engine_of, make_due
+from tests.support.carillon import Carillon, Json, engine_of, make_due
 
 Rows = dict[str, list[Json]]
 TABLES = {

@@ -12,8 +12,8 @@ from app.config import Settings
 from app.engine.housekeeping import Housekeeper
 from app.persistence import retention
 from app.persistence.database import Database
-from tests.carillon import Carillon, Json, engine_of, make_due, until, working
 from tests.persistence.past import give_past
+from tests.support.carillon import Carillon, Json, engine_of, make_due, until, working
 
 RUNS = 30
 TABLES = ("workflow_executions", "ledger_entries", "schedule_revisions")

@@ -1,4 +1,7 @@
-"""The fast path claims and settles what is plain, and leaves the rest to the locked path."""
+"""The fast path claims and settles what is plain, and leaves the rest to the locked path.
+
+Covers app.persistence.execution_rows.
+"""
 
 from uuid import UUID
 
@@ -15,8 +18,8 @@ from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.persistence.execution_rows import Claimed, RunResult
 from app.persistence.row_cache import ScheduleCache
-from tests.carillon import Carillon, Json, engine_of, make_due
-from tests.domain.builders import schedule
+from tests.support.carillon import Carillon, Json, engine_of, make_due
+from tests.support.domain_builders import schedule
 
 
 async def due_tick(carillon: Carillon, database: Database) -> tuple[Json, Tick]:

@@ -1,4 +1,7 @@
-"""The weeks of executions and of the ledger."""
+"""The weeks of executions and of the ledger.
+
+Covers app.engine.housekeeping, app.persistence.retention.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +16,7 @@ from app.engine.housekeeping import Housekeeper
 from app.persistence import retention
 from app.persistence.database import Database, database_now
 from app.persistence.retention import Week
-from tests.carillon import Carillon, engine_of, make_due
+from tests.support.carillon import Carillon, engine_of, make_due
 
 MONDAY = datetime(2026, 11, 16, tzinfo=UTC)
 OLD = Week("workflow_executions", MONDAY - timedelta(weeks=30))

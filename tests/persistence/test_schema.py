@@ -1,4 +1,9 @@
-"""The schema: what the migrations make is what the tables say, and the promises stand as constraints."""
+"""The schema: what the migrations make is what the tables say, and the promises stand as constraints.
+
+Covers app.persistence.migrations, app.persistence.schema_version, app.persistence.tables.accounts,
+app.persistence.tables.base, app.persistence.tables.executions, app.persistence.tables.operations,
+app.persistence.tables.schedules.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -24,7 +29,7 @@ from app.persistence.execution_rows import NewExecution
 from app.persistence.migrations import alembic_config, migrate, run_alembic
 from app.persistence.schema_version import is_enough, known_revisions, newest_revision
 from app.persistence.tables import Base
-from tests.carillon import Carillon, until
+from tests.support.carillon import Carillon, until
 
 
 async def test_the_migrations_and_the_tables_agree(database_url: str) -> None:

@@ -1,4 +1,7 @@
-"""After a failover that lost commits, no cache answers with what was lost."""
+"""After a failover that lost commits, no cache answers with what was lost.
+
+Covers app.persistence.database, app.persistence.row_cache.
+"""
 
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -16,8 +19,8 @@ from app.persistence.connection_pool import driver_of
 from app.persistence.database import Database
 from app.persistence.migrations import migrate
 from app.persistence.row_cache import ScheduleCache, ServerIdentity
-from tests.conftest import settings_on
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import settings_on
 
 # So many transactions does the old primary see that the standby never hears of.
 LOST_TRANSACTIONS = 60

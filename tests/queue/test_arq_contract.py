@@ -1,4 +1,7 @@
-"""What our worker relies on in arq 0.28.0: a new version that changes one of these turns this red."""
+"""What our worker relies on in arq 0.28.0: a new version that changes one of these turns this red.
+
+Covers app.queue.scripts, app.queue.wire.
+"""
 
 from importlib.metadata import version
 
@@ -11,7 +14,7 @@ from app.engine.queue_port import EXECUTE, Redeliver, Wake, tick_wake
 from app.queue import scripts, wire
 from app.queue.bell import RedisPool
 from app.queue.worker import stock_arq_function
-from tests.domain.builders import T0, schedule
+from tests.support.domain_builders import T0, schedule
 
 
 def test_the_version_is_the_one_that_was_measured() -> None:

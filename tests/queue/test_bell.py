@@ -1,4 +1,7 @@
-"""Ringing: a true answer for each message, and none queued twice."""
+"""Ringing: a true answer for each message, and none queued twice.
+
+Covers app.engine.ringing.
+"""
 
 from datetime import timedelta
 from uuid import UUID
@@ -13,7 +16,7 @@ from app.engine.ringing import BellHealth, Ringer
 from app.queue.bell import RING_BATCH, Bell, RedisPool, open_pool
 from app.queue.counters import RedisCounter
 from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE
-from tests.refusing import REFUSALS, healed
+from tests.support.redis_refusals import REFUSALS, healed
 
 
 def wake(name: str, seconds: float = 0) -> Wake:

@@ -13,7 +13,7 @@ from app.engine.queue_port import Redeliver, Wake
 from app.queue.bell import Bell, RedisPool
 from app.queue.wire import QUEUE, body_of
 from app.queue.worker import QueueWorker
-from tests.carillon import until
+from tests.support.carillon import until
 
 
 class Deliveries:
@@ -124,14 +124,15 @@ async def test_garbage_is_removed_and_survived(redis: RedisPool) -> None:
     await redis.set("arq:job:list", msgspec.msgpack.encode([1, 2, 3]))
     await redis.set("arq:job:args", msgspec.msgpack.encode({"f": "note", "a": 5, "k": 5, "t": 1, "et": 1}))
     await redis.set("arq:job:unknown", body_of(Wake("u", "no_such", (), clock.now())))
-    await redis.hset("arq:job:hash", "a", "b")
-    await redis.zadd(QUEUE, dict.fromkeys(("noise", "list", "args", "unknown", "hash", "orphan", b"\xfe\xff"), 1))
+    await redis.zadd("arq:job:zset", {"a": 1})
+    members = [b"noise", b"list", b"args", b"unknown", b"zset", b"orphan", b"\xfe\xff"]
+    await redis.zadd(QUEUE, dict.fromkeys(members, 1))
     async with worker(redis, deliveries):
         await Bell(redis).ring([wake("good")], clock.now())
         assert ["good"] == await deliveries.wait_for(1)
 
         async def gone() -> bool:
-            return await redis.zcard(QUEUE) == 0
+            return bool(await redis.zcard(QUEUE) == 0)
 
         await until(gone)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.releases.release import Release, ReleaseMissingError, install_next, install_previous
-from tests.untested import leave_untested
+from tests.support.skip_reports import leave_untested
 
 
 @pytest.fixture(scope="session")

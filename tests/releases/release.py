@@ -120,9 +120,10 @@ def _install(version: str, sources: Path, into: Path) -> Release:
 
 
 def _run(*words: str, **options: Any) -> str:
-    return subprocess.run(
+    done: subprocess.CompletedProcess[str] = subprocess.run(
         words, capture_output=True, text=True, check=True, timeout=COMMAND_TIMEOUT_SECONDS, **options
-    ).stdout
+    )
+    return done.stdout
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from typing import Any
 import httpx
 import msgspec
 
-from tests.carillon import until
 from tests.chaos.checker import check
 from tests.chaos.clients import Clients
 from tests.chaos.deployment import Deployment
@@ -29,6 +28,7 @@ from tests.chaos.members import Member
 from tests.chaos.report import Report
 from tests.releases.load import KINDS, ONE_SHOTS, MixedTarget, Visitors, once_each
 from tests.releases.release import Release, install_next, install_previous
+from tests.support.carillon import until
 
 # Leases as long as they are by default: nobody dies here, and a machine that stalls takes nothing from a worker.
 SETTINGS = {"CARILLON_LEASE_SECONDS": "30", "CARILLON_RECONCILE_SECONDS": "1", "CARILLON_DRAIN_SECONDS": "3"}
@@ -88,7 +88,7 @@ class Rolling(Deployment):
 
     def __init__(self, release: Release, *, apis: int, workers: int) -> None:
         """Of this release to begin with."""
-        super().__init__(release=release, target=MixedTarget(), apis=apis, workers=workers, **SETTINGS)
+        super().__init__(release=release, target=MixedTarget(), apis=apis, workers=workers, settings=SETTINGS)
         self.asking = Clients(self, 1, count=4, pause_seconds=(0.2, 0.6), kinds=KINDS)
         self.gone: list[Member] = []
         self._going: list[asyncio.Task[None]] = []

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from app.config import load_settings
 from app.embedded import EmbeddedPostgres
-from tests.databases import fresh_database
 from tests.releases.release import PREVIOUS, ROOT, Release
+from tests.support.databases import fresh_database
 
 # By table and column: its type, whether it must be given, and whether it is given by itself.
 COLUMNS = """

@@ -15,7 +15,7 @@ from app.config import Settings
 from app.domain.ticks import Tick
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.carillon import Carillon, Json, make_due, until, working
+from tests.support.carillon import Carillon, Json, make_due, until, working
 
 
 async def store(database: Database, schedule: Json, column: str, value: str) -> None:

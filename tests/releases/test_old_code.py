@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.config import load_settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
-from tests.carillon import ADMIN_TOKEN, Carillon, Json, http_node, until
 from tests.chaos.members import Member
-from tests.cli.declaring import NIGHTLY
-from tests.databases import fresh_database
 from tests.releases.release import PREVIOUS, Release
-from tests.sink import Sink
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, http_node, until
+from tests.support.databases import fresh_database
+from tests.support.declarations import NIGHTLY
+from tests.support.http_sink import Sink
 
 Told = dict[str, str]
 

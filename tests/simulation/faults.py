@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from random import Random
+from typing import ClassVar
 
 
 class Fault(StrEnum):
@@ -28,7 +29,7 @@ class Calm:
 class Storm:
     """Each point has its chance."""
 
-    WEIGHTS = ((Fault.KILL, 0.25), (Fault.AWAY, 0.4), (Fault.SLOW, 0.25), (Fault.HELD, 0.1))
+    WEIGHTS: ClassVar = {Fault.KILL: 0.25, Fault.AWAY: 0.4, Fault.SLOW: 0.25, Fault.HELD: 0.1}
 
     def __init__(self, random: Random, chance: float) -> None:
         self._random = random
@@ -38,8 +39,7 @@ class Storm:
         """What happens at this point."""
         if self._random.random() >= self._chance:
             return None
-        kinds, weights = zip(*self.WEIGHTS, strict=True)
-        return self._random.choices(kinds, weights)[0]
+        return self._random.choices([*self.WEIGHTS], [*self.WEIGHTS.values()])[0]
 
 
 class OneFault:

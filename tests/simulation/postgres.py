@@ -1,12 +1,11 @@
 """The real database under a virtual clock, with a point before and after everything that can be cut off."""
 
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Executable, Select, TextClause
+from sqlalchemy import Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import InDoubtError, UnavailableError
@@ -38,9 +37,11 @@ BEGIN
 END $$;
 """
 _SET = "SELECT setval('sim.microseconds', $1)"
-# A plain claim, and a careful one, begin by asking for these.
-_BEGINS_A_CLAIM = ("SELECT clock_timestamp(), j.id, j.xmin", "SELECT j.id, j.user_profile_id")
-_LOCKS = ("FOR UPDATE", "FOR NO KEY UPDATE")
+# Units of work that must not wait for a row that another transaction holds.
+NEVER_WAIT = ("claim_fast", "claim_locked", "settle_fast", "settle_locked")
+# The point at which all rows may be held: before the first statement of such a unit.
+ROWS_HELD = ": asks"
+_HAS_LOCKED = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 
 
 class Clock:
@@ -78,36 +79,27 @@ class SimulatedDatabase(Database):
         self.clock = clock
         self._process = process
 
-    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """One unit of work, named after who asked for it."""
-        return self._transaction(sys._getframe(1).f_code.co_name.strip("_"))
-
-    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Questions without a transaction."""
-        return self._reading(sys._getframe(1).f_code.co_name.strip("_"))
-
-    def autocommit(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Statements that are each a transaction of their own."""
-        return self._at_once(sys._getframe(1).f_code.co_name.strip("_"))
-
     @asynccontextmanager
-    async def _reading(self, name: str) -> AsyncIterator[Any]:
+    async def reading(self, name: str = "reading") -> AsyncIterator[Any]:
+        """Statements without a transaction."""
         await self.reach(f"{name}: reads")
         with self.stage.loop.question():
             async with AsyncExitStack() as held, self.pool.acquire("") as connection:
                 yield _Connection(connection, self, name, held)
 
     @asynccontextmanager
-    async def _at_once(self, name: str) -> AsyncIterator[Any]:
+    async def autocommit(self, name: str = "autocommit") -> AsyncIterator[Any]:
+        """Statements that are each a transaction of their own."""
         await self.reach(f"{name}: begin", InDoubtError)
         with self.stage.loop.question():
             await self.clock.go_on()
             async with AsyncExitStack() as held, self.pool.acquire("") as connection:
-                yield _Connection(connection, self, f"{name} at once", held)
+                yield _Connection(connection, self, name, held)
         await self.reach(f"{name}: committed", InDoubtError)
 
     @asynccontextmanager
-    async def _transaction(self, name: str) -> AsyncIterator[Any]:
+    async def transaction(self, name: str = "transaction") -> AsyncIterator[Any]:
+        """One unit of work."""
         await self.reach(f"{name}: begin")
         with self.stage.loop.question():
             await self.clock.go_on()
@@ -142,37 +134,35 @@ class _Connection:
         self._name = name
         self._held = held
         self._has_read = False
-        self._has_locked = False
+        self._are_rows_held = False
 
     async def execute(self, statement: Executable, *args: Any) -> Any:
-        """Ask; until the first lock is taken, what has been read may grow old."""
-        if self._has_read and not self._has_locked:
-            with self._database.stage.loop.no_question():
-                await self._database.reach(f"{self._name}: has read")
-            await self._database.clock.go_on()
-        self._has_locked = self._has_locked or _locks(statement)
-        self._has_read = True
+        """Run a statement of SQLAlchemy's."""
+        await self.before_statement(UnavailableError)
         return await self._connection.execute(statement, *args)
 
     @property
     def info(self) -> dict[str, Any]:
-        """Past SQLAlchemy, to the driver, which is watched all the same."""
+        """The driver's connection, for statements that bypass SQLAlchemy; these are watched too."""
         return {"driver": _Driver(self._connection.info["driver"], self)}
 
-    async def before(self, statement: str) -> None:
-        """The driver is about to be asked; until the first lock is taken, what has been read may grow old."""
-        if self._has_read and not self._has_locked:
+    async def before_statement(self, error: type[Exception] = InDoubtError) -> None:
+        """Let others go on if this connection has read rows and locked none: what it has read may grow old."""
+        if not self._has_read:
+            await self._hold_rows()
+        elif not await self._has_locked():
             with self._database.stage.loop.no_question():
-                await self._database.reach(f"{self._name}: has read", InDoubtError)
+                await self._database.reach(f"{self._name}: has read", error)
             await self._database.clock.go_on()
-        self._has_locked = self._has_locked or not statement.startswith("SELECT") or any(w in statement for w in _LOCKS)
-        if statement.startswith(_BEGINS_A_CLAIM):
-            await self._stumble()
         self._has_read = True
 
-    async def _stumble(self) -> None:
-        if self._database.pass_by(f"{self._name}: asks") is Fault.HELD:
-            self._has_locked = True
+    async def _has_locked(self) -> bool:
+        """Ask Postgres: a lock on a row gives a transaction its id. While rows are held, nobody else may go on."""
+        return self._are_rows_held or bool(await self._connection.info["driver"].fetchval(_HAS_LOCKED))
+
+    async def _hold_rows(self) -> None:
+        if self._name in NEVER_WAIT and self._database.pass_by(f"{self._name}{ROWS_HELD}") is Fault.HELD:
+            self._are_rows_held = True
             await self._held.enter_async_context(self._database.clock.holding_every_schedule())
 
 
@@ -185,14 +175,8 @@ class _Driver:
 
     async def fetch(self, statement: str, *values: Any) -> Any:
         """Ask."""
-        await self._connection.before(statement)
+        await self._connection.before_statement()
         return await self._driver.fetch(statement, *values)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
-
-
-def _locks(statement: Executable) -> bool:
-    if isinstance(statement, TextClause):
-        return not statement.text.startswith("SELECT") or any(words in statement.text for words in _LOCKS)
-    return not isinstance(statement, Select) or statement._for_update_arg is not None

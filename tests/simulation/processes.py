@@ -1,16 +1,18 @@
 """Processes of the simulated world, the points at which they can be stopped, and who goes on next."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.simulation.faults import Calm, Fault, Faults
 from tests.simulation.virtual_time import VirtualLoop
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T] | Generator[Any, None, T]
 SLOW_SECONDS = (0.05, 0.3, 1.0, 3.0, 9.0)
 
 
@@ -122,8 +124,8 @@ class Stage:
         return True
 
     def _new_task(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], context: Context | None = None
-    ) -> asyncio.Task[Any]:
+        self, loop: asyncio.AbstractEventLoop, work: Work[T], /, context: Context | None = None
+    ) -> asyncio.Task[T]:
         task = asyncio.Task(work, loop=loop, context=context)
         process = (context or copy_context()).get(PROCESS)
         if process is not None:

@@ -94,12 +94,15 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(run for run in self.runs if not run.is_manual)
 
 
-def moment(value: datetime | str | None) -> int | None:
-    """A time of the database or of a snapshot."""
-    if value is None:
-        return None
+def moment(value: datetime | str) -> int:
+    """A time of the database or of a snapshot, in microseconds since the start of the history."""
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
     return (time - START) // timedelta(microseconds=1)
+
+
+def optional_moment(value: datetime | str | None) -> int | None:
+    """The same where there may be none."""
+    return None if value is None else moment(value)
 
 
 async def accounts(connection: asyncpg.Connection, now: int) -> list[Account]:
@@ -161,8 +164,8 @@ def _run(row: asyncpg.Record) -> Run:
         worker=row["worker_id"],
         due=moment(row["due_at"]),
         created=moment(row["created_at"]),
-        started=moment(row["started_at"]),
-        finished=moment(row["finished_at"]),
+        started=optional_moment(row["started_at"]),
+        finished=optional_moment(row["finished_at"]),
     )
 
 
@@ -176,7 +179,7 @@ def _periods(revisions: Sequence[tuple[str, int, str]], now: int) -> tuple[list[
         anchor, interval = moment(snapshot["anchor_at"]), int(snapshot["interval_seconds"] * SECOND)
         before = periods[-1] if periods else None
         fresh = before is None or action in {"resumed", "revived"} or before.interval != interval
-        if anchor not in ({at} if fresh else {at, before.anchor}):
+        if anchor not in ({at} if fresh or before is None else {at, before.anchor}):
             problems.append(f"{action} at {at} counts slots from {anchor}")
         periods.append(Period(at, end, snapshot["status"], anchor, interval, snapshot["total_repeats"]))
     return periods, problems
@@ -271,10 +274,14 @@ def _timeliness(account: Account) -> Iterable[str]:
 
 def _overlaps(account: Account) -> Iterable[str]:
     """What may not run beside others does not."""
-    spans = [run for run in account.runs if run.exclusive and run.started is not None and run.finished is not None]
-    for one, other in combinations(spans, 2):
-        if max(one.started, other.started) < min(one.finished, other.finished):
-            yield f"{one.slot}/{one.attempt} and {other.slot}/{other.attempt} overlap"
+    spans = [
+        (run.started, run.finished, f"{run.slot}/{run.attempt}")
+        for run in account.runs
+        if run.exclusive and run.started is not None and run.finished is not None
+    ]
+    for (began, ended, run), (other_began, other_ended, other) in combinations(spans, 2):
+        if max(began, other_began) < min(ended, other_ended):
+            yield f"{run} and {other} overlap"
 
 
 def _counters(account: Account) -> Iterable[str]:
@@ -302,11 +309,11 @@ def broken_guard(all_accounts: Iterable[Account], most: int | None) -> list[str]
     """No scheduled run begins while as many are running as the workflow lets through."""
     if most is None:
         return []
-    runs = [run for account in all_accounts for run in account.runs if run.started is not None]
+    runs = [(run, run.started) for account in all_accounts for run in account.runs if run.started is not None]
     found = []
-    for run in runs:
+    for run, started in runs:
         beside = [
-            one for one in runs if one.id != run.id and one.started <= run.started < (one.finished or run.started)
+            other for other, began in runs if other.id != run.id and began <= started < (other.finished or started)
         ]
         if not run.is_manual and len(beside) >= most:
             found.append(f"the run of {run.slot}/{run.attempt} began beside {len(beside)} others, of {most}")
@@ -319,7 +326,7 @@ def not_going_on(account: Account, owned: set[UUID], now: int, *, is_full: bool)
     if row["status_reason"] == "poisoned":
         found.append("was poisoned")
     active = [run for run in account.runs if run.finished is None]
-    due = moment(row["next_run_at"])
+    due = optional_moment(row["next_run_at"])
     if due is not None and due < now - PUNCTUAL:
         found.append(f"its tick was due at {due}")
     if row["status"] == "active" and due is None and not any(not run.is_manual for run in active):
@@ -353,7 +360,7 @@ def broken_calls(world: World, all_accounts: Iterable[Account]) -> list[str]:
             f"{run} succeeded by itself" for run in account.runs if run.status == "success" and run.id not in done
         ]
     for call in world.calls:
-        gone = world.deleted.get(call.schedule)
+        gone = world.deleted.get(call.schedule) if call.schedule else None
         if gone is not None and moment(call.claimed_at) > gone * SECOND + SECOND // 10:
             found.append(f"{call} although its schedule was deleted at {gone}")
     return found

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import asyncpg
@@ -18,6 +18,7 @@ from tests.simulation.histories import TIMEOUT_SECONDS, Scene, random_history
 from tests.simulation.postgres import CLOCK
 from tests.simulation.promises import (
     SECOND,
+    Account,
     accounts,
     astray,
     broken_calls,
@@ -46,14 +47,19 @@ WORKFLOW = (
     "SELECT u.id, u.id::text, 'w', $1::jsonb, $2::jsonb FROM user_profiles AS u WHERE u.id = 1 RETURNING id"
 )
 
-# What a worker asks for again and again, be there work or not.
-IDLE = frozenset(
+# Units of work that a worker repeats, be there work or not.
+IDLE_UNITS = frozenset(
     {
-        *("deliver", "remembers", "renew", "lost", "without_callback", "take_up_valid_specs", "overdue", "pending"),
-        *("forget_workers",),
+        *("renew_lease", "find_lost", "find_without_callback", "find_invalid_specs", "find_overdue"),
+        *("ring_pending", "start_pending", "forget_workers"),
     }
 )
+# The same with Redis; SimulatedRedis names these.
+IDLE = IDLE_UNITS | {"deliver", "remembers"}
+# The first thing that is done for a slot that is due.
+CLAIM = "claim_fast"
 
+T = TypeVar("T")
 Play = Callable[[World, int], Awaitable[None]]
 
 
@@ -109,12 +115,13 @@ class Simulation:
         random = Random(seed)
         return self.play(f"SIMULATION_SEED={seed}", random_history, random, Storm(random, STORM_CHANCE))
 
-    def points_of(self, scene: Scene) -> list[int]:
-        """The points of a scene, by number, from where its first slot is due on."""
+    def points_of(self, scene: Scene) -> dict[int, str]:
+        """Return the points of a scene by number, from where its first slot is due on."""
         noted = OneFault()
         self.play(scene.name, scene.play, Random(0), noted)
-        first = next(number for number, where in enumerate(noted.points, 1) if where.endswith("claim: begin"))
-        return [number for number, where in enumerate(noted.points, 1) if number >= first and _matters(where)]
+        points = dict(enumerate(noted.points, 1))
+        first = next(number for number, where in points.items() if where.endswith(f"{CLAIM}: begin"))
+        return {number: where for number, where in points.items() if number >= first and _matters(where)}
 
     def play_scene(self, scene: Scene, number: int, fault: Fault) -> list[str]:
         """A scene with one fault; its trace."""
@@ -179,17 +186,17 @@ class Simulation:
                 return
             await asyncio.sleep(TIMEOUT_SECONDS)
 
-    async def _accounts(self) -> list[Any]:
+    async def _accounts(self) -> list[Account]:
         return await self._asked(lambda: accounts(self._connection, self._now()))
 
-    async def _asked(self, question: Callable[[], Awaitable[Any]]) -> Any:
+    async def _asked(self, question: Callable[[], Awaitable[T]]) -> T:
         with self._loop.question():
             return await question()
 
     def _now(self) -> int:
         return int(self._loop.time() * SECOND) + SECOND // 1000
 
-    def _run(self, work: Any) -> Any:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
 
     async def _open(self) -> None:

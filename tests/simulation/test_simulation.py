@@ -7,13 +7,16 @@ by chance, and every scene with every fault at every point; without it, a sample
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import app
 from app.embedded import EmbeddedPostgres
 from tests.simulation.faults import Fault
 from tests.simulation.histories import SCENES, Scene
-from tests.simulation.simulation import Simulation
+from tests.simulation.postgres import NEVER_WAIT, ROWS_HELD
+from tests.simulation.simulation import CLAIM, IDLE_UNITS, Simulation
 
 WANTED = os.environ.get("SIMULATION_HISTORIES")
 SEED = os.environ.get("SIMULATION_SEED")
@@ -23,6 +26,7 @@ HISTORIES = int(WANTED or "12")
 PARTS = 4
 # Odd, so that both faults have their turn.
 EVERY = 1 if WANTED else 11
+HELD_EVERY = 1 if WANTED else 4
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def simulation(postgres: EmbeddedPostgres) -> Iterator[Simulation]:
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_promises_hold_wherever_a_process_dies_or_a_store_goes_away(simulation: Simulation, scene: Scene) -> None:
-    """At every point of a short scene in turn, once as ``kill -9``, once as a lost connection or a lost answer."""
+    """At every point of a short scene in turn: ``kill -9``, a lost connection or answer, rows that another holds."""
     if ONE_CASE or SEED:
         wanted = [case.split("/") for case in [ONE_CASE or ""] if case.startswith(f"{scene.name}/")]
         cases = [(int(number), Fault(fault)) for _, number, fault in wanted]
@@ -42,6 +46,7 @@ def test_promises_hold_wherever_a_process_dies_or_a_store_goes_away(simulation: 
         points = simulation.points_of(scene)
         assert len(points) > 10
         cases = [(number, fault) for number in points for fault in (Fault.KILL, Fault.AWAY)][::EVERY]
+        cases += [(number, Fault.HELD) for number, where in points.items() if where.endswith(ROWS_HELD)][::HELD_EVERY]
     for number, fault in cases:
         simulation.play_scene(scene, number, fault)
 
@@ -57,3 +62,10 @@ def test_promises_hold_whatever_happens(simulation: Simulation, part: int) -> No
 def test_the_same_seed_is_the_same_history(simulation: Simulation) -> None:
     """What a seed finds can be looked at again."""
     assert simulation.play_random(7) == simulation.play_random(7)
+
+
+def test_the_units_of_work_that_it_names_exist() -> None:
+    """A unit of work that is renamed in the product would silently lose its faults here."""
+    source = "".join(path.read_text() for path in Path(app.__file__).parent.rglob("*.py"))
+    names = {*NEVER_WAIT, *IDLE_UNITS, CLAIM}
+    assert [] == sorted(name for name in names if f'("{name}")' not in source)

@@ -4,7 +4,10 @@ import asyncio
 import selectors
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import Context
+from typing import TypeVarTuple, Unpack
+
+Ts = TypeVarTuple("Ts")
 
 # Postgres answers sooner than this, or the simulation itself is stuck: a lock that nobody gives back.
 STUCK_SECONDS = 30.0
@@ -62,9 +65,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._timers.clear()
         self._moment = 0.0
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, **options: Any) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         """At a time that no other timer has: those of one moment come in the order in which they were made."""
-        timer = super().call_at(when + len(self._timers) * APART_SECONDS, callback, *args, **options)
+        timer = super().call_at(when + len(self._timers) * APART_SECONDS, callback, *args, context=context)
         self._timers.append(timer)
         return timer
 

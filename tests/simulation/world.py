@@ -18,7 +18,9 @@ from app.config import Settings, load_settings
 from app.domain.access import Actor, Role
 from app.domain.errors import CarillonError
 from app.engine.entities import Poller
+from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
+from app.engine.notifications import NotificationSender
 from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import BellHealth, Ringer
@@ -31,6 +33,7 @@ from app.queue.bell import Bell
 from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
 from app.services.schedules import ScheduleService
+from app.services.views import ScheduleView
 from app.wiring import WorkerParts
 from tests.simulation.faults import Faults
 from tests.simulation.postgres import Clock, SimulatedDatabase
@@ -68,7 +71,7 @@ class Call(msgspec.Struct):
     """The outside has been called."""
 
     worker: str
-    schedule: UUID
+    schedule: UUID | None
     slot: str
     attempt: int
     execution: UUID
@@ -83,15 +86,25 @@ class _Nothing(msgspec.Struct):
     """The action needs no configuration."""
 
 
-class _NoPost:
+class _Unused:
+    """A part that no history reaches: any use of it is a defect of the simulation."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the simulation has nothing that could answer '{name}'")
+
+
+UNUSED: Any = _Unused()
+
+
+class _NoPost(NotificationSender):
     """There is nobody to be told."""
 
-    async def run_once(self) -> bool:
+    async def run_once(self) -> int:
         await asyncio.Event().wait()
-        return False
+        return 0
 
 
-class _NoHouse:
+class _NoHouse(Housekeeper):
     """There is nothing to be kept in order."""
 
     async def step(self) -> float:
@@ -123,13 +136,17 @@ class World:
         self._stopping: dict[Process, asyncio.Event] = {}
         self._born = 0
         self._api = Process("api", is_worker=False)
-        database, ringer = self.database_of(self._api), Ringer(Bell(RedisClient(self.redis, self._api)))
+        database, ringer = self.database_of(self._api), Ringer(Bell(self.redis_of(self._api)))
         self.schedules = ScheduleService(database, ringer)
         self._manual_runs = ManualRunService(database, ringer)
 
     def database_of(self, process: Process) -> SimulatedDatabase:
         """The database as a process sees it."""
         return SimulatedDatabase(self._database, self.stage, self.clock, process)
+
+    def redis_of(self, process: Process) -> Any:
+        """Redis as a process sees it: only as much of a client as the product calls."""
+        return RedisClient(self.redis, process)
 
     def uuid4(self) -> UUID:
         """In place of the one that is random."""
@@ -141,7 +158,7 @@ class World:
     async def wire_worker(self, settings: Settings) -> AsyncIterator[WorkerParts]:
         """In place of ``app.wiring.wire_worker``: the same parts on the stores of this world."""
         process = PROCESS.get()
-        database, redis = self.database_of(process), RedisClient(self.redis, process)
+        database, redis = self.database_of(process), self.redis_of(process)
         bell = Bell(redis)
         bell_health = BellHealth(bell)
         ringer = Ringer(bell, bell_health)
@@ -158,15 +175,15 @@ class World:
             reconciler,
             runner,
             engine,
-            _NoPost(),
+            _NoPost(database, UNUSED),
             poller,
-            _NoHouse(),
+            _NoHouse(database, keep_days=0),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
         )
         yield WorkerParts(
-            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, life=life, plugins=None
+            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, life=life, plugins=UNUSED
         )
 
     def start_worker(self) -> Process:
@@ -221,11 +238,11 @@ class World:
     def _actions(self, database: SimulatedDatabase) -> Actions:
         return Actions(
             catalog=Catalog([Action(name=ACTION, config=_Nothing, handler=self._do_work)]),
-            http=None,
+            http=UNUSED,
             secrets=SecretFinder(database, SecretStore({})),
             callbacks=CallbackIssuer(database, ""),
-            ports_for=lambda _actor: None,
-            plugin_for=lambda _origin: None,
+            ports_for=lambda _actor: UNUSED,
+            plugin_for=lambda _origin: UNUSED,
         )
 
     async def _do_work(self, _config: _Nothing, context: ActionContext) -> Any:
@@ -276,8 +293,10 @@ class World:
     async def create(self, workflow_id: int, **values: Any) -> UUID | None:
         """A new schedule."""
         wanted = msgspec.convert({"name": "s", "workflow_id": workflow_id, **values}, ScheduleInput)
-        made = await self.ask(f"create {values}", lambda: self.schedules.create(self.admin, wanted))
-        return made and made.id
+        made: ScheduleView | None = await self.ask(
+            f"create {values}", lambda: self.schedules.create(self.admin, wanted)
+        )
+        return made.id if made else None
 
     async def pause(self, job_id: UUID) -> Any:
         """Pause it."""

@@ -11,7 +11,7 @@ from typing import Self
 import httpx
 
 from app.config import load_settings
-from tests.carillon import ADMIN_TOKEN, Carillon, until
+from tests.support.carillon import ADMIN_TOKEN, Carillon, until
 
 PROGRAM = Path(sys.executable).with_name("carillon")
 STOP_SECONDS = 10.0

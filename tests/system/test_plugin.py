@@ -1,4 +1,7 @@
-"""A plugin as somebody would write and install it: its actions, its schedules, and its own table of due things."""
+"""A plugin as somebody would write and install it: its actions, its schedules, and its own table of due things.
+
+Covers app.plugin, app.services.plugins.
+"""
 
 import importlib
 import json
@@ -20,9 +23,9 @@ from app.engine.entities import load_entity_schedulers, scheduler_shortcomings
 from app.persistence.database import Database
 from app.plugin import PluginScheduleChanges, PluginScheduleInput, RefusedError, shortcomings
 from app.wiring import wire_worker
-from tests.carillon import Carillon, Json, until, working
-from tests.serving import serving
-from tests.sink import Sink
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, until, working
+from tests.support.http_sink import Sink
 
 SOURCE = Path(__file__).parents[1] / "example_plugin"
 OWNER = "carillon-cms"

@@ -1,4 +1,7 @@
-"""``carillon up`` as a newcomer meets it, and what it survives."""
+"""``carillon up`` as a newcomer meets it, and what it survives.
+
+Covers app.wiring.
+"""
 
 import asyncio
 import os
@@ -11,8 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.carillon import Json, http_node, until
-from tests.sink import Sink
+from tests.support.carillon import Json, first_slot, http_node, last_slot, until
+from tests.support.http_sink import Sink
 from tests.system.running import PROGRAM, STOP_SECONDS, RunningCarillon, alive
 
 FIFTY, SECONDS = 50, 20
@@ -73,7 +76,7 @@ async def test_data_survives_a_kill_of_everything(tmp_path: Path, sink: Sink) ->
         await sink.wait_for_calls(arrived + 2)
         ledger = await up.carillon.ledger(schedule)
         counted = sum(item.get("count", 1) for item in ledger)
-        first = datetime.fromisoformat(ledger[0].get("from", ledger[0]["slot"]))
+        first = first_slot(ledger[0])
         last = datetime.fromisoformat(ledger[-1]["slot"])
         assert (last - first) / timedelta(seconds=1) + 1 == counted
 
@@ -123,7 +126,7 @@ def _accounted_for(schedule: Json, ledger: list[Json]) -> None:
     created = datetime.fromisoformat(schedule["created_at"])
     slots: list[timedelta] = []
     for item in ledger:
-        last = datetime.fromisoformat(item.get("to", item["slot"])) - created
+        last = last_slot(item) - created
         slots += [last - timedelta(seconds=k) for k in range(item.get("count", 1))]
     assert [timedelta(seconds=k + 1) for k in range(len(slots))] == sorted(slots)
     assert len(slots) >= SECONDS

@@ -16,8 +16,8 @@ from app.engine.housekeeping import Housekeeper
 from app.persistence import execution_queries, retention
 from app.persistence.database import Database
 from app.persistence.pagination import Part
-from tests.carillon import Carillon, engine_of, make_due
 from tests.persistence.past import give_past
+from tests.support.carillon import Carillon, engine_of, make_due
 
 FAILING = {"id": "work", "type": "core.fail", "config": {"message": "no"}}
 ADMIN, MEMBER = (Actor(1, "x", role, OwnerKind.USER) for role in (Role.ADMIN, Role.MEMBER))
@@ -98,7 +98,7 @@ async def test_each_status_is_found_by_its_filter(carillon: Carillon, settings: 
     other = await carillon.schedule()
     run = await carillon.call("POST", f"/schedules/{other['id']}/run/", 202)
     made["cancelled"] = (await carillon.call("POST", f"/executions/{run['id']}/cancel/"))["id"]
-    found = {}
+    found: dict[str, str] = {}
     for status in ExecutionStatus:
         answer = await carillon.call("GET", "/executions/", params={"status": status})
         found.update((status.value, item["id"]) for item in answer["items"])

@@ -1,4 +1,4 @@
-"""An HTTP client that sends whatever bytes it is told to, as hostile clients do."""
+"""An HTTP client that sends any bytes, as hostile clients do."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ RESET = (ConnectionResetError, BrokenPipeError)
 
 
 class RawConnection:
-    """One connection: bytes out, bytes in."""
+    """A connection that sends and receives bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -30,7 +30,7 @@ class RawConnection:
         return not self._writer.is_closing()
 
     async def until_closed(self) -> bytes:
-        """Wait until the server closes the connection; everything that it has sent."""
+        """Wait until the server closes the connection, and return everything that it sent."""
         received = b""
         with suppress(*RESET):
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -39,24 +39,24 @@ class RawConnection:
         return received
 
     async def answer(self) -> tuple[int, bytes]:
-        """Read one answer with a Content-Length: its status and its body."""
+        """Read one answer with a Content-Length, and return its status and body."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
             length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
             return int(head[9:12]), await self._reader.readexactly(length)
 
     def stop_reading(self) -> None:
-        """Take nothing more from the server."""
+        """Stop reading what the server sends."""
         self._writer.transport.pause_reading()  # type: ignore[attr-defined] # it can be read from
 
     def close(self) -> None:
-        """Close it at once, whatever has not been sent yet."""
+        """Close the connection at once, without sending what is still buffered."""
         self._writer.transport.abort()
 
 
 @asynccontextmanager
 async def raw_connection(url: str, address: str = "127.0.0.1") -> AsyncIterator[RawConnection]:
-    """Open a connection from this address to the server of a URL for the length of the block."""
+    """Open a connection from this address to the server of a URL until the block ends."""
     parts = urlsplit(url)
     client = socket.socket()
     # The kernel shall not read megabytes for a client that reads nothing.
@@ -76,10 +76,10 @@ async def raw_connection(url: str, address: str = "127.0.0.1") -> AsyncIterator[
 
 
 def status_of(received: bytes) -> int:
-    """The status of the first answer in these bytes; 0 without one."""
+    """Return the status of the first answer in these bytes, or 0 if there is none."""
     return int(received[9:12]) if received.startswith(b"HTTP/1.1 ") else 0
 
 
 def code_of(received: bytes) -> str:
-    """The code of the problem in these bytes."""
+    """Return the ``code`` of the problem document in these bytes."""
     return str(msgspec.json.decode(received.partition(b"\r\n\r\n")[2])["code"])

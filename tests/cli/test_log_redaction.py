@@ -20,9 +20,9 @@ from sqlalchemy import text
 from app.config import Settings
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from tests.carillon import Carillon, http_node, make_due, until
-from tests.cli.watched import Json, Watched, free_port
-from tests.sink import Sink
+from tests.support.carillon import Carillon, http_node, make_due, until
+from tests.support.http_sink import Sink
+from tests.support.watched_process import Json, Watched, free_port
 
 MARK = "planted"
 SIGNING_KEY = base64.b64encode(b"a key that is planted too").decode()
@@ -52,7 +52,9 @@ async def garbler() -> AsyncIterator[int]:
 @asynccontextmanager
 async def watched_pair(settings: Settings, tmp_path: Path, redis: RedisPool) -> AsyncIterator[tuple[Watched, Watched]]:
     """An API and a worker that say all that they ever say, with secrets in each of their settings."""
-    await redis.execute_command("ACL", "SETUSER", "planted", "on", f">{MARK}-redis-password", "~*", "&*", "+@all")
+    await redis.acl_setuser(
+        "planted", enabled=True, passwords=[f"+{MARK}-redis-password"], keys=["*"], channels=["*"], categories=["+@all"]
+    )
     options = {
         "database_url": settings.database_url.replace("carillon@", f"carillon:{MARK}-database-password@"),
         "redis_url": settings.redis_url.replace("unix://", "unix://planted@") + f"?password={MARK}-redis-password",
@@ -149,7 +151,7 @@ async def test_what_is_secret_is_not_in_the_log(
             return all(one["status"] in ENDED for one in found)
 
         await until(all_ended)
-        await redis.execute_command("ACL", "DELUSER", "planted")
+        await redis.acl_deluser("planted")
 
         async def all_said() -> bool:
             return ACTIVE_EVENTS <= {line["event"] for line in (*api.lines, *worker.lines)}

@@ -18,8 +18,8 @@ from app.persistence.row_cache import ScheduleCache, SubjectCache
 from app.services import listing
 from app.services.listing import ViewCache
 from app.services.views import listed_view, schedule_view
-from tests.carillon import Carillon
-from tests.domain.builders import schedule
+from tests.support.carillon import Carillon
+from tests.support.domain_builders import schedule
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12))))

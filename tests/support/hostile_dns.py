@@ -1,4 +1,4 @@
-"""A name server on loopback that answers as it is told, or not at all."""
+"""A name server on loopback that answers as the test says, or never."""
 
 import asyncio
 import socket
@@ -23,22 +23,22 @@ class HostileDns(asyncio.DatagramProtocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember what to answer by."""
+        """Keep the transport for answers."""
         self._transport = transport
 
     @property
     def server(self) -> str:
-        """Where it listens, as c-ares writes it."""
+        """Its address and port, as c-ares expects them."""
         return f"127.0.0.1:{self._transport.get_extra_info('sockname')[1]}"
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """Answer one query, or do not."""
+        """Answer a query, unless the zone says that the name is never answered."""
         name, kind, end = _question(data)
         self.asked.add(name)
         known = self.zone.get(name, [])
         if known is None:
             return
-        answers = [packed for one in (known() if callable(known) else known) if (packed := _record(one, kind))]
+        answers = [packed for address in (known() if callable(known) else known) if (packed := _record(address, kind))]
         code = 0 if name in self.zone else NO_SUCH_NAME
         head = data[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, len(answers), 0, 0)
         self._transport.sendto(head + data[12:end] + b"".join(answers), address)
@@ -46,7 +46,7 @@ class HostileDns(asyncio.DatagramProtocol):
 
 @asynccontextmanager
 async def hostile_dns(zone: Zone) -> AsyncIterator[HostileDns]:
-    """A name server for as long as the block lasts."""
+    """Run a name server until the block ends."""
     loop = asyncio.get_running_loop()
     transport, server = await loop.create_datagram_endpoint(lambda: HostileDns(zone), ("127.0.0.1", 0))
     try:
@@ -56,7 +56,7 @@ async def hostile_dns(zone: Zone) -> AsyncIterator[HostileDns]:
 
 
 def _question(data: bytes) -> tuple[str, int, int]:
-    """The name and the kind of record that a query asks for, and where the question ends."""
+    """Return the name and the record type of a query, and where its question ends."""
     labels, at = [], 12
     while data[at]:
         labels.append(data[at + 1 : at + 1 + data[at]].decode())
@@ -65,7 +65,7 @@ def _question(data: bytes) -> tuple[str, int, int]:
 
 
 def _record(address: str, kind: int) -> bytes:
-    """One answer, if it is of the kind that was asked for; its name points at the question's."""
+    """Return an answer if the address is of the requested type, else nothing; its name points at the question's."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     if kind != (AAAA if family == socket.AF_INET6 else A):
         return b""

@@ -9,28 +9,28 @@ Refusal = Callable[[Any], Awaitable[None]]
 
 
 async def full(redis: Any) -> None:
-    """It may hold no more, and evicts nothing."""
+    """Let Redis reach its memory limit without evicting anything."""
     await redis.config_set("maxmemory", "1")
 
 
 async def replica(redis: Any) -> None:
-    """It follows another server, that nobody runs."""
+    """Make Redis the read-only replica of a server that does not exist."""
     await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
 
 
 async def paused(redis: Any) -> None:
-    """Its writes wait."""
+    """Let writes wait."""
     await redis.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
 
 
 async def wrong_type(redis: Any) -> None:
-    """The queue is not a sorted set."""
+    """Replace the queue by a string."""
     await redis.delete(QUEUE)
     await redis.set(QUEUE, "not a sorted set")
 
 
 async def healed(redis: Any) -> None:
-    """It takes writes again; a queue of the wrong type is gone."""
+    """Undo all of these; a queue of the wrong type is deleted."""
     await redis.execute_command("CLIENT", "UNPAUSE")
     await redis.execute_command("REPLICAOF", "NO", "ONE")
     await redis.config_set("maxmemory", "0")
@@ -38,5 +38,5 @@ async def healed(redis: Any) -> None:
         await redis.delete(QUEUE)
 
 
-# By what Carillon calls it.
+# By the name that Carillon reports.
 REFUSALS: dict[str, Refusal] = {"full": full, "read_only": replica, "timeout": paused, "wrong_type": wrong_type}

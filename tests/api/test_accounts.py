@@ -1,4 +1,7 @@
-"""Users, tokens, limits and health."""
+"""Users, tokens, limits and health.
+
+Covers app.services.users, app.services.views.accounts.
+"""
 
 import pytest
 from msgspec.structs import replace
@@ -6,8 +9,8 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.carillon import ADMIN_TOKEN, Carillon
-from tests.serving import serving
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon
 
 
 async def test_me(carillon: Carillon) -> None:

@@ -1,4 +1,4 @@
-"""What could not be tested here is not passed over in silence."""
+"""Skips for what this machine cannot test, listed at the end of the run so that they are not overlooked."""
 
 import os
 from typing import NoReturn
@@ -9,17 +9,17 @@ NOT_TESTED = "Not tested: "
 
 
 def leave_untested(what: str, *, curable: bool = True) -> NoReturn:
-    """Skip, to be said once more at the end of the run; fail where the run is a gate that could have had it."""
+    """Skip and list the reason at the end of the run; in CI fail instead, if what is missing can be installed."""
     if curable and os.environ.get("CI"):
         pytest.fail(NOT_TESTED + what, pytrace=False)
     pytest.skip(NOT_TESTED + what)
 
 
 def say_what_was_left(reporter: pytest.TerminalReporter) -> None:
-    """Each reason once, at the end and in red."""
+    """Print each reason once, in red."""
     reasons = {report.longrepr[2].partition(NOT_TESTED)[1:] for report in reporter.stats.get("skipped", [])}
-    told = sorted("".join(reason) for reason in reasons if all(reason))
-    if told:
+    lines = sorted("".join(reason) for reason in reasons if all(reason))
+    if lines:
         reporter.section("what was not tested", red=True, bold=True)
-    for reason in told:
+    for reason in lines:
         reporter.line(reason, red=True)

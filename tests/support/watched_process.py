@@ -1,4 +1,4 @@
-"""A ``carillon`` process that is watched from outside: its log, its port, its end."""
+"""A ``carillon`` process and what a test can see of it: its log, its port, its exit code."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def free_port() -> int:
-    """One of loopback that nobody listens on."""
+    """Return a port of loopback that is free at the moment."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 class Watched:
-    """A process with its settings; whatever it has started is gone when the block ends."""
+    """A process with settings of its own; it and its children are killed when the block ends."""
 
     def __init__(self, log: Path, *command: str, **settings: str) -> None:
         self._log = log
@@ -51,31 +51,31 @@ class Watched:
 
     @property
     def output(self) -> str:
-        """All that it has written so far."""
+        """Everything that the process has printed so far."""
         return self._log.read_text()
 
     @property
     def lines(self) -> list[Json]:
-        """Its log; a line that is not JSON is a defect."""
+        """The lines of its log; one that is not JSON fails the test."""
         return [msgspec.json.decode(line) for line in self.output.splitlines(keepends=True) if line.endswith("\n")]
 
     def said(self, event: str) -> list[Json]:
-        """The lines of one event."""
+        """Return the lines of one event."""
         return [line for line in self.lines if line["event"] == event]
 
     async def get(self, path: str, **options: Any) -> httpx.Response | None:
-        """An answer, or nothing while nobody listens. A process that has ended is not waited for."""
+        """Request a path; None while the port is closed. A process that has ended fails the test."""
         assert self.process.returncode is None, self.output
         with suppress(httpx.TransportError):
             return await self._client.get(path, **options)
         return None
 
     async def readiness(self) -> tuple[int, Json] | None:
-        """What it says of itself."""
+        """Return the status and the body of ``/health/ready``, or None while the port is closed."""
         answer = await self.get("/health/ready")
         return None if answer is None else (answer.status_code, answer.json())
 
     async def stopped(self) -> int:
-        """Told to end; its exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         self.process.terminate()
         return await asyncio.wait_for(self.process.wait(), 60)

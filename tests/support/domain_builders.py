@@ -1,11 +1,11 @@
-"""Values to test decisions with."""
+"""Schedules, ticks and runs for tests of decisions; time starts at ``T0``."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from app.domain.breakers import Gate
-from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.lifecycle import created
 from app.domain.schedules import CatchUp, IfRunning, ScheduledJob
 from app.domain.settling import EndedRun
@@ -18,15 +18,16 @@ T0 = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KINDS = set(SPEC_KINDS)
 OPEN = Gate()
 JOB = UUID("11111111-2222-4333-8444-555555555555")
+RUNNING = ActiveRun(UUID(int=1), Trigger.SCHEDULE)
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds after the beginning."""
+    """Return the moment so many seconds after ``T0``."""
     return T0 + timedelta(seconds=seconds)
 
 
 def schedule(**values: Any) -> ScheduledJob:
-    """A schedule that was created at the beginning."""
+    """Return a schedule that was created at ``T0``."""
     fields: dict[str, Any] = {"interval_seconds": 300.0} if not KINDS & values.keys() else {}
     fields |= canonical(values)
     fields["if_running"] = IfRunning(fields.get("if_running", "skip"))
@@ -38,19 +39,19 @@ def schedule(**values: Any) -> ScheduledJob:
 
 
 def tick(job: ScheduledJob) -> Tick:
-    """The message for the pending tick."""
+    """Return the message for the pending tick."""
     return Tick(job.id, job.generation)
 
 
 def decision(
     job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN, occasion: TickSource = FROM_WORKER
 ) -> Decision:
-    """What the pending tick does at a time."""
+    """Return what the pending tick does at a time."""
     return decide(job, tick(job), active, gate, now, occasion)
 
 
 def fired(job: ScheduledJob, now: datetime) -> tuple[ScheduledJob, Fire]:
-    """The schedule after its tick has fired."""
+    """Return the schedule after its tick has fired, and what fired."""
     decided = decision(job, now)
     assert isinstance(decided, Decided)
     (fire,) = decided.fires
@@ -58,7 +59,7 @@ def fired(job: ScheduledJob, now: datetime) -> tuple[ScheduledJob, Fire]:
 
 
 def ended(fire: Fire, status: ExecutionStatus, error: str = "") -> EndedRun:
-    """A scheduled run that has ended."""
+    """Return a scheduled run that has ended."""
     return EndedRun(
         execution_id=fire.execution_id,
         trigger=Trigger.SCHEDULE,
@@ -70,7 +71,7 @@ def ended(fire: Fire, status: ExecutionStatus, error: str = "") -> EndedRun:
 
 
 def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> ScheduledJob:
-    """The schedule after a run, where nothing runs beside it."""
+    """Return the schedule after a run that no other run accompanies."""
     settlement = settle_schedule(job, run, other_active, now)
     assert settlement.retry_at is None
     return settlement.job

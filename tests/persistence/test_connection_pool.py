@@ -14,8 +14,8 @@ from app.domain.errors import UnavailableError
 from app.embedded import EmbeddedPostgres
 from app.persistence.connection_pool import driver_of
 from app.persistence.database import SERVER_SETTINGS, Database
-from tests.carillon import until
 from tests.chaos.proxy import Proxy, to_unix
+from tests.support.carillon import until
 
 
 async def others(database: Database) -> int:

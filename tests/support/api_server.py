@@ -12,18 +12,18 @@ from app.api.http_protocol import HttpLimits
 from app.api.server import server_config
 from app.config import Settings
 from app.wiring import wire_api
-from tests.carillon import Carillon
+from tests.support.carillon import Carillon
 
 
 @asynccontextmanager
 async def serving(settings: Settings, limits: HttpLimits | None = None) -> AsyncIterator[Carillon]:
-    """An API with these settings, and a client with the admin's token."""
+    """Run an API with these settings, and yield a client with the admin's token."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         config = server_config(wire_api(settings), settings, limits, lifespan="on")
         server = uvicorn.Server(config)
         config.load()
-        # As the server's own loop does.
+        # What uvicorn's own loop does after loading its configuration.
         server.server_state.default_headers = config.encoded_headers
         server.lifespan = config.lifespan_class(config)
         await server.startup(sockets=[listening])
@@ -36,7 +36,7 @@ async def serving(settings: Settings, limits: HttpLimits | None = None) -> Async
 
 
 async def _end(server: uvicorn.Server) -> None:
-    """As ``Server.shutdown`` does, but for its pause, which would be a fifth of most tests."""
+    """Shut down as ``Server.shutdown`` does, but without its pause, which would be a fifth of most tests."""
     for listener in server.servers:
         listener.close()
     for connection in list(server.server_state.connections):

@@ -8,5 +8,5 @@ FACTOR = int(os.environ.get("EXAMPLES", "1"))
 
 
 def examples(number: int) -> settings:
-    """So many; none of them has a deadline, as machines stall."""
+    """Return settings for this number of examples, times ``EXAMPLES``, without a deadline, as machines stall."""
     return settings(max_examples=number * FACTOR, deadline=None)

@@ -1,4 +1,7 @@
-"""Long lists in parts: from a cursor on, and counted as far as that is cheap."""
+"""Long lists in parts: from a cursor on, and counted as far as that is cheap.
+
+Covers app.persistence.pagination.
+"""
 
 import json
 from base64 import urlsafe_b64encode
@@ -8,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.persistence import pagination
-from tests.carillon import Carillon
-from tests.examples import examples
+from tests.support.carillon import Carillon
+from tests.support.hypothesis_examples import examples
 
 
 @pytest.mark.parametrize("path", ["/schedules/", "/executions/"])
@@ -25,7 +28,7 @@ async def test_a_cursor_visits_everything_once_whatever_comes_meanwhile(carillon
 
     made = [await another() for _ in range(7)]
     seen: list[str] = []
-    cursor = {}
+    cursor: dict[str, str] = {}
     while True:
         part = await carillon.call("GET", path, params={"limit": 3, **cursor})
         seen += [item["id"] for item in part["items"]]

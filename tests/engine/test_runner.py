@@ -1,4 +1,7 @@
-"""Workflows that run: graph order, branches, results, HTTP calls."""
+"""Workflows that run: graph order, branches, results, HTTP calls.
+
+Covers app.actions.builtin.http_request, app.domain.trigger_event, app.engine.walk, app.persistence.executions.
+"""
 
 import asyncio
 from uuid import UUID
@@ -10,8 +13,8 @@ from standardwebhooks import Webhook
 
 from app.actions.catalog import Catalog, Done
 from app.config import Settings
-from tests.carillon import Carillon, Json, engine_of, http_node, until, working
-from tests.sink import Sink
+from tests.support.carillon import Carillon, Json, engine_of, http_node, working
+from tests.support.http_sink import Sink
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -220,11 +223,7 @@ async def test_the_key_is_constant_over_attempts(carillon: Carillon, settings: S
     workflow = await carillon.workflow(http_node(sink.url))
     schedule = await carillon.schedule(workflow, interval_seconds=1, backoff_base_seconds=1, max_retries=1)
     async with working(settings):
-
-        async def dead() -> bool:
-            return (await carillon.get(schedule))["status"] == "dead"
-
-        await until(dead)
+        await carillon.until_status(schedule, "dead")
     assert 2 == len(sink.calls)
     assert 1 == len({call.headers["idempotency-key"] for call in sink.calls})
     assert 1 == len({call.headers["x-carillon-slot"] for call in sink.calls})

@@ -1,11 +1,8 @@
 """Secrets: where they come from, and that no spelling of one is left in what is kept."""
 
-import html
-import json
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -14,40 +11,14 @@ from hypothesis import strategies as st
 from app.actions.secrets import HIDDEN, Redactor, RunSecrets, SecretStore
 from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
-from tests.examples import examples
+from tests.support.hypothesis_examples import examples
+from tests.support.secret_spellings import spellings
 
 SECRETS = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=8, max_size=60),
     st.text("abcXYZ019+/=%&<>\"'\\ -_.:@", min_size=8, max_size=60),
     st.text("öäß日本語😀é", min_size=8, max_size=30),
 ).filter(lambda secret: len(secret.strip()) >= 8)
-
-
-def spellings(secret: str) -> dict[str, str]:
-    """How targets, encoders and loggers write a text."""
-    raw = secret.encode()
-    return {
-        "as it is": secret,
-        "lower": secret.lower() if len(secret.lower()) == len(secret) else secret,
-        "percent": quote(secret, safe=""),
-        "percent, lower case": "".join(f"%{byte:02x}" for byte in raw),
-        "path": quote(secret),
-        "form": quote_plus(secret),
-        "percent twice": quote(quote(secret, safe=""), safe=""),
-        "json": json.dumps(secret)[1:-1],
-        "json, not ascii": json.dumps(secret, ensure_ascii=False)[1:-1],
-        "json twice": json.dumps(json.dumps(secret)),
-        "html": html.escape(secret),
-        "html, by number": "".join(f"&#{ord(character)};" for character in secret),
-        "html, in hexadecimal": "".join(f"&#x{ord(character):X};" for character in secret),
-        "hexadecimal": raw.hex().upper(),
-        **{
-            f"{name} {before} {after}": encode(b"u" * before + raw + b"v" * after).decode()
-            for name, encode in (("base64", b64encode), ("urlsafe", urlsafe_b64encode))
-            for before in range(3)
-            for after in range(3)
-        },
-    }
 
 
 @examples(300)

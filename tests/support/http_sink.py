@@ -1,4 +1,4 @@
-"""An HTTP target for runs: a real server on loopback that remembers what it was sent and answers as told."""
+"""An HTTP target for runs: a real server on loopback that records every request and answers as the test says."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request that arrived."""
+    """A request that arrived."""
 
     method: str
     path: str
@@ -21,12 +21,12 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        """The body as a value."""
+        """The body, decoded from JSON."""
         return msgspec.json.decode(self.body)
 
 
 class Sink:
-    """Answers 200 until told otherwise."""
+    """Answers 200 unless the test sets another ``answer``."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -51,7 +51,7 @@ class Sink:
         await self._runner.cleanup()
 
     async def wait_for_calls(self, count: int, seconds: float = 30) -> list[Call]:
-        """Wait until so many calls have arrived."""
+        """Wait until at least ``count`` calls have arrived, and return all of them."""
         async with asyncio.timeout(seconds), self._arrived:
             await self._arrived.wait_for(lambda: len(self.calls) >= count)
         return self.calls
@@ -65,7 +65,7 @@ class Sink:
         return await self.answer(request)
 
     def hold_until(self, released: asyncio.Event) -> None:
-        """Answer no call before the event; then 200."""
+        """Hold every call until the event is set, then answer 200."""
 
         async def hold(_request: web.Request) -> web.StreamResponse:
             await released.wait()

@@ -1,4 +1,4 @@
-"""Databases of their own for tests, on the server of the run."""
+"""A database of its own for a test, on the Postgres that the whole run shares."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from app.embedded import EmbeddedPostgres
 
 @asynccontextmanager
 async def fresh_database(server: EmbeddedPostgres, template: str = "carillon") -> AsyncIterator[str]:
-    """The URL of a copy of the migrated database, or of another one; it is gone afterwards."""
+    """Copy the migrated database, or another one, yield the URL of the copy, and drop it afterwards."""
     name = f"test_{uuid4().hex}"
     connection = await asyncpg.connect(host=str(server.socket_folder), user="carillon", database="postgres")
     await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY WAL_LOG")

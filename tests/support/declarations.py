@@ -1,4 +1,4 @@
-"""Files applied to the test's database, and what is said of them."""
+"""``carillon apply`` on the test's database, without its process."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import text
 
+from app.actions.catalog import Catalog
+from app.actions.plugins import load_actions
 from app.cli.apply import diff_lines
 from app.cli.operators import OPERATOR
 from app.config import Settings
@@ -14,8 +16,9 @@ from app.persistence.database import Database
 from app.services.declarations.applying import ApplyRequest, DeclarationService, Report
 from app.services.declarations.files import Source
 from app.wiring import wire_declarations
-from tests.carillon import Json
+from tests.support.carillon import Json
 
+CATALOG = Catalog(load_actions().actions)
 NIGHTLY = """\
 namespace: shop
 workflows:
@@ -32,30 +35,30 @@ schedules:
 
 
 async def state(database: Database) -> dict[str, list[Json]]:
-    """All that there is of workflows, schedules, their history and their names; what is being deleted is not."""
+    """Read all rows of workflows, schedules, their revisions and their declared names, but those being deleted."""
     tables = ("workflows", "scheduled_jobs", "schedule_revisions", "managed_workflows", "managed_schedules")
     async with database.transaction() as connection:
-        found = {table: await connection.execute(text(f"SELECT * FROM {table} ORDER BY 1, 2")) for table in tables}
+        results = {table: await connection.execute(text(f"SELECT * FROM {table} ORDER BY 1, 2")) for table in tables}
         deleted = set((await connection.execute(text("SELECT scheduled_job_id FROM deleted_histories"))).scalars())
-    seen = {table: [dict(row._mapping) for row in rows] for table, rows in found.items()}
-    seen["schedule_revisions"] = [one for one in seen["schedule_revisions"] if one["scheduled_job_id"] not in deleted]
+    seen = {table: [dict(row._mapping) for row in rows] for table, rows in results.items()}
+    seen["schedule_revisions"] = [row for row in seen["schedule_revisions"] if row["scheduled_job_id"] not in deleted]
     return seen
 
 
 async def names(database: Database, table: str = "scheduled_jobs") -> list[str]:
-    """What there is, by name."""
+    """Return the names of the rows of a table, sorted."""
     return sorted(row["name"] for row in (await state(database))[table])
 
 
 class Told(msgspec.Struct):
-    """What an operator reads."""
+    """What ``carillon apply`` prints: the changes, and the problems."""
 
     lines: list[str]
     problems: list[str]
 
 
 class Applying:
-    """``carillon apply``, but for its process."""
+    """``carillon apply`` as a function."""
 
     def __init__(self, service: DeclarationService) -> None:
         self._service = service
@@ -71,6 +74,6 @@ class Applying:
 
 @asynccontextmanager
 async def applying(settings: Settings) -> AsyncIterator[Applying]:
-    """Apply on these stores."""
+    """Yield ``carillon apply`` on the stores of these settings."""
     async with wire_declarations(settings) as service:
         yield Applying(service)

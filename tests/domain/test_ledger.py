@@ -3,7 +3,7 @@
 from app.domain.executions import ExecutionStatus
 from app.domain.ledger import dropped
 from app.domain.lifecycle import edited, paused
-from tests.domain.builders import after, ended, fired, schedule, settle
+from tests.support.domain_builders import after, ended, fired, schedule, settle
 
 
 def test_a_slot_that_was_due_when_the_schedule_died_is_missed() -> None:

@@ -1,4 +1,4 @@
-"""A collector of traces: a real OTLP/HTTP receiver on loopback that remembers every span."""
+"""A collector of traces: a real OTLP/HTTP receiver on loopback that records every span."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collector:
-    """Takes what it is sent."""
+    """Records the spans that it receives."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
@@ -50,14 +50,14 @@ class Collector:
         await self._runner.cleanup()
 
     async def one(self, name: str, wanted: Callable[[Seen], bool] = lambda _: True) -> Seen:
-        """The one span of this name that is wanted, as soon as it is there."""
+        """Wait for the one span of this name that meets the condition, and return it."""
 
-        def found() -> list[Seen]:
+        def matching() -> list[Seen]:
             return [span for span in self.spans if span.name == name and wanted(span)]
 
         async with asyncio.timeout(30), self._arrived:
-            await self._arrived.wait_for(found)
-        (span,) = found()
+            await self._arrived.wait_for(matching)
+        (span,) = matching()
         return span
 
     async def _take(self, request: web.Request) -> web.Response:
@@ -89,4 +89,4 @@ def _seen(sent: ExportTraceServiceRequest) -> Iterable[Seen]:
 
 
 def _values(attributes: Iterable[Any]) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in attributes}

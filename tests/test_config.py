@@ -1,0 +1,59 @@
+"""Settings come from the environment; what cannot work is refused by the name of the setting."""
+
+import pytest
+
+from app.config import Settings, SettingsError, load_settings, require_stores
+
+STORES = {"CARILLON_DATABASE_URL": "postgresql://h/d", "CARILLON_REDIS_URL": "redis://h"}
+
+
+def test_a_blank_value_is_the_default() -> None:
+    """As an empty line of a Compose file or a chart leaves it."""
+    assert Settings() == load_settings({"CARILLON_PORT": " ", "CARILLON_DATABASE_URL": "", "OTHER": "x"})
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgres://u:p@h:1/d", "postgresql+asyncpg://u:p@h:1/d"),
+        ("postgresql+psycopg://h/d", "postgresql+asyncpg://h/d"),
+        ("postgresql:///d?host=/run", "postgresql+asyncpg:///d?host=%2Frun"),
+        ("postgresql://h/d?sslmode=require", "postgresql+asyncpg://h/d?ssl=require"),
+    ],
+)
+def test_every_usual_spelling_of_a_database_url_is_understood(url: str, expected: str) -> None:
+    """Written for the driver that Carillon uses."""
+    assert expected == load_settings({"CARILLON_DATABASE_URL": url}).database_url
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "65536"),
+        ("LEASE_SECONDS", "0"),
+        ("RATE_LIMIT_PER_MINUTE", "-1"),
+        ("DATABASE_URL", "mysql://h/d"),
+        ("DATABASE_URL", "postgresql://u:top/secret@h:x/d"),
+        ("REDIS_URL", "redis://:top/secret@h:x"),
+        ("TRUSTED_PROXIES", "nowhere"),
+        ("OTEL_ENDPOINT", "collector:4318"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_its_name(name: str, value: str) -> None:
+    """A URL may hold a password: it is not quoted."""
+    with pytest.raises(SettingsError, match=f"CARILLON_{name}") as refused:
+        load_settings({f"CARILLON_{name}": value})
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("missing", sorted(STORES))
+def test_a_process_without_a_store_says_which(missing: str) -> None:
+    """Every process but ``carillon up`` needs both."""
+    with pytest.raises(SettingsError, match=missing):
+        require_stores(load_settings({name: url for name, url in STORES.items() if name != missing}))
+
+
+def test_a_failpoint_that_does_not_exist_is_refused() -> None:
+    """A fault suite with a misspelt point would test nothing."""
+    with pytest.raises(SettingsError, match="no_such_point"):
+        require_stores(load_settings(STORES | {"CARILLON_FAILPOINTS": "no_such_point=1"}))

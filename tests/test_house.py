@@ -1,0 +1,49 @@
+"""Every module of the product can be found from a test, and the other way round.
+
+A test file stands for the module of its own path (``tests/domain/test_overlap.py`` for ``app.domain.overlap``), and for
+those that its docstring names after the word "Covers".
+"""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COVERS = re.compile(r"\bCovers\s+((?:app(?:\.\w+)+(?:,\s+|\b))+)")
+NAME = re.compile(r"app(?:\.\w+)+")
+
+
+def modules() -> set[str]:
+    """Return the modules of the product by their dotted names, without packages."""
+    paths = (path.relative_to(ROOT) for path in (ROOT / "app").rglob("*.py") if path.name != "__init__.py")
+    return {".".join(path.with_suffix("").parts) for path in paths}
+
+
+def mirrored(test: Path) -> str:
+    """Return the module that a test file has the path of, be there such a module or not."""
+    folders = test.relative_to(ROOT / "tests").parent.parts
+    return ".".join(["app", *folders, test.stem.removeprefix("test_")])
+
+
+def covered_by(test: Path) -> set[str]:
+    """Return the modules that the docstring of a test file names."""
+    docstring = ast.get_docstring(ast.parse(test.read_text())) or ""
+    return {name for names in COVERS.findall(docstring) for name in NAME.findall(names)}
+
+
+def test_every_module_is_named_by_a_test() -> None:
+    """Name the test file after the module, or add "Covers app.package.module." to the docstring of its test file."""
+    tests = list((ROOT / "tests").rglob("test_*.py"))
+    named = {mirrored(test) for test in tests}.union(*(covered_by(test) for test in tests))
+    assert [] == sorted(modules() - named)
+
+
+def test_what_tests_say_they_cover_exists() -> None:
+    """A module that was renamed or moved must be renamed in the docstrings, too."""
+    unknown = {
+        f"{test.relative_to(ROOT)}: {name}"
+        for test in (ROOT / "tests").rglob("test_*.py")
+        for name in covered_by(test) - modules()
+        if test != Path(__file__)
+    }
+    assert [] == sorted(unknown)
