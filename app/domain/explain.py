@@ -10,7 +10,7 @@ import msgspec
 
 from app.domain.breakers import Gate
 from app.domain.descriptions import describe
-from app.domain.executions import ActiveRun, ExecutionStatus
+from app.domain.executions import ActiveRun
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import Arrival, Refuse, overlap
 from app.domain.planning import due_time
@@ -106,7 +106,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     reason: str = ""
     execution_id: UUID | None = None
-    status: ExecutionStatus | None = None
+    # Of the execution; text, as a newer release may know more of them.
+    status: str | None = None
     started_at: datetime | None = None
 
 

@@ -15,7 +15,6 @@ from app import clock
 from app.domain.access import Actor, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
-from app.domain.executions import ExecutionStatus
 from app.domain.explain import Explanation, Facts, Recorded, Since, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
 from app.domain.planning import anchored_at_start, without_tick
@@ -283,7 +282,7 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
             outcome=_outcome(fired),
             reason="" if fired.started_at else fired.error.rstrip("."),
             execution_id=fired.id,
-            status=ExecutionStatus(fired.status),
+            status=fired.status,
             started_at=fired.started_at,
         )
     # An entry for a range stands for the expected slots in it only: others are not recorded.

@@ -91,7 +91,7 @@ def execution_fields(row: ListedExecution) -> dict[str, Any]:
         "scheduled_job_id": row.scheduled_job_id,
         "entity_type": row.entity_type,
         "entity_id": row.entity_id,
-        "trigger": Trigger(row.trigger),
+        "trigger": row.trigger,
         "status": shown_status(row),
         "repeat_number": row.repeat_number,
         "retry_attempt": row.retry_attempt,
@@ -103,11 +103,14 @@ def execution_fields(row: ListedExecution) -> dict[str, Any]:
     }
 
 
-def shown_status(row: ListedExecution) -> ExecutionStatus:
-    """Return the status to show. A run that has begun and sleeps is running, though no worker holds it."""
+def shown_status(row: ListedExecution) -> str:
+    """Return the status to show. A run that has begun and sleeps is running, though no worker holds it.
+
+    Text and not an enum: a newer release may have stored a status that this one does not know.
+    """
     if row.status == ExecutionStatus.PENDING and row.deadline_at is not None:
         return ExecutionStatus.RUNNING
-    return ExecutionStatus(row.status)
+    return row.status
 
 
 def node_view(result: NodeResult, now: datetime, graph: Mapping[str, Any] | None) -> NodeResultView:
