@@ -88,7 +88,6 @@ def _answer(handler: HTTPRouteHandler) -> Any:
 
 def _describe(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> None:
     operation["operationId"] = f"{operation['tags'][0]}_{handler.handler_name}"
-    operation["summary"] = handler.fn.__doc__
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _given(parameter["schema"])
     operation["responses"] = _answers(handler, refs) | _refusals(handler, operation)

@@ -25,9 +25,13 @@ class MetricsController(Controller):
 
     tags = ("health",)
 
-    @get("/metrics", media_type=CONTENT_TYPE, opt={"open": True, "errors": (401, 429)})
+    @get(
+        "/metrics",
+        media_type=CONTENT_TYPE,
+        opt={"open": True, "errors": (401, 429)},
+        summary="Return the metrics in Prometheus's text format.",
+    )
     async def metrics(self, request: AnyRequest, figure_service: NamedDependency[GaugeService]) -> str:
-        """What there is to measure, in Prometheus's text format."""
         async with counting_failures(request):
             _require_token(request)
         await figure_service.refresh()
@@ -73,9 +77,8 @@ class ActionController(Controller):
     path = "/actions"
     tags = ("actions",)
 
-    @get("/", sync_to_thread=False)
+    @get("/", sync_to_thread=False, summary="List all actions with the JSON Schema of their configuration.")
     def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:
-        """List all actions, with the JSON Schema of their configuration."""
         return action_service.list(actor)
 
 
@@ -92,14 +95,12 @@ class CronController(Controller):
     path = "/api/cron"
     tags = ("cron",)
 
-    @post("/run", status_code=200, opt=_OPT)
+    @post("/run", status_code=200, opt=_OPT, summary="Fire everything that is due now and count the outcomes.")
     async def run(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
-        """Fire whatever is due now, and say what became of it."""
         return await _answered(request, cron_service)
 
-    @get("/run", opt=_OPT)
+    @get("/run", opt=_OPT, summary="Fire everything that is due now. The same as POST, for use by hand.")
     async def try_out(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
-        """The same, for trying it out by hand."""
         return await _answered(request, cron_service)
 
 
@@ -128,14 +129,20 @@ class HealthController(Controller):
 
     tags = ("health",)
 
-    @get("/health/live", opt={"open": True})
+    @get(
+        "/health/live",
+        opt={"open": True},
+        summary="Check that the process responds. Does not depend on Postgres or Redis.",
+    )
     async def live(self) -> Alive:
-        """Whether the process answers; independent of Postgres and Redis."""
         return Alive()
 
-    @get("/health/ready", opt={"open": True, "other_statuses": (503,)})
+    @get(
+        "/health/ready",
+        opt={"open": True, "other_statuses": (503,)},
+        summary="Check that requests can be served, and name what is unreachable. Redis is not required.",
+    )
     async def ready(self, health_service: NamedDependency[HealthService]) -> Response[Readiness]:
-        """Whether requests can be served, and what is away. Without Redis they can; schedules fire from Postgres."""
         readiness = await health_service.readiness()
         return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
 
@@ -149,12 +156,14 @@ class SettingsController(Controller):
     path = "/settings"
     tags = ("settings",)
 
-    @get("/", opt={"errors": (403,)})
+    @get("/", opt={"errors": (403,)}, summary="Return the settings that can be changed at run time.")
     async def read(self, actor: Acting, switch_service: Switches) -> SettingsView:
-        """What is on."""
         return await switch_service.get(actor)
 
-    @patch("/", opt={"body": SettingsChanges, "body_optional": True, "errors": (403,)})
+    @patch(
+        "/",
+        opt={"body": SettingsChanges, "body_optional": True, "errors": (403,)},
+        summary="Change settings for all processes.",
+    )
     async def change(self, request: AnyRequest, actor: Acting, switch_service: Switches) -> SettingsView:
-        """Turn it on or off, for all processes at once."""
         return await switch_service.change(actor, await body(request, SettingsChanges))
