@@ -5,9 +5,9 @@ from typing import Annotated
 from litestar import Controller, Response, delete, get, post, put
 from litestar.datastructures import CacheControlHeader
 from litestar.di import NamedDependency
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from app.api.requests import NO_STORE, Acting, AnyRequest, Cursor, Id, Limit, body, listed
+from app.api.requests import NO_STORE, Acting, Cursor, Id, Limit, OptionalBody, listed
 from app.persistence.pagination import Part
 from app.services.inputs import INT_MAX, Input, SecretChanges, SecretInput, TokenInput, UserInput, require_secret_name
 from app.services.secrets import SecretService, SigningKeyService
@@ -30,9 +30,9 @@ class UserController(Controller):
     async def list_all(self, actor: Acting, user_service: Users, limit: Limit = 500, cursor: Cursor = None) -> UserList:
         return await user_service.list(actor, listed(limit, cursor, counts=False))
 
-    @post("/users", opt={"body": UserInput, "errors": (403, 409)}, summary="Create a user.")
-    async def create(self, request: AnyRequest, actor: Acting, user_service: Users) -> UserView:
-        return await user_service.create(actor, await body(request, UserInput))
+    @post("/users", opt={"errors": (403, 409)}, summary="Create a user.")
+    async def create(self, actor: Acting, user_service: Users, data: JSONBody[UserInput]) -> UserView:
+        return await user_service.create(actor, data)
 
     @get("/users/{user_id:int}/tokens", opt={"errors": (403,)}, summary="List a user's tokens, without their text.")
     async def tokens(
@@ -42,14 +42,14 @@ class UserController(Controller):
 
     @post(
         "/users/{user_id:int}/tokens",
-        opt={"body": TokenInput, "errors": (403,)},
+        opt={"errors": (403,)},
         response_headers=NO_STORE,
         summary="Create a token. Its text is shown only in this response.",
     )
     async def create_token(
-        self, request: AnyRequest, actor: Acting, user_service: Users, user_id: Id
+        self, actor: Acting, user_service: Users, user_id: Id, data: JSONBody[TokenInput]
     ) -> FreshTokenView:
-        return await user_service.create_token(actor, user_id, await body(request, TokenInput))
+        return await user_service.create_token(actor, user_id, data)
 
     @delete(
         "/tokens/{token_id:int}",
@@ -73,11 +73,11 @@ class SecretController(Controller):
 
     @post(
         "/",
-        opt={"body": SecretInput, "errors": (409,)},
+        opt={"errors": (409,)},
         summary="Store a secret. Without `allowed_hosts` it cannot be sent anywhere.",
     )
-    async def create(self, request: AnyRequest, actor: Acting, secret_service: Secrets) -> SecretView:
-        return await secret_service.create(actor, await body(request, SecretInput))
+    async def create(self, actor: Acting, secret_service: Secrets, data: JSONBody[SecretInput]) -> SecretView:
+        return await secret_service.create(actor, data)
 
     @get("/", summary="List your secrets and those shared with you, newest first, without their values.")
     async def list_all(
@@ -87,14 +87,17 @@ class SecretController(Controller):
 
     @put(
         "/{secret_name:str}",
-        opt={"body": SecretChanges, "body_optional": True, "errors": (409,), "other_statuses": (201,)},
+        opt={"errors": (409,), "other_statuses": (201,)},
         summary="Create or change one of your secrets. If an admin gives no value, the environment's value is shared.",
     )
     async def replace(
-        self, request: AnyRequest, actor: Acting, secret_service: Secrets, secret_name: SecretName
+        self,
+        actor: Acting,
+        secret_service: Secrets,
+        secret_name: SecretName,
+        data: OptionalBody[SecretChanges],
     ) -> Response[SecretView]:
-        changes = await body(request, SecretChanges)
-        view, is_new = await secret_service.put(actor, require_secret_name(secret_name), changes)
+        view, is_new = await secret_service.put(actor, require_secret_name(secret_name), data)
         return Response(view, status_code=201 if is_new else 200)
 
     @delete(
@@ -127,6 +130,10 @@ class SigningKeyController(Controller):
         status_code=200,
         summary="Replace your signing key. For 24 hours calls are signed with the previous key too.",
     )
-    async def rotate(self, request: AnyRequest, actor: Acting, signing_key_service: SigningKeys) -> SigningKeyView:
-        await body(request, Input)
+    async def rotate(
+        self,
+        actor: Acting,
+        signing_key_service: SigningKeys,
+        data: OptionalBody[Input],  # noqa: ARG002 - checked to be empty
+    ) -> SigningKeyView:
         return await signing_key_service.rotate(actor)

@@ -13,9 +13,18 @@ from litestar.openapi import OpenAPIConfig
 from app.api.accounts import SecretController, SigningKeyController, UserController
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
-from app.api.openapi import DESCRIPTION, DocumentPlugin, PagePlugin, schema_router
+from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.problems import HANDLERS
-from app.api.requests import Acting, TrustedProxies, counting_middleware, current_actor, refuse_null, tracing_middleware
+from app.api.requests import (
+    ACTOR,
+    Acting,
+    JsonRequest,
+    TrustedProxies,
+    check_request,
+    counting_middleware,
+    current_actor,
+    tracing_middleware,
+)
 from app.api.schedules import InsightController, ScheduleController
 from app.api.system import ActionController, CronController, HealthController, MetricsController, SettingsController
 from app.api.workflows import BreakerController, WorkflowController
@@ -92,16 +101,18 @@ def create_application(
             SettingsController,
             SigningKeyController,
         ],
-        before_request=refuse_null,
+        guards=[check_request],
+        security=NEEDS_TOKEN,
     )
     app = Litestar(
         [v1, CronController, HealthController, *([MetricsController] if metrics.on_main_port else [])],
         dependencies={
-            "actor": Provide(current_actor),
+            ACTOR: _provided(current_actor),
             **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
             **{name: _provided(_constant(value)) for name, value in _for_all(services).items()},
         },
         exception_handlers=HANDLERS,
+        request_class=JsonRequest,
         request_max_body_size=BODY_MAX_BYTES,
         openapi_config=OpenAPIConfig(
             title="Carillon",
@@ -109,6 +120,7 @@ def create_application(
             description=DESCRIPTION,
             render_plugins=[PagePlugin(), DocumentPlugin()],
             openapi_router=schema_router(),
+            operation_id_creator=operation_id,
         ),
         middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from litestar import Controller, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
     Acting,
@@ -14,10 +14,10 @@ from app.api.requests import (
     Limit,
     Offset,
     WorkflowFilter,
-    body,
     count_request,
     counting_failures,
     listed,
+    require_bearer_token,
     required_token,
 )
 from app.domain.executions import ExecutionStatus
@@ -86,15 +86,19 @@ class CallbackController(Controller):
     @post(
         "/{execution_id:uuid}/complete",
         status_code=200,
-        opt={"body": CompletionInput, "errors": (409,)},
+        guards=[require_bearer_token],
+        opt={"errors": (409,)},
         summary="Report the result of work that was started earlier. The nodes that follow run now.",
     )
     async def complete(
-        self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
+        self,
+        request: AnyRequest,
+        callback_service: Callbacks,
+        execution_id: FromPath[UUID],
+        data: JSONBody[CompletionInput],
     ) -> AcceptedView:
         async with counting_failures(request):
-            token = required_token(request)
-            return await callback_service.complete(execution_id, token, await body(request, CompletionInput))
+            return await callback_service.complete(execution_id, required_token(request), data)
 
     @post(
         "/{execution_id:uuid}/heartbeat",

@@ -2,8 +2,9 @@
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
-from app.api.requests import Acting, AnyRequest, Cursor, Id, Limit, Offset, body, listed
+from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
 from app.services.inputs import NotificationChanges, NotificationInput, WebhookChanges, WebhookInput
 from app.services.notifications import NotificationService
 from app.services.views import DeliveryList, NotificationList, NotificationView, WebhookPage, WebhookView
@@ -20,11 +21,13 @@ class NotificationController(Controller):
 
     @post(
         "/",
-        opt={"body": NotificationInput, "errors": (404, 409)},
+        opt={"errors": (404, 409)},
         summary="Subscribe a URL to the events of a schedule, of a workflow, or of everything you own.",
     )
-    async def create(self, request: AnyRequest, actor: Acting, notification_service: Notifications) -> NotificationView:
-        return await notification_service.create(actor, await body(request, NotificationInput))
+    async def create(
+        self, actor: Acting, notification_service: Notifications, data: JSONBody[NotificationInput]
+    ) -> NotificationView:
+        return await notification_service.create(actor, data)
 
     @get("/", summary="List notifications, newest first.")
     async def list_all(
@@ -38,13 +41,16 @@ class NotificationController(Controller):
 
     @patch(
         "/{notification_id:int}",
-        opt={"body": NotificationChanges, "body_optional": True},
         summary="Change some fields of a notification.",
     )
     async def change(
-        self, request: AnyRequest, actor: Acting, notification_service: Notifications, notification_id: Id
+        self,
+        actor: Acting,
+        notification_service: Notifications,
+        notification_id: Id,
+        data: OptionalBody[NotificationChanges],
     ) -> NotificationView:
-        return await notification_service.change(actor, notification_id, await body(request, NotificationChanges))
+        return await notification_service.change(actor, notification_id, data)
 
     @delete("/{notification_id:int}", summary="Delete a notification. Its events are no longer sent.")
     async def remove(self, actor: Acting, notification_service: Notifications, notification_id: Id) -> None:
@@ -74,11 +80,11 @@ class WebhookController(Controller):
 
     @post(
         "/",
-        opt={"body": WebhookInput, "errors": (409,)},
+        opt={"errors": (409,)},
         summary="Create a webhook: a URL that is called by a cron expression or every N minutes.",
     )
-    async def create(self, request: AnyRequest, actor: Acting, webhook_service: Webhooks) -> WebhookView:
-        return await webhook_service.create(actor, await body(request, WebhookInput))
+    async def create(self, actor: Acting, webhook_service: Webhooks, data: JSONBody[WebhookInput]) -> WebhookView:
+        return await webhook_service.create(actor, data)
 
     @get("/", summary="List webhooks, newest first.")
     async def list_all(
@@ -95,13 +101,16 @@ class WebhookController(Controller):
 
     @patch(
         "/{webhook_id:int}",
-        opt={"body": WebhookChanges, "body_optional": True},
         summary="Change some fields of a webhook. A changed interval counts from now.",
     )
     async def change(
-        self, request: AnyRequest, actor: Acting, webhook_service: Webhooks, webhook_id: Id
+        self,
+        actor: Acting,
+        webhook_service: Webhooks,
+        webhook_id: Id,
+        data: OptionalBody[WebhookChanges],
     ) -> WebhookView:
-        return await webhook_service.change(actor, webhook_id, await body(request, WebhookChanges))
+        return await webhook_service.change(actor, webhook_id, data)
 
     @delete("/{webhook_id:int}", summary="Delete a webhook and its history.")
     async def remove(self, actor: Acting, webhook_service: Webhooks, webhook_id: Id) -> None:

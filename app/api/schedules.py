@@ -5,9 +5,9 @@ from uuid import UUID
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
-from app.api.requests import Acting, AnyRequest, At, Cursor, Limit, Offset, Since, Until, WorkflowFilter, body, listed
+from app.api.requests import Acting, At, Cursor, Limit, Offset, OptionalBody, Since, Until, WorkflowFilter, listed
 from app.domain.schedules import Status
 from app.services.executions import ManualRunService
 from app.services.inputs import (
@@ -57,9 +57,9 @@ class ScheduleController(Controller):
     path = "/schedules"
     tags = ("schedules",)
 
-    @post("/", opt={"body": ScheduleInput, "errors": (404, 409)}, summary="Create a schedule and plan its first run.")
-    async def create(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleView:
-        return await schedule_service.create(actor, await body(request, ScheduleInput))
+    @post("/", opt={"errors": (404, 409)}, summary="Create a schedule and plan its first run.")
+    async def create(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleInput]) -> ScheduleView:
+        return await schedule_service.create(actor, data)
 
     @get("/", summary="List schedules, newest first. `trigger_payload` is left out unless `fields` names it.")
     async def list_all(  # noqa: PLR0913 - the filters of one list
@@ -79,20 +79,21 @@ class ScheduleController(Controller):
 
     @post(
         "/batch",
-        opt={"body": ScheduleBatchInput, "errors": (409,)},
+        opt={"body_schema": ScheduleBatchInput, "errors": (409,)},
         summary="Create up to 1,000 schedules, all or none.",
     )
-    async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:
-        return await schedule_service.create_many(actor, (await body(request, LooseScheduleBatch)).schedules)
+    async def create_many(
+        self, actor: Acting, schedule_service: Schedules, data: JSONBody[LooseScheduleBatch]
+    ) -> ScheduleList:
+        return await schedule_service.create_many(actor, data.schedules)
 
     @post(
         "/batch-delete",
         status_code=204,
-        opt={"body": ScheduleIdsInput},
         summary="Delete several schedules. Ids that are unknown or not yours are ignored.",
     )
-    async def delete_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> None:
-        await schedule_service.delete_many(actor, (await body(request, ScheduleIdsInput)).schedule_ids)
+    async def delete_many(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleIdsInput]) -> None:
+        await schedule_service.delete_many(actor, data.schedule_ids)
 
     @get("/{schedule_id:uuid}", summary="Return one schedule.")
     async def read(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> ScheduleView:
@@ -100,13 +101,17 @@ class ScheduleController(Controller):
 
     @patch(
         "/{schedule_id:uuid}",
-        opt={"body": ScheduleChanges, "body_optional": True, "errors": (409,)},
+        opt={"errors": (409,)},
         summary="Change some fields of a schedule. A changed cadence moves the next run at once.",
     )
     async def change(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[ScheduleChanges],
     ) -> ScheduleView:
-        return await schedule_service.change(actor, schedule_id, await body(request, ScheduleChanges))
+        return await schedule_service.change(actor, schedule_id, data)
 
     @delete("/{schedule_id:uuid}", summary="Delete a schedule and its history. Its running executions are cancelled.")
     async def remove(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> None:
@@ -115,24 +120,30 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/pause",
         status_code=200,
-        opt={"body": NoteInput, "body_optional": True},
         summary="Pause an active schedule.",
     )
     async def pause(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[NoteInput],
     ) -> ScheduleView:
-        return await schedule_service.pause(actor, schedule_id, await body(request, NoteInput))
+        return await schedule_service.pause(actor, schedule_id, data)
 
     @post(
         "/{schedule_id:uuid}/resume",
         status_code=200,
-        opt={"body": NoteInput, "body_optional": True},
         summary="Resume a paused schedule. Its next slot is computed from now.",
     )
     async def resume(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[NoteInput],
     ) -> ScheduleView:
-        return await schedule_service.resume(actor, schedule_id, await body(request, NoteInput))
+        return await schedule_service.resume(actor, schedule_id, data)
 
     @post(
         "/{schedule_id:uuid}/revive",
@@ -141,21 +152,28 @@ class ScheduleController(Controller):
         summary="Make a dead schedule active again, with all its retries.",
     )
     async def revive(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[Input],  # noqa: ARG002 - checked to be empty
     ) -> ScheduleView:
-        await body(request, Input)
         return await schedule_service.revive(actor, schedule_id)
 
     @post(
         "/{schedule_id:uuid}/run",
         status_code=202,
-        opt={"body": RunInput, "body_optional": True, "errors": (409,)},
+        opt={"errors": (409,)},
         summary="Run a schedule now. Its cadence and counters do not change.",
     )
     async def run(
-        self, request: AnyRequest, actor: Acting, manual_run_service: ManualRuns, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        manual_run_service: ManualRuns,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[RunInput],
     ) -> ExecutionView:
-        return await manual_run_service.run(actor, schedule_id, await body(request, RunInput))
+        return await manual_run_service.run(actor, schedule_id, data)
 
 
 Insight = NamedDependency[ScheduleQueryService]
@@ -170,11 +188,11 @@ class InsightController(Controller):
     @post(
         "/preview",
         status_code=200,
-        opt={"body": PreviewInput, "errors": (404,)},
+        opt={"errors": (404,)},
         summary="Describe a spec in plain words, with warnings and its next runs. Nothing is stored.",
     )
-    async def preview(self, request: AnyRequest, actor: Acting, insight_service: Insight) -> PreviewView:
-        return await insight_service.preview(actor, await body(request, PreviewInput))
+    async def preview(self, actor: Acting, insight_service: Insight, data: JSONBody[PreviewInput]) -> PreviewView:
+        return await insight_service.preview(actor, data)
 
     @get("/{schedule_id:uuid}/runs", summary="List the runs of a schedule, newest first.")
     async def runs(

@@ -10,7 +10,7 @@ import structlog
 from litestar import Controller, Response, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.requests import Acting, AnyRequest, bearer_token, body, counting_failures, current_trace_id
+from app.api.requests import Acting, AnyRequest, OptionalBody, bearer_token, counting_failures, current_trace_id
 from app.domain.errors import UnauthenticatedError
 from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
@@ -28,7 +28,7 @@ class MetricsController(Controller):
     @get(
         "/metrics",
         media_type=CONTENT_TYPE,
-        opt={"open": True, "errors": (401, 429)},
+        opt={"errors": (401, 429)},
         summary="Return the metrics in Prometheus's text format.",
     )
     async def metrics(self, request: AnyRequest, figure_service: NamedDependency[GaugeService]) -> str:
@@ -86,7 +86,7 @@ Cron = NamedDependency[CronService]
 TRACE_HEADER = "x-trace-id"
 # What is put into log lines and sent back is not whatever anybody sends.
 _TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-_OPT: dict[str, Any] = {"open": True, "errors": (401, 429, 503), "other_statuses": (202,)}
+_OPT: dict[str, Any] = {"errors": (401, 429, 503), "other_statuses": (202,)}
 
 
 class CronController(Controller):
@@ -131,7 +131,6 @@ class HealthController(Controller):
 
     @get(
         "/health/live",
-        opt={"open": True},
         summary="Check that the process responds. Does not depend on Postgres or Redis.",
     )
     async def live(self) -> Alive:
@@ -139,7 +138,7 @@ class HealthController(Controller):
 
     @get(
         "/health/ready",
-        opt={"open": True, "other_statuses": (503,)},
+        opt={"other_statuses": (503,)},
         summary="Check that requests can be served, and name what is unreachable. Redis is not required.",
     )
     async def ready(self, health_service: NamedDependency[HealthService]) -> Response[Readiness]:
@@ -162,8 +161,10 @@ class SettingsController(Controller):
 
     @patch(
         "/",
-        opt={"body": SettingsChanges, "body_optional": True, "errors": (403,)},
+        opt={"errors": (403,)},
         summary="Change settings for all processes.",
     )
-    async def change(self, request: AnyRequest, actor: Acting, switch_service: Switches) -> SettingsView:
-        return await switch_service.change(actor, await body(request, SettingsChanges))
+    async def change(
+        self, actor: Acting, switch_service: Switches, data: OptionalBody[SettingsChanges]
+    ) -> SettingsView:
+        return await switch_service.change(actor, data)

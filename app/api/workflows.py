@@ -2,8 +2,9 @@
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
-from app.api.requests import Acting, AnyRequest, Cursor, Id, Limit, Offset, body, listed
+from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
 from app.services.workflows import BreakerService, WorkflowService
@@ -17,9 +18,9 @@ class WorkflowController(Controller):
     path = "/workflows"
     tags = ("workflows",)
 
-    @post("/", opt={"body": WorkflowInput, "errors": (409,)}, summary="Create a workflow.")
-    async def create(self, request: AnyRequest, actor: Acting, workflow_service: Workflows) -> WorkflowView:
-        return await workflow_service.create(actor, await body(request, WorkflowInput))
+    @post("/", opt={"errors": (409,)}, summary="Create a workflow.")
+    async def create(self, actor: Acting, workflow_service: Workflows, data: JSONBody[WorkflowInput]) -> WorkflowView:
+        return await workflow_service.create(actor, data)
 
     @get("/", summary="List workflows, newest first.")
     async def list_all(
@@ -33,13 +34,16 @@ class WorkflowController(Controller):
 
     @patch(
         "/{workflow_id:int}",
-        opt={"body": WorkflowChanges, "body_optional": True},
         summary="Change some fields of a workflow.",
     )
     async def change(
-        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: Id
+        self,
+        actor: Acting,
+        workflow_service: Workflows,
+        workflow_id: Id,
+        data: OptionalBody[WorkflowChanges],
     ) -> WorkflowView:
-        return await workflow_service.change(actor, workflow_id, await body(request, WorkflowChanges))
+        return await workflow_service.change(actor, workflow_id, data)
 
     @get(
         "/{workflow_id:int}/history",
