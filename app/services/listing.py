@@ -95,7 +95,7 @@ def given_fields(text: str | None) -> frozenset[str] | None:
     names = [name.strip() for name in text.split(",")]
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        raise InvalidError(FieldError("fields", f"A schedule has no field '{unknown[0][:100]}'."))
+        raise InvalidError(FieldError("fields", f"A schedule has no field '{unknown[0][:100]}'. Remove it."))
     return frozenset(("id", *names))
 
 

@@ -223,7 +223,7 @@ def _explanation_view(found: Explanation) -> ExplanationView:
 def _require_in_calendar(span: Span) -> None:
     """In its first and last year the calendar may have no such moment in UTC."""
     errors = [
-        FieldError(field, "At the edge of the calendar only UTC is known.")
+        FieldError(field, "At the edge of the calendar only UTC is supported.")
         for field, moment in (("from", span.since), ("to", span.until))
         if moment is not None and moment.year in {MINYEAR, MAXYEAR} and moment.utcoffset()
     ]

@@ -70,7 +70,7 @@ class SecretService:
 async def _made(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> Row[Any]:
     has_value = "value" in values
     if not has_value and not actor.sees_all:
-        raise NotFoundError("There is no such secret. Give a value to make one.")
+        raise NotFoundError("There is no such secret. Give a `value` to create it.")
     # One that lends and names no hosts has those that the environment names.
     return await _add(
         connection, actor, name, {"shared_with": [], "allowed_hosts": [] if has_value else None, **values}

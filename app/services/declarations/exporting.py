@@ -86,7 +86,9 @@ class ExportService:
         if wanted.for_namespace is not None:
             checked({"namespace": wanted.for_namespace}, DeclarationInput)
             if wanted.namespace is not None:
-                raise InvalidError(FieldError("namespace", "What is managed has its namespace already."))
+                raise InvalidError(
+                    FieldError("namespace", "Managed objects already have a namespace. Leave one of the two out.")
+                )
         async with self._database.transaction() as connection:
             await read_one_moment(connection)
             owner = None if wanted.owner is None else (await users.owner(connection, wanted.owner)).user_id
