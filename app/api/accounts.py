@@ -18,7 +18,7 @@ Users = NamedDependency[UserService]
 
 
 class UserController(Controller):
-    """Users and their tokens; all but ``me`` is for admins."""
+    """Users and their tokens; everything but ``me`` is for admins."""
 
     tags = ("users",)
 
@@ -66,7 +66,7 @@ Owner = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 
 
 class SecretController(Controller):
-    """Values that templates may send and nobody can read."""
+    """Values that templates may send and that cannot be read back."""
 
     path = "/secrets"
     tags = ("secrets",)
@@ -115,7 +115,7 @@ SigningKeys = NamedDependency[SigningKeyService]
 
 
 class SigningKeyController(Controller):
-    """The key by which targets tell your calls from others'."""
+    """The key by which targets verify that a call comes from you."""
 
     path = "/signing-key"
     tags = ("signing key",)

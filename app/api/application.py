@@ -1,4 +1,4 @@
-"""The Litestar application, put together from its parts."""
+"""The Litestar application: its routes, dependencies, guards and middleware."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -45,7 +45,7 @@ BODY_MAX_BYTES = 256 * 1024
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API calls."""
+    """The services that the API uses."""
 
     users: UserService
     actions: ActionService
@@ -70,7 +70,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Where ``/metrics`` is, and what it asks for."""
+    """Whether ``/metrics`` is on the main port, and the token that it requires."""
 
     on_main_port: bool = True
     token: str = ""
@@ -82,7 +82,7 @@ def create_application(
     tracer: Tracer | None = None,
     metrics: MetricsAccess | None = None,
 ) -> Litestar:
-    """The application; ``lifespan`` opens and closes what the services use."""
+    """Return the application; ``lifespan`` opens and closes the resources of the services."""
     metrics = metrics or MetricsAccess()
     v1 = Router(
         "/api/v1",
@@ -125,7 +125,7 @@ def create_application(
         middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],
         debug=False,
-        # Litestar would take the root logger for itself, and write to stderr in a form of its own.
+        # Litestar would configure the root logger and write to stderr in its own format.
         logging_config=None,
     )
     app.state.rate_limits = services.rate_limits
@@ -136,7 +136,7 @@ def create_application(
 
 
 def _for_actors(services: Services) -> dict[str, Any]:
-    """What is used on somebody's behalf."""
+    """Return the services that act on behalf of a user, by the names of their parameters."""
     return {
         "user_service": services.users,
         "action_service": services.actions,
@@ -155,7 +155,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
 
 
 def _for_all(services: Services) -> dict[str, Any]:
-    """What is used without a user."""
+    """Return the services that need no user, by the names of their parameters."""
     return {
         "cron_service": services.cron,
         "callback_service": services.callbacks,
@@ -165,16 +165,19 @@ def _for_all(services: Services) -> dict[str, Any]:
 
 
 def _after_actor(value: Any) -> Callable[..., Any]:
-    """Provided once the actor is known: dependencies that come one by one need no tasks of their own."""
+    """Return a provider that depends on the actor.
 
-    def provide(actor: Acting) -> Any:  # noqa: ARG001 - it has to be there first
+    Litestar resolves dependencies that do not depend on each other in a task group, which costs a task for each.
+    """
+
+    def provide(actor: Acting) -> Any:  # noqa: ARG001 - to be resolved first
         return value
 
     return provide
 
 
-def _provided(by: Callable[..., Any]) -> Provide:
-    return Provide(by, sync_to_thread=False)
+def _provided(provider: Callable[..., Any]) -> Provide:
+    return Provide(provider, sync_to_thread=False)
 
 
 def _constant(value: Any) -> Callable[[], Any]:

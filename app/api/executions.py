@@ -1,4 +1,4 @@
-"""``/api/v1/executions``: runs, and the callbacks of targets that answer later."""
+"""``/api/v1/executions``: runs, and the callbacks of targets that report their result later."""
 
 from typing import Annotated
 from uuid import UUID
@@ -49,14 +49,14 @@ class ExecutionController(Controller):
         offset: Offset = 0,
         cursor: Cursor = None,
     ) -> ExecutionPage:
-        wanted = {
+        filters = {
             "scheduled_job_id": scheduled_job_id,
             "workflow_id": workflow_id,
             "entity_type": entity_type,
             "entity_id": entity_id,
             "status": status,
         }
-        return await execution_service.list(actor, wanted, listed(limit, cursor, offset))
+        return await execution_service.list(actor, filters, listed(limit, cursor, offset))
 
     @get("/{execution_id:uuid}", summary="Return one execution with the result of each node.")
     async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:
@@ -78,7 +78,7 @@ Callbacks = NamedDependency[CallbackService]
 
 
 class CallbackController(Controller):
-    """Callbacks of executions that wait for them."""
+    """Callbacks to executions that wait for a target's result."""
 
     path = "/executions"
     tags = ("callbacks",)

@@ -14,7 +14,7 @@ Notifications = NamedDependency[NotificationService]
 
 
 class NotificationController(Controller):
-    """Webhooks on events of schedules and workflows."""
+    """Notifications about events of schedules and workflows."""
 
     path = "/notifications"
     tags = ("notifications",)
@@ -73,7 +73,7 @@ Webhooks = NamedDependency[WebhookService]
 
 
 class WebhookController(Controller):
-    """Addresses that are called at times of their own."""
+    """URLs that are called by a cadence of their own."""
 
     path = "/webhooks"
     tags = ("webhooks",)

@@ -1,4 +1,4 @@
-"""``/api/v1/schedules``: schedules, and what they did, do and will do."""
+"""``/api/v1/schedules``: schedules, their history and their future runs."""
 
 from typing import Annotated
 from uuid import UUID
@@ -40,7 +40,7 @@ from app.services.views import (
 )
 
 Schedules = NamedDependency[ScheduleService]
-# The names of fields, with commas between them.
+# Names of fields, separated by commas.
 Fields = Annotated[
     str | None,
     QueryParameter(
@@ -52,7 +52,7 @@ ManualRuns = NamedDependency[ManualRunService]
 
 
 class ScheduleController(Controller):
-    """Schedules: what runs when."""
+    """Schedules: which workflow runs when."""
 
     path = "/schedules"
     tags = ("schedules",)
@@ -73,9 +73,8 @@ class ScheduleController(Controller):
         offset: Offset = 0,
         cursor: Cursor = None,
     ) -> SchedulePage:
-        part = listed(limit, cursor, offset)
-        wanted = given_fields(fields)
-        return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id, fields=wanted)
+        part, names = listed(limit, cursor, offset), given_fields(fields)
+        return await schedule_service.list(actor, part, status=status, workflow_id=workflow_id, fields=names)
 
     @post(
         "/batch",
@@ -180,7 +179,7 @@ Insight = NamedDependency[ScheduleQueryService]
 
 
 class InsightController(Controller):
-    """Questions about schedules."""
+    """Previews, runs, outcomes and explanations of schedules."""
 
     path = "/schedules"
     tags = ("schedules",)

@@ -21,7 +21,7 @@ from app.services.views import ActionList, PingView, SettingsView
 
 
 class MetricsController(Controller):
-    """Metrics."""
+    """Metrics of this process."""
 
     tags = ("health",)
 
@@ -39,31 +39,31 @@ class MetricsController(Controller):
 
 
 def _require_token(request: AnyRequest) -> None:
-    """Refuse a scraper without the token, where one is set."""
-    wanted: str = request.app.state.metrics_token
-    if wanted and not hmac.compare_digest((bearer_token(request) or "").encode(), wanted.encode()):
+    """Refuse a scraper without the metrics token, if one is configured."""
+    expected: str = request.app.state.metrics_token
+    if expected and not hmac.compare_digest((bearer_token(request) or "").encode(), expected.encode()):
         raise UnauthenticatedError
 
 
 class ApiAnswers:
-    """What the API answers on a port of its own for metrics."""
+    """Health and metrics of the API for its separate metrics port."""
 
     def __init__(self, health: HealthService, figures: GaugeService) -> None:
-        """Ask these."""
+        """Use these services."""
         self._health = health
         self._figures = figures
 
     async def live(self) -> bool:
-        """A process that answers is alive."""
+        """Return True: a process that responds is alive."""
         return True
 
     async def ready(self) -> Health:
-        """As ``/health/ready`` of the API."""
-        found = await self._health.readiness()
-        return Health(found.postgres == "ok", msgspec.json.encode(found))
+        """Return the same as ``/health/ready`` of the API."""
+        readiness = await self._health.readiness()
+        return Health(readiness.postgres == "ok", msgspec.json.encode(readiness))
 
     async def metrics(self) -> bytes:
-        """As ``/metrics`` of the API."""
+        """Return the same as ``/metrics`` of the API."""
         await self._figures.refresh()
         return exposition()
 
@@ -72,7 +72,7 @@ ActionsDependency = NamedDependency[ActionService]
 
 
 class ActionController(Controller):
-    """What workflows may do."""
+    """The actions that workflows may use."""
 
     path = "/actions"
     tags = ("actions",)
@@ -84,27 +84,27 @@ class ActionController(Controller):
 
 Cron = NamedDependency[CronService]
 TRACE_HEADER = "x-trace-id"
-# What is put into log lines and sent back is not whatever anybody sends.
+# The trace id of a client goes into log lines and headers, so only plain ones are accepted.
 _TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _OPT: dict[str, Any] = {"errors": (401, 429, 503), "other_statuses": (202,)}
 
 
 class CronController(Controller):
-    """The ping that an outside cron sends."""
+    """The ping of an external cron."""
 
     path = "/api/cron"
     tags = ("cron",)
 
     @post("/run", status_code=200, opt=_OPT, summary="Fire everything that is due now and count the outcomes.")
     async def run(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
-        return await _answered(request, cron_service)
+        return await _ping(request, cron_service)
 
     @get("/run", opt=_OPT, summary="Fire everything that is due now. The same as POST, for use by hand.")
     async def try_out(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
-        return await _answered(request, cron_service)
+        return await _ping(request, cron_service)
 
 
-async def _answered(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
+async def _ping(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
     given = request.headers.get(TRACE_HEADER, "")
     trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
     with structlog.contextvars.bound_contextvars(trace_id=trace):
@@ -119,13 +119,13 @@ async def _answered(request: AnyRequest, cron_service: CronService) -> Response[
 
 
 class Alive(msgspec.Struct):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"] = "ok"
 
 
 class HealthController(Controller):
-    """Health."""
+    """Probes for Kubernetes and load balancers."""
 
     tags = ("health",)
 
@@ -150,7 +150,7 @@ Switches = NamedDependency[SwitchService]
 
 
 class SettingsController(Controller):
-    """What an admin turns at run time."""
+    """Settings that an admin can change at run time."""
 
     path = "/settings"
     tags = ("settings",)

@@ -151,10 +151,10 @@ class NotMigratedError(UnavailableError):
 
     message = "The database is not migrated yet. Run `carillon migrate`."
 
-    def __init__(self, found: str, wanted: str) -> None:
+    def __init__(self, actual: str, needed: str) -> None:
         """Name the schema version that the database has, and the one that is needed."""
         super().__init__(
-            f"The database is not migrated yet: its schema is {found}, {wanted} is needed. Run `carillon migrate`."
+            f"The database is not migrated yet: its schema is {actual}, {needed} is needed. Run `carillon migrate`."
         )
 
 
