@@ -1,4 +1,4 @@
-"""All that authors of plugins need, in one place: what they declare, what they are handed, and how to check it.
+"""The public API for plugin authors: what a plugin declares, what its actions get, and how to check them.
 
 assert [] == shortcomings(MY_ACTION)
 assert [] == scheduler_shortcomings(MyEntityScheduler())

@@ -128,7 +128,7 @@ def wire_services(
         workflows=shared.workflows,
         schedules=shared.schedules,
         manual_runs=shared.manual_runs,
-        insight=shared.schedule_queries,
+        schedule_queries=shared.schedule_queries,
         breakers=BreakerService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),

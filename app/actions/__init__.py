@@ -1,4 +1,4 @@
-"""Does: the catalog of actions, the built-in handlers and the HTTP client that they call out with.
+"""Actions: their catalog, the built-in ones, their templates and secrets, and the HTTP client that they use.
 
-An action knows no database and no queue: what it may use is handed to it in its context.
+An action has access to neither the database nor the queue. It gets what it may use in its context.
 """

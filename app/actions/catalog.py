@@ -14,58 +14,58 @@ from app.cache import BoundedCache
 from app.domain.errors import FieldError, field_error
 from app.domain.workflows import Node
 
-# Configurations that are kept ready, and what they weigh as JSON.
+# How many parsed configurations are cached, and their total size as JSON.
 MOST_FIXED = 2000
 MOST_FIXED_BYTES = 16 * 1024 * 1024
-# Templates of one workflow that differ: each is read when it is written.
+# Different templates in one workflow: each is parsed when the workflow is saved.
 MOST_DIFFERENT_TEMPLATES = 2000
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 
 
 class ActionFailedError(Exception):
-    """The action did its work and the work failed; the message says how, for people."""
+    """The work of an action failed; the message says how, for people."""
 
     code = "action_failed"
 
 
 class SecretMisusedError(TemplateProblemError):
-    """A template uses a secret where it may not, or in a way that it may not; ``place`` says which template."""
+    """A template uses a secret in a field or in a way that is not allowed; ``place`` names the template."""
 
     code = "secret_misused"
 
     def __init__(self, place: str, message: str) -> None:
-        """Name the place and say what is wrong there."""
+        """Store the place of the template, and what is wrong there."""
         super().__init__(message)
         self.place = place
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The work is done; its output feeds later nodes."""
+    """The work is done; later nodes can use its output."""
 
     output: Any = None
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """There was nothing to do; the run ends here, without a failure."""
+    """There was nothing to do. The run ends here and is not a failure."""
 
     reason: str
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """It must not be done as it stands; the run ends here, and trying again would not help."""
+    """The work must not be done. The run ends here, and a retry would not help."""
 
     reason: str
 
 
 class Awaiting(msgspec.Struct, frozen=True):
-    """The work has been started elsewhere; a callback will say how it ended."""
+    """The work was started elsewhere; a callback will report its result."""
 
     output: Any = None
 
 
 class Sleeping(msgspec.Struct, frozen=True):
-    """The run goes on after so many seconds; until then it is put aside and takes nobody's place."""
+    """The run is parked and continues after so many seconds; until then it does not occupy a worker."""
 
     seconds: float
     output: Any = None
@@ -75,109 +75,111 @@ Result = Done | Skipped | Blocked | Awaiting | Sleeping
 
 
 class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
-    """A named handler. It returns its output, ``Skipped`` or ``Blocked``; or it raises, which is a failure.
+    """A named handler. It returns its output, ``Skipped`` or ``Blocked``; an exception is a failure.
 
-    ``scope`` says what of Carillon it touches: nothing (``external``), or what the schedule's owner may see and change
-    (``owner``). ``retry_safe`` says whether doing it twice does no harm.
+    ``description`` is shown by the API: one sentence. ``scope`` says what of Carillon it uses: nothing (``external``),
+    or what the schedule's owner may see and change (``owner``). ``retry_safe`` says whether it may be repeated.
     """
 
     name: str
     config: type[Config]
     handler: Callable[[Config, ActionContext], Awaitable[Any]]
+    description: str = ""
     aliases: tuple[str, ...] = ()
     version: str = "1"
     scope: Literal["external", "owner"] = "external"
     retry_safe: bool = True
-    # Whether it answers without ever waiting: nobody needs to watch over its time.
+    # Whether it returns without ever waiting, so that it needs no timeout.
     instant: bool = False
-    # Who brings it: Carillon itself, or a plugin.
+    # The distribution that provides it; ``core`` is Carillon itself.
     origin: str = "core"
-    # The fields of its configuration in which templates may name secrets. Whatever it calls by ``context.http`` goes
-    # to the allowed hosts of those secrets only; it must not keep them, nor hand them to anybody else.
+    # The fields of its configuration in which templates may name secrets. Its calls by ``context.http`` can only reach
+    # the allowed hosts of those secrets; it must not store the secrets or pass them on in another way.
     secret_fields: tuple[str, ...] = ()
 
-    @property
-    def description(self) -> str:
-        """What it does, in a sentence."""
-        return (self.handler.__doc__ or "").strip().partition("\n")[0]
+    def __post_init__(self) -> None:
+        """Take the description from the handler's docstring where plugins give none: those for 0.1 could not."""
+        if not self.description:
+            docstring = (self.handler.__doc__ or "").strip()
+            msgspec.structs.force_setattr(self, "description", docstring.partition("\n")[0])
 
 
 class Catalog:
     """All actions that workflows may use."""
 
     def __init__(self, actions: Iterable[Action[Any]]) -> None:
-        """Each action is found by its name and its aliases."""
+        """Index the actions by their names and aliases."""
         self.actions = tuple(actions)
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
         self._instant = {name for name, action in self._by_name.items() if action.instant}
-        # Configurations in which nothing is to be filled in, by the node, which is kept along with it.
+        # Parsed configurations without templates, by the id of the node; the node is kept so that its id stays taken.
         self._fixed: BoundedCache[int, tuple[Node, msgspec.Struct]] = BoundedCache(MOST_FIXED, MOST_FIXED_BYTES)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such an action."""
+        """Return whether there is an action of this name."""
         return name in self._by_name
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name that a node's type may be."""
+        """Return the names and aliases of all actions."""
         return frozenset(self._by_name)
 
     def origin_of(self, name: str) -> str:
-        """Who brings an action; nobody, if there is none of this name."""
+        """Return the distribution that provides an action, or "" if there is no such action."""
         return self._by_name[name].origin if name in self._by_name else ""
 
     def scope_of(self, name: str) -> str:
-        """What of Carillon an action touches."""
+        """Return the scope of an action; ``external`` if there is no such action."""
         return self._by_name[name].scope if name in self._by_name else "external"
 
     def are_instant(self, names: frozenset[str]) -> bool:
-        """Whether all of these actions answer without ever waiting."""
+        """Return whether all of these actions return without ever waiting."""
         return names <= self._instant
 
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
-        """What is wrong with the configurations of these nodes, each named by node and field."""
+        """Return what is wrong with the configurations of these nodes, each error with node and field."""
         errors: list[FieldError] = []
-        different: set[str] = set()
+        templates: set[str] = set()
         for index, node in enumerate(nodes):
             if node.type in self._by_name:
-                different.update(text for _, text in templates_in(node.config))
-                if len(different) > MOST_DIFFERENT_TEMPLATES:
-                    too_many = f"A workflow may have {MOST_DIFFERENT_TEMPLATES} different templates."
+                templates.update(text for _, text in templates_in(node.config))
+                if len(templates) > MOST_DIFFERENT_TEMPLATES:
+                    too_many = f"A workflow may have at most {MOST_DIFFERENT_TEMPLATES} different templates."
                     return [*errors, FieldError(f"nodes[{index}].config", f"Node '{node.id}': {too_many}")]
                 errors += node_errors(index, node, self._template_errors(node) or self._type_errors(node))
         return errors
 
     def secret_uses(self, node: Node) -> dict[str, frozenset[str]]:
-        """The secrets that a node's templates name, by the place of the template.
+        """Return the secrets that a node's templates name, by the place of the template.
 
-        ``SecretMisusedError`` where one stands in a field that takes none, or is not sent as it is.
+        Raise ``SecretMisusedError`` if a secret is used in a field that takes none, or is not used as a whole.
         """
         uses = {}
         allowed = self._by_name[node.type].secret_fields if node.type in self._by_name else ()
         for place, text in templates_in(node.config):
-            # A cheap look first: most templates name none.
+            # A cheap check first: most templates name no secret.
             names = _names_at(place, text) if SECRET in text else None
             if names:
                 if _field_of(place) not in allowed:
-                    raise SecretMisusedError(place, _not_here(node.type, place, allowed))
+                    raise SecretMisusedError(place, _secret_refusal(node.type, place, allowed))
                 uses[place] = names
         return uses
 
     def secrets_named_by(self, nodes: Iterable[Node]) -> frozenset[str]:
-        """All secrets that these nodes can be shown."""
+        """Return the names of all secrets that these nodes may use."""
         names: set[str] = set()
         for node in nodes:
             try:
                 names.update(*self.secret_uses(node).values())
             except SecretMisusedError:
-                # It will be blocked, and shown nothing.
+                # The node will be blocked and gets no secrets.
                 continue
         return frozenset(names)
 
     async def run(self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]) -> Result:
-        """Do what a node says, its templates filled in with the variables."""
+        """Run the action of a node, with its templates filled in from the variables."""
         if node.type not in self._by_name:
-            return Skipped(f"There is no action '{node.type}' here.")
+            return Skipped(f"There is no action '{node.type}' on this worker.")
         try:
             config = self._fixed_config(node)
             if config is None:
@@ -194,7 +196,7 @@ class Catalog:
     async def _filled_in(
         self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]
     ) -> tuple[ActionContext, msgspec.Struct]:
-        """A node's configuration with its templates filled in, and the context that goes with its secrets."""
+        """Return a node's configuration with its templates filled in, and the context bound to its secrets."""
         named = frozenset[str]().union(*self.secret_uses(node).values())
         values: Mapping[str, Any] = variables()
         if named:
@@ -207,10 +209,10 @@ class Catalog:
             raise TemplateProblemError(_not_valid(error, context)) from None
 
     def _fixed_config(self, node: Node) -> msgspec.Struct | None:
-        """The configuration of a node without templates, read once; None if it has some."""
-        known = self._fixed.get(id(node))
-        if known is not None:
-            return known[1]
+        """Return the cached configuration of a node without templates, or None if it has templates."""
+        cached = self._fixed.get(id(node))
+        if cached is not None:
+            return cached[1]
         if any(templates_in(node.config)):
             return None
         config = self._convert(node, node.config)
@@ -231,14 +233,15 @@ class Catalog:
         return errors
 
     def _type_errors(self, node: Node) -> list[FieldError]:
-        """Fields with templates are judged when they are filled in; the others, now."""
-        later = {name for name, value in node.config.items() if any(templates_in(value))}
-        known = {name: value for name, value in node.config.items() if name not in later}
+        """Check the fields without templates; the others are checked when they are filled in."""
+        templated = {name for name, value in node.config.items() if any(templates_in(value))}
+        fixed = {name: value for name, value in node.config.items() if name not in templated}
         try:
-            self._convert(node, known)
+            self._convert(node, fixed)
         except msgspec.ValidationError as error:
-            found = field_error(error)
-            return [] if found.field in later or (later and not found.field) else [found]
+            problem = field_error(error)
+            is_templated = problem.field in templated or (templated and not problem.field)
+            return [] if is_templated else [problem]
         except OverflowError:
             return [FieldError("", "A number is too large.")]
         return []
@@ -249,10 +252,10 @@ class Catalog:
 
 
 def node_errors(index: int, node: Node, errors: Iterable[FieldError]) -> list[FieldError]:
-    """Errors in the configuration of a node, each with its place in the workflow."""
+    """Return the errors in a node's configuration, each with its place in the workflow."""
     return [
-        FieldError(f"nodes[{index}].config.{one.field}".rstrip("."), f"Node '{node.id}': {one.message}")
-        for one in errors
+        FieldError(f"nodes[{index}].config.{error.field}".rstrip("."), f"Node '{node.id}': {error.message}")
+        for error in errors
     ]
 
 
@@ -264,17 +267,17 @@ def _names_at(place: str, text: str) -> frozenset[str]:
 
 
 def _field_of(place: str) -> str:
-    """The field of the configuration that a place is in: of ``json.a[0]`` it is ``json``."""
+    """Return the field of the configuration that a place is in: ``json`` for ``json.a[0]``."""
     return place.partition(".")[0].partition("[")[0]
 
 
-def _not_here(action: str, place: str, allowed: tuple[str, ...]) -> str:
+def _secret_refusal(action: str, place: str, allowed: tuple[str, ...]) -> str:
     where = f"only in {', '.join(allowed)}" if allowed else "in none of its fields"
     return f"'{place}' may not use a secret: '{action}' takes secrets {where}."
 
 
 def _not_valid(error: msgspec.ValidationError, context: ActionContext) -> str:
-    """What is wrong with a configuration; a check of the action's own may quote a part of a secret."""
+    """Return what is wrong with a configuration; a check by the action itself could quote a secret, so it is hidden."""
     if context.was_shown_secrets and error.__cause__ is not None:
         return "The configuration is not valid once its secrets are filled in."
     return f"The configuration is not valid: {error}"
@@ -285,14 +288,14 @@ LONGEST_NAME = 255
 
 
 def shortcomings(action: Action[Any]) -> list[str]:
-    """What is wrong with an action; nothing, if workflows may use it."""
+    """Return what is wrong with an action; an empty list if workflows may use it."""
     return [*_names(action), *_config(action), *_handler(action)]
 
 
 def _names(action: Action[Any]) -> Iterator[str]:
     for name in (action.name, *action.aliases):
         if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-            yield f"'{name[:50]}' is no name: lower-case words with dots between them"
+            yield f"'{name[:50]}' is not a valid name: use lower-case words with dots between them"
     if not action.version:
         yield "it has no version"
 
@@ -315,4 +318,4 @@ def _handler(action: Action[Any]) -> Iterator[str]:
     elif len(inspect.signature(action.handler).parameters) != 2:  # noqa: PLR2004 - the config and the context
         yield "its handler does not take a config and a context"
     if not action.description:
-        yield "its handler does not say what it does"
+        yield "it has no description: say in a sentence what it does"

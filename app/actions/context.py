@@ -1,4 +1,4 @@
-"""What an action is given: the context of its run, and the ports through which it may use Carillon."""
+"""What an action gets: the context of its run, and the ports through which it may use Carillon."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -16,36 +16,36 @@ from app.domain.schedules import DEFAULTS
 
 
 class SchedulesPort(Protocol):
-    """The schedules that the owner of the running one may see and change."""
+    """The schedules that the owner of the running schedule may see and change."""
 
     async def create(self, values: dict[str, Any]) -> dict[str, Any]:
-        """A new schedule, from the fields of the API."""
+        """Create a schedule from the fields of the API."""
 
     async def list(self, *, status: str | None, workflow_id: int | None, limit: int) -> list[dict[str, Any]]:
-        """The newest first."""
+        """Return schedules, newest first."""
 
     async def pause(self, schedule_id: UUID, note: str) -> dict[str, Any]:
-        """Fire no more until it is resumed."""
+        """Pause a schedule until it is resumed."""
 
     async def resume(self, schedule_id: UUID, note: str) -> dict[str, Any]:
-        """Fire again."""
+        """Resume a schedule."""
 
     async def run(self, schedule_id: UUID) -> dict[str, Any]:
-        """Run it now; the execution."""
+        """Run a schedule now; return the execution."""
 
     async def stop(self, schedule_id: UUID) -> None:
-        """Delete it."""
+        """Delete a schedule."""
 
 
 class HistoryPort(Protocol):
-    """The past of the owner's schedules."""
+    """The history of the owner's schedules."""
 
     async def purge(self, older_than: timedelta, limit: int) -> int:
-        """Delete ended executions and ledger entries from before; how many there were."""
+        """Delete ended executions and ledger entries older than this; return how many."""
 
 
 class Invitation(msgspec.Struct, frozen=True):
-    """Where a target may say later how its work ended, and the token that it needs."""
+    """The URL to which a target reports its result later, and the token that it needs."""
 
     url: str
     token: str
@@ -55,27 +55,27 @@ class CallbackPort(Protocol):
     """The callback of the node that runs."""
 
     async def invite(self) -> Invitation:
-        """Promise one, before the call."""
+        """Create a callback before the call is made."""
 
     async def withdraw(self) -> None:
-        """The target has answered at once."""
+        """Delete the callback, because the target answered at once."""
 
 
 class UpkeepPort(Protocol):
-    """What else grows old."""
+    """Other old rows of the owner."""
 
     async def purge_callbacks(self, older_than: timedelta, limit: int) -> int:
-        """Delete the callbacks of executions that ended before; how many there were."""
+        """Delete the callbacks of executions that ended longer ago; return how many."""
 
     async def retry_deliveries(self, limit: int) -> int:
-        """Try again to deliver the notices that were given up; how many there were."""
+        """Retry failed deliveries; return how many."""
 
     async def purge_deliveries(self, older_than: timedelta, limit: int) -> int:
-        """Delete old deliveries that are over; how many there were."""
+        """Delete old finished deliveries; return how many."""
 
 
 class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that a plugin wants: an action, and when. Its name is the plugin's own and there once."""
+    """A schedule for a plugin: an action, and when to run it. Names are unique within the plugin."""
 
     name: str
     action: str
@@ -108,7 +108,7 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule of a plugin's, as it is now."""
+    """The current state of a plugin's schedule."""
 
     id: UUID
     name: str
@@ -122,26 +122,26 @@ class PluginSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginSchedulesPort(Protocol):
-    """The schedules of one plugin: it sees and changes no others. ``RefusedError`` says what is wrong."""
+    """The schedules of one plugin; it has no access to others. Errors are raised as ``RefusedError``."""
 
     async def create(self, wanted: PluginScheduleInput) -> PluginSchedule:
-        """A new one."""
+        """Create a schedule."""
 
     async def ensure(self, wanted: PluginScheduleInput) -> PluginSchedule:
-        """The one of this name as it is wanted: made, or changed, or left as it is."""
+        """Create the schedule of this name, or change it where it differs."""
 
     async def list(self) -> list[PluginSchedule]:
-        """All of them, newest first."""
+        """Return all schedules of the plugin, newest first."""
 
     async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
-        """Give one new values."""
+        """Change some fields of a schedule."""
 
     async def delete(self, schedule_id: UUID) -> None:
-        """Remove one, with its history."""
+        """Delete a schedule and its history."""
 
 
 class Ports(Protocol):
-    """All of them, for one owner."""
+    """The ports of one owner."""
 
     schedules: SchedulesPort
     history: HistoryPort
@@ -155,73 +155,73 @@ class RefusedError(Exception):
 
 
 class NoPorts:
-    """What an action has that said that it touches nothing of Carillon."""
+    """The ports of an action with the scope ``external``: every use is refused."""
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse."""
-        raise RefusedError(f"An action needs the scope 'owner' to use '{name}'.")
+        """Refuse the use of a port."""
+        raise RefusedError(f"An action needs the scope 'owner' to use '{name}'. Declare it: Action(scope=\"owner\").")
 
 
 class LeaseLostError(Exception):
-    """This worker's lease has run out: someone else may be doing this work already, so nothing more is sent."""
+    """This worker's lease has expired. Another worker may be doing the same work, so nothing more is sent."""
 
     code = "lease_lost"
 
 
 class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of one execution."""
+    """The context of one node in one execution."""
 
     execution_id: UUID
-    # The schedule that fired; or the entity, as its type and id.
+    # The schedule that fired; for an entity None, and ``entity`` has its type and id.
     scheduled_job_id: UUID | None
     entity: str | None = None
     slot: datetime
     attempt: int
     event: Mapping[str, Any]
-    # What fires, and which node of its workflow this is.
+    # The schedule or entity that fires, and the node of its workflow.
     source: str
     node_id: str
     # Whether the run has the rights of an admin.
     acts_for_admin: bool = False
     caller: HttpCaller | BoundCaller
-    # Whose key signs what is sent.
+    # The owner whose key signs outgoing calls.
     sender: Sender
     ports: Ports
-    # The schedules of the plugin that brings the action.
+    # The schedules of the plugin that provides the action.
     plugin: PluginSchedulesPort
     callback: CallbackPort
     lease_holds: Callable[[], bool]
     secrets: RunSecrets
-    # Whether this node was shown secrets: then parts of its URL may be secret.
+    # Whether this node got secrets: then parts of its URL may be secret.
     was_shown_secrets: bool = False
 
     @property
     def idempotency_key(self) -> str:
-        """What a target tells a repetition by: constant over all attempts at one slot's node."""
+        """Return the key by which a target recognises a repetition: the same for all attempts of a slot's node."""
         return idempotency_key(self.source, self.slot, self.node_id)
 
     @property
     def message_id(self) -> str:
-        """The ``webhook-id`` of what is sent: it names the run inside of what is signed."""
+        """Return the ``webhook-id`` of outgoing calls, which is signed and names the run."""
         return f"{self.execution_id}.{quote(self.node_id, safe='')}.{self.attempt}"
 
     @property
     def http(self) -> OwnersCaller:
-        """The HTTP client, for calls that are the sender's and name this run."""
+        """Return the HTTP client, which signs calls for the sender and names this run in them."""
         return OwnersCaller(self.caller, self.sender, self.message_id)
 
     def hidden(self, value: Any) -> Any:
-        """A JSON value without the secrets that this run has used: for whatever is said or kept."""
+        """Return a JSON value without the secrets that this run has used; for everything that is logged or stored."""
         return self.secrets.hidden(value)
 
     async def with_secrets(self, names: frozenset[str]) -> tuple["ActionContext", dict[str, str]]:
-        """The context of a node that is shown these secrets, and their values: it calls their allowed hosts only."""
+        """Return a context that can call only the allowed hosts of these secrets, and the secrets' values."""
         shown = await self.secrets.show(names)
         bound = BoundCaller(self.caller, shown, self.hidden)
         values = {secret.name: secret.value for secret in shown}
         return msgspec.structs.replace(self, caller=bound, was_shown_secrets=True), values
 
     def require_lease(self) -> None:
-        """To be called before anything that the outside sees."""
+        """Raise ``LeaseLostError`` if the lease has expired; call this before every effect outside Carillon."""
         if not self.lease_holds():
             raise LeaseLostError

@@ -18,35 +18,35 @@ from app.observability.tracing import Attributes, Kind, current
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """On whose behalf a call is made."""
+    """The owner on whose behalf a call is made."""
 
     owner_id: int
-    # An admin's or a plugin's: what these send is signed with CARILLON_SIGNING_SECRET too.
+    # An admin or a plugin: their calls are also signed with CARILLON_SIGNING_SECRET.
     is_operators: bool = False
 
 
-# The keys of an owner that are in use, newest first.
+# Returns the signing keys of an owner that are in use, newest first.
 KeysOf = Callable[[int], Awaitable[Sequence[Webhook]]]
 
 
 def key_from(text: str) -> Webhook:
-    """A key in the form of Standard Webhooks: base64, with or without ``whsec_``; ``ValueError`` if it is not."""
+    """Parse a key in the form of Standard Webhooks: base64, with or without ``whsec_``; else raise ``ValueError``."""
     try:
         return Webhook(text)
     except (ValueError, RuntimeError) as error:
-        raise ValueError("A signing key must be base64, as Standard Webhooks has it.") from error
+        raise ValueError("A signing key must be base64, with or without the prefix `whsec_`.") from error
 
 
 class Signer:
-    """Makes the headers by which a target can tell who sent a call."""
+    """Makes the headers by which a target can verify who sent a call."""
 
     def __init__(self, keys_of: KeysOf, operators_key: Webhook | None = None) -> None:
-        """``operators_key`` is CARILLON_SIGNING_SECRET, which never signs what a member sends."""
+        """``operators_key`` is CARILLON_SIGNING_SECRET, which never signs a member's calls."""
         self._keys_of = keys_of
         self._operators_key = operators_key
 
     async def headers(self, sender: Sender, message_id: str, body: bytes) -> dict[str, str]:
-        """The headers that prove a message; none where there is no key."""
+        """Return the headers that sign a message; none if there is no key."""
         keys = await self._keys_of(sender.owner_id)
         if sender.is_operators and self._operators_key is not None:
             keys = (*keys, self._operators_key)
@@ -69,13 +69,13 @@ USER_AGENT = "Carillon"
 
 
 class CallFailedError(Exception):
-    """The target could not be reached, or did not answer as HTTP."""
+    """The target could not be reached, or its response is not valid HTTP."""
 
     code = "call_failed"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back, as much of it as is kept."""
+    """The response to a call; ``truncated`` if its body was longer than what is kept."""
 
     status: int
     headers: dict[str, str]
@@ -83,7 +83,7 @@ class Answer(msgspec.Struct, frozen=True):
     truncated: bool
 
     def content(self) -> Any:
-        """The body as JSON where it is that, else as text."""
+        """Return the body as a JSON value if it is JSON, else as text."""
         if "json" in self.headers.get("content-type", "") and not self.truncated:
             try:
                 return without_nul(msgspec.json.decode(self.body))
@@ -93,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def without_nul(value: Any) -> Any:
-    """The same JSON value with NUL characters replaced, which Postgres does not keep."""
+    """Return a JSON value with its NUL characters replaced: Postgres cannot store them."""
     if isinstance(value, str):
         return value.replace("\x00", "\ufffd")
     if isinstance(value, list):
@@ -104,12 +104,12 @@ def without_nul(value: Any) -> Any:
 
 
 class HttpCaller:
-    """Calls out. To be used as a context; the session is made inside the running loop."""
+    """The HTTP client. Use it as an async context: its session has to be created in the running loop."""
 
     def __init__(
         self, guard: AddressGuard, signer: Signer | None = None, resolver: Callable[[], TargetResolver] = TargetResolver
     ) -> None:
-        """Connect nowhere that the guard does not permit; sign where there is a signer."""
+        """Connect only where the guard permits it; sign calls if there is a signer."""
         self._guard = guard
         self._signer = signer
         self._make_resolver = resolver
@@ -123,7 +123,7 @@ class HttpCaller:
             limit=MAX_CONNECTIONS,
             socket_factory=self._guard.open_socket,
             resolver=self._resolver,
-            # The resolver has a cache of its own. In that of aiohttp one owner waits for another's lookup of a name.
+            # The resolver has its own cache. With aiohttp's, one owner would wait for another's lookup of a name.
             use_dns_cache=False,
         )
         self._session = aiohttp.ClientSession(
@@ -155,9 +155,9 @@ class HttpCaller:
         *,
         hidden: Callable[[Any], Any] | None = None,
     ) -> Answer:
-        """One call and its answer. How long it may take is the caller's to bound.
+        """Send a request and return the response. The caller bounds the time.
 
-        ``hidden`` takes the secrets out of what is said about the call in a trace.
+        ``hidden`` redacts secrets in what a trace says about the call.
         """
         sent = CIMultiDict(headers)
         if self._signer is not None:
@@ -190,29 +190,31 @@ class HttpCaller:
         except aiohttp.ClientConnectorError as error:
             raise CallFailedError(_connect_problem(error, url, target)) from error
         except aiohttp.ConnectionTimeoutError as error:
-            # In its own words it quotes the URL, with all that may be secret in it.
+            # Its own text quotes the URL, which may hold secrets.
             raise CallFailedError(f"No connection to {_host(url)} within {CONNECT_TIMEOUT_SECONDS} s.") from error
         except aiohttp.ClientResponseError as error:
-            # The same, and what came back.
-            raise CallFailedError("The target did not answer as HTTP has it.") from error
+            # Its own text quotes the URL and the response.
+            raise CallFailedError("The target's response is not valid HTTP/1.1.") from error
         except ValueError as error:
-            raise CallFailedError(f"This cannot be sent: {type(error).__name__}.") from error
+            raise CallFailedError(
+                f"The request cannot be sent, because its URL or headers are not valid: {type(error).__name__}."
+            ) from error
         except (TimeoutError, aiohttp.ClientError) as error:
             raise CallFailedError(_lost_problem(error, url)) from error
         return answer
 
 
 class AnyCaller(Protocol):
-    """What calls out for a sender."""
+    """A client that makes calls for a sender."""
 
     async def call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, message_id: str, sender: Sender
     ) -> Answer:
-        """One call and its answer."""
+        """Send a request and return the response."""
 
 
 class OwnersCaller:
-    """The HTTP client as the action of one run uses it: what it sends is the sender's, and names the run."""
+    """The HTTP client of one run's action: it signs calls for the sender and names the run in them."""
 
     def __init__(self, caller: AnyCaller, sender: Sender, message_id: str) -> None:
         """``message_id`` is the ``webhook-id`` of every call."""
@@ -223,12 +225,12 @@ class OwnersCaller:
     async def call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, _message_id: str = ""
     ) -> Answer:
-        """One call and its answer. Plugins written for 0.1 give a message id, which is no longer used."""
+        """Send a request and return the response. The message id that plugins for 0.1 pass is ignored."""
         return await self._caller.call(method, url, headers, body, self._message_id, self._sender)
 
 
 def _address(url: str) -> Attributes:
-    """Whom a call goes to; what stands behind the host may be secret."""
+    """Return the host and port of a call for a trace; the rest of the URL may be secret."""
     try:
         return {"server.address": URL(url).host, "server.port": URL(url).port}
     except ValueError:
@@ -244,14 +246,14 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
         body += chunk
     truncated = len(body) > ANSWER_CAP_BYTES
     if truncated:
-        # What is left unread must not be waited for, so this connection is not used again.
+        # Do not wait for the rest of the body: this connection is closed and not reused.
         response.close()
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status, headers, bytes(body[:ANSWER_CAP_BYTES]), truncated)
 
 
 def _connect_problem(error: aiohttp.ClientConnectorError, url: str, target: Target) -> str:
-    """Why there is no connection. The words of the error may hold addresses that a name led to: they are left out."""
+    """Return why connecting failed, without the error's own text: it may hold addresses that a name resolved to."""
     cause = error.os_error
     if isinstance(cause, NameNotResolvedError):
         return str(cause)
@@ -263,7 +265,7 @@ def _connect_problem(error: aiohttp.ClientConnectorError, url: str, target: Targ
 
 
 def _lost_problem(error: Exception, url: str) -> str:
-    """Why a call failed after the connection was made."""
+    """Return why a call failed after the connection was made."""
     if isinstance(error, OSError) and error.errno:
         return f"The connection to {_host(url)} was lost: {os.strerror(error.errno)}"
     return f"The call to {_host(url)} failed: {type(error).__name__}"

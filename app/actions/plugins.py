@@ -1,4 +1,4 @@
-"""Plugins: found by their entry points, as the built-in actions are. A plugin that cannot be loaded stops no other."""
+"""Loading of plugins and built-in actions from entry points. A plugin that fails to load does not affect the others."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
@@ -15,26 +15,26 @@ CORE = "core"
 
 
 class PluginProblem(msgspec.Struct, frozen=True):
-    """A plugin that could not be used, or not whole, and why."""
+    """Why a plugin, or one of its actions, could not be loaded."""
 
     plugin: str
     error: str
 
 
-def in_group(group: str, found: Iterable[EntryPoint] | None = None) -> list[EntryPoint]:
-    """The entry points of a group, our own first, then by name."""
-    points = entry_points(group=group) if found is None else found
-    return sorted(points, key=lambda one: (origin(one) != CORE, one.name))
+def in_group(group: str, points: Iterable[EntryPoint] | None = None) -> list[EntryPoint]:
+    """Return the entry points of a group: Carillon's own first, then by name."""
+    points = entry_points(group=group) if points is None else points
+    return sorted(points, key=lambda point: (origin(point) != CORE, point.name))
 
 
 def origin(point: EntryPoint) -> str:
-    """Who brings it: ourselves, or the distribution that the plugin came in."""
+    """Return the name of the distribution that an entry point belongs to, or ``core`` for Carillon itself."""
     name = point.dist.name if point.dist else point.name
     return CORE if name == OURSELVES else name
 
 
 def problem(point: EntryPoint, error: Exception) -> PluginProblem:
-    """What went wrong, by the name of the entry point."""
+    """Return the problem of an entry point that failed to load."""
     return PluginProblem(point.name, f"{type(error).__name__}: {error}")
 
 
@@ -42,18 +42,18 @@ GROUP = "carillon.actions"
 
 
 class Capability(StrEnum):
-    """What a plugin may do beside being called; it has to say so."""
+    """What a plugin does beside providing actions; it must declare it."""
 
     SCHEDULE_JOBS = "schedule_jobs"
-    # Its entities run on behalf of users whom they name.
+    # Its entities run on behalf of users that they name.
     ACT_FOR_USERS = "act_for_users"
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a distribution brings, for its entry point to name.
+    """Everything that a distribution provides; its entry point names this object.
 
-    ``start`` is called once in each process that comes up, with the schedules that are the plugin's own. Several
-    processes come up at once, so it shall say what it wants to be there, not add to what is.
+    ``start`` is called once in each process that starts, with access to the plugin's own schedules. Several processes
+    start at once, so it should use ``ensure`` rather than ``create``.
     """
 
     actions: tuple[Action[Any], ...] = ()
@@ -62,38 +62,38 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadedPlugin(msgspec.Struct, frozen=True):
-    """A plugin, by the name of the distribution that it came in: what it owns is owned by that name."""
+    """A plugin and the name of its distribution, which owns the plugin's schedules."""
 
     name: str
     plugin: Plugin
 
 
 class LoadedActions(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The actions and plugins of all entry points, and the problems with them."""
 
     actions: tuple[Action[Any], ...]
     plugins: tuple[LoadedPlugin, ...]
     problems: tuple[PluginProblem, ...]
 
     def declares(self, name: str, capability: Capability) -> bool:
-        """Whether a plugin has said that it does this."""
-        return any(capability in one.plugin.capabilities for one in self.plugins if one.name == name)
+        """Return whether a plugin declares a capability."""
+        return any(capability in loaded.plugin.capabilities for loaded in self.plugins if loaded.name == name)
 
 
-def load_actions(found: Iterable[EntryPoint] | None = None) -> LoadedActions:
-    """All actions of all plugins, our own first; each problem is said by the plugin's name."""
+def load_actions(points: Iterable[EntryPoint] | None = None) -> LoadedActions:
+    """Load the actions of all plugins, Carillon's own first; each problem names its plugin."""
     taken: dict[str, str] = {}
     actions: list[Action[Any]] = []
     plugins: list[LoadedPlugin] = []
     problems: list[PluginProblem] = []
-    for point in in_group(GROUP, found):
+    for point in in_group(GROUP, points):
         try:
             plugin = _plugin_of(point)
-        except Exception as error:  # noqa: BLE001 - whatever a plugin does wrong is its own
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
             problems.append(problem(point, error))
             continue
         plugins.append(LoadedPlugin(origin(point), plugin))
-        for action in (msgspec.structs.replace(one, origin=origin(point)) for one in plugin.actions):
+        for action in (msgspec.structs.replace(action, origin=origin(point)) for action in plugin.actions):
             reasons = [*shortcomings(action), *_taken_names(action, taken)]
             problems += [PluginProblem(point.name, f"{action.name}: {reason}") for reason in reasons]
             if not reasons:
@@ -103,13 +103,13 @@ def load_actions(found: Iterable[EntryPoint] | None = None) -> LoadedActions:
 
 
 def _plugin_of(point: EntryPoint) -> Plugin:
-    """An entry point may name a plugin, an action, or several actions."""
+    """Load an entry point, which may name a plugin, an action, or several actions."""
     loaded = point.load()
     if isinstance(loaded, Plugin):
         return loaded
     actions = (loaded,) if isinstance(loaded, Action) else tuple(loaded)
-    if not all(isinstance(one, Action) for one in actions):
-        raise TypeError("an entry point must name a Plugin, an Action, or several")
+    if not all(isinstance(action, Action) for action in actions):
+        raise TypeError("an entry point must name a Plugin, an Action, or several Actions")
     return Plugin(actions=actions)
 
 

@@ -15,17 +15,17 @@ from app.actions.template_rules import TemplateProblemError
 from app.domain.secrets import EnvironmentSecret, Secret
 
 HIDDEN = "***"
-# Shorter ones would be found in every text by chance.
+# Shorter secrets are not searched for in encoded form: they would be found in every text by chance.
 LEAST_BYTES_TO_ENCODE = 4
-# Escapes within escapes: a URL inside JSON inside a string.
+# How many layers of escapes are removed: for example a URL inside JSON inside a string.
 MOST_ROUNDS = 3
 # The longest spelling of one byte: "%25XX" twice escaped, or "\\u00XX".
 LONGEST_ESCAPE = 9
 
 _HEX = "[0-9a-fA-F]"
 _CONTINUED = "%[89abAB]" + _HEX
-# One match is one character: percent-encoded UTF-8, JSON's and Python's escapes, references of HTML, and bytes that
-# are not UTF-8 (as ``surrogateescape`` leaves them).
+# One match is one character: percent-encoded UTF-8, escapes of JSON and Python, HTML references, and bytes that are
+# not UTF-8 (as ``surrogateescape`` leaves them).
 _ESCAPE = re.compile(
     rf"%[fF][0-7](?:{_CONTINUED}){{3}}|%[eE]{_HEX}(?:{_CONTINUED}){{2}}|%[cdCD]{_HEX}{_CONTINUED}|%{_HEX}{{2}}"
     rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}|\\x{_HEX}{{2}}|\\[\"'\\/bfnrt]"
@@ -37,10 +37,10 @@ _CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Redactor:
-    """Takes some secrets out of JSON values."""
+    """Redacts secrets in JSON values, in all their usual spellings."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Blank ones cannot be hidden."""
+        """Prepare the spellings of the secrets to look for; blank secrets are ignored."""
         secrets = tuple(secrets)
         spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
         self._spellings = sorted(spellings, key=len, reverse=True)
@@ -48,11 +48,11 @@ class Redactor:
 
     @staticmethod
     def longest_spelling(secrets: Iterable[str]) -> int:
-        """How many bytes the longest secret may take in its longest spelling."""
+        """Return how many bytes the longest secret may take in its longest spelling."""
         return max((len(secret.encode(errors="surrogatepass")) for secret in secrets), default=0) * LONGEST_ESCAPE
 
     def hidden(self, value: Any) -> Any:
-        """The same JSON value without the secrets; of one too deep to look through nothing is left."""
+        """Return a JSON value without the secrets; a value that is nested too deeply is redacted whole."""
         try:
             return self._hidden(value)
         except RecursionError:
@@ -81,12 +81,12 @@ class Redactor:
         return "".join((*parts, text[end:]))
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where secrets are, in the text as it is and with its escapes taken away, layer by layer."""
+        """Yield where secrets are: in the text itself, and with its escapes removed layer by layer."""
         layers: list[_Unescaped] = []
         for _ in range(MOST_ROUNDS + 1):
             lower = _lower(text)
             for spelling in self._spellings:
-                for start, stop in _found(lower, spelling):
+                for start, stop in _occurrences(lower, spelling):
                     span = _widened(lower, start, stop) if spelling in self._in_base64 else (start, stop)
                     yield _traced_back(*span, layers)
             if _ESCAPE.search(text) is None:
@@ -96,7 +96,7 @@ class Redactor:
 
 
 class _Unescaped:
-    """A text without one layer of escapes, and where its characters were."""
+    """A text with one layer of escapes removed, and the original positions of its characters."""
 
     def __init__(self, text: str) -> None:
         parts: list[str] = []
@@ -115,14 +115,14 @@ class _Unescaped:
         self.text = "".join(parts)
 
     def start_of(self, position: int) -> int:
-        """Where the character at a position began."""
+        """Return where the character at a position begins in the original text."""
         index = bisect_right(self._new, position) - 1
-        # Within an escape of several characters it is the escape that begins.
+        # A position inside an escape maps to the start of the escape.
         is_escape = index % 2 == 1
         return self._old[index] if is_escape else self._old[index] + position - self._new[index]
 
     def end_of(self, position: int) -> int:
-        """Where the character before a position ended."""
+        """Return where the character before a position ends in the original text."""
         index = bisect_right(self._new, position - 1) - 1
         if index % 2 == 1:
             return self._old[index + 1]
@@ -136,25 +136,25 @@ def _traced_back(start: int, stop: int, layers: list[_Unescaped]) -> tuple[int, 
 
 
 def _widened(text: str, start: int, stop: int) -> tuple[int, int]:
-    """With the characters of base64 around it that hold bits of its first and last bytes, and the padding."""
+    """Return a span with the base64 characters around it that hold bits of its first and last bytes, and padding."""
     before, after = _BASE64_BEFORE.search(text[max(0, start - 2) : start]), _BASE64_AFTER.match(text, stop)
     return start - (len(before[0]) if before else 0), after.end() if after else stop
 
 
-def _found(text: str, wanted: str) -> Iterator[tuple[int, int]]:
-    at = text.find(wanted)
-    while at >= 0:
-        yield at, at + len(wanted)
-        at = text.find(wanted, at + 1)
+def _occurrences(text: str, spelling: str) -> Iterator[tuple[int, int]]:
+    start = text.find(spelling)
+    while start >= 0:
+        yield start, start + len(spelling)
+        start = text.find(spelling, start + 1)
 
 
 def _lower(text: str) -> str:
-    """In lower case, at the same length: one letter would become two."""
+    """Return the text in lower case at the same length: U+0130 alone would become two characters."""
     return text.replace("\u0130", "I").lower()
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """What to look for, in lower case: itself, as a form sends it, in base64 at any place of a text, in hexadecimal."""
+    """Yield what to look for, in lower case: the secret itself, form-encoded, in base64 at any offset, and in hex."""
     whole = _lower(secret.strip())
     if not whole:
         return
@@ -169,20 +169,20 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _base64_spellings(secret: str) -> Iterator[str]:
-    """It in base64, in lower case, at each of the three places in which it may begin within a text."""
+    """Yield the secret in base64, in lower case, at each of the three offsets at which it may begin in a text."""
     raw = secret.strip().encode(errors="surrogatepass")
     if len(raw) < LEAST_BYTES_TO_ENCODE:
         return
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode().rstrip("=")
-        # Without the characters that hold bits of what stands before and after.
+        # Without the characters that hold bits of neighbouring bytes.
         core = encoded[(0, 2, 3)[before] : (before + len(raw)) * 8 // 6].lower()
         yield core
         yield core.replace("+", "-").replace("/", "_")
 
 
 def _unescaped(secret: str) -> Iterator[str]:
-    """What is left of a secret that has escapes itself where those of a text are taken away."""
+    """Yield what is left of a secret that itself contains escapes, once the escapes of a text are removed."""
     for _ in range(MOST_ROUNDS):
         if _ESCAPE.search(secret) is None:
             return
@@ -192,7 +192,7 @@ def _unescaped(secret: str) -> Iterator[str]:
 
 
 def _character(escape: str) -> str:
-    """The character that an escape stands for; itself, if there is none."""
+    """Return the character that an escape stands for, or the escape itself if it stands for none."""
     if escape[0] == "%":
         return bytes.fromhex(escape.replace("%", "")).decode(errors="replace")
     if escape[0] == "&":
@@ -214,20 +214,20 @@ ENV_PREFIX = "CARILLON_SECRET_"
 HOSTS_SUFFIX = "__HOSTS"
 LARGEST_FILE_BYTES = 64 * 1024
 
-# Finds those of these secrets that there are for whoever the run acts for.
+# Returns those of the named secrets that exist for the user that the run acts for.
 Find = Callable[[frozenset[str]], Awaitable[Mapping[str, Secret]]]
 
 
 class SecretStore:
-    """Secrets by name: from the environment, or from files in a folder, as Kubernetes mounts them."""
+    """Secrets from the environment, or from files in a folder as Kubernetes mounts them."""
 
     def __init__(self, environ: Mapping[str, str], folder: str = "") -> None:
-        """A blank folder means the environment alone."""
+        """Without a folder, only the environment is read."""
         self._environ = environ
         self._folder = Path(folder) if folder else None
 
     def find(self, name: str) -> EnvironmentSecret | None:
-        """The secret of this name, with the hosts that it is meant for, if there is one."""
+        """Return the secret of this name with its allowed hosts, or None if there is none."""
         value = None if name.endswith(HOSTS_SUFFIX) else self._get(name)
         if value is None:
             return None
@@ -236,9 +236,9 @@ class SecretStore:
         return EnvironmentSecret(value, listed)
 
     def _get(self, name: str) -> str | None:
-        found = self._environ.get(ENV_PREFIX + name)
-        if found is not None or self._folder is None or not _is_plain(name):
-            return found
+        value = self._environ.get(ENV_PREFIX + name)
+        if value is not None or self._folder is None or not _is_plain(name):
+            return value
         path = self._folder / name
         try:
             return path.read_bytes()[:LARGEST_FILE_BYTES].decode().rstrip("\n")
@@ -247,10 +247,10 @@ class SecretStore:
 
 
 class RunSecrets:
-    """The secrets of one run: what was shown to any of its nodes is hidden in all that the run leaves behind."""
+    """The secrets of one run: those that any node used are redacted in everything that the run stores or logs."""
 
     def __init__(self, find: Find, username: str, possible: Callable[[], frozenset[str]]) -> None:
-        """Nothing is read until a node names one; ``possible`` are all that the nodes of the run name."""
+        """Read nothing until a node names a secret; ``possible`` returns all names that the run's nodes use."""
         self._find = find
         self._username = username
         self._possible = possible
@@ -258,23 +258,23 @@ class RunSecrets:
         self._shown: dict[str, Secret] = {}
 
     async def show(self, names: frozenset[str]) -> list[Secret]:
-        """These secrets, for a node; refused if one of them is not there."""
-        found = await self._find(names)
-        missing = sorted(names - found.keys())
+        """Return these secrets for a node; raise ``TemplateProblemError`` if one of them does not exist."""
+        secrets = await self._find(names)
+        missing = sorted(names - secrets.keys())
         if missing:
             raise TemplateProblemError(f"There is no secret '{missing[0]}' for the user '{self._username}'.")
-        self._remember(found.values())
-        return list(found.values())
+        self._remember(secrets.values())
+        return list(secrets.values())
 
     async def foresee(self) -> list[Secret]:
-        """All secrets that the run was or will be shown, as far as they are there; they are hidden from now on."""
+        """Return all existing secrets that the run has used or may use; they are redacted from now on."""
         names = self._possible()
         if names:
             self._remember((await self._find(names)).values())
         return list(self._shown.values())
 
     def hidden(self, value: Any) -> Any:
-        """The same JSON value without the secrets that were shown."""
+        """Return a JSON value without the secrets that the run has used."""
         return value if self._hider is None else self._hider.hidden(value)
 
     def _remember(self, secrets: Iterable[Secret]) -> None:
@@ -284,18 +284,18 @@ class RunSecrets:
 
 
 class BoundCaller:
-    """The outgoing calls of a node that was shown secrets: to their allowed hosts only, with answers without them."""
+    """The HTTP client of a node with secrets: it calls only their allowed hosts, and redacts them in responses."""
 
     def __init__(
         self, caller: "HttpCaller | BoundCaller", secrets: Iterable[Secret], hidden: Callable[[Any], Any]
     ) -> None:
-        """Call by this client."""
+        """Make calls by ``caller``, and redact by ``hidden``."""
         self._caller = caller
         self._secrets = tuple(secrets)
         self._hidden = hidden
 
     async def call(self, method: str, url: str, *rest: Any, **options: Any) -> Answer:
-        """One call and its answer, as ``HttpCaller.call`` makes it; nothing is sent to a host that is not allowed."""
+        """Send a request as ``HttpCaller.call`` does; raise ``CallFailedError`` if the host is not allowed."""
         self._require_allowed(url)
         try:
             answer = await self._caller.call(method, url, *rest, **{**options, "hidden": self._hidden})
@@ -307,16 +307,16 @@ class BoundCaller:
         try:
             host, port = URL(url).raw_host or "", URL(url).port
         except ValueError:
-            raise CallFailedError("The URL cannot be read.") from None
+            raise CallFailedError("The URL is not valid.") from None
         for secret in self._secrets:
             if not secret.may_go_to(host, port):
                 raise CallFailedError(secret.refusal(self._hidden(host)))
 
     def _without_secrets(self, answer: Answer) -> Answer:
-        """Hidden here, before any action can cut what came back and keep a part of a secret."""
+        """Redact a response before an action can cut it, because half a secret would not be recognised."""
         body = answer.body
         if answer.truncated:
-            # What was cut off may have been the rest of a secret.
+            # The end may be the first part of a secret whose rest was cut off.
             body = body[: max(0, len(body) - Redactor.longest_spelling(secret.value for secret in self._secrets))]
         text = self._hidden(body.decode(errors="surrogateescape"))
         headers = {name: self._hidden(value) for name, value in answer.headers.items()}
@@ -324,5 +324,5 @@ class BoundCaller:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name cannot lead out of the folder."""
+    """Return whether a name cannot lead out of the folder."""
     return name.replace("_", "").replace("-", "").replace(".", "").isalnum() and not name.startswith(".")

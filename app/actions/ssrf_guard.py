@@ -1,4 +1,4 @@
-"""The SSRF guard: which addresses outgoing calls may reach, and how the names of targets are looked up."""
+"""The SSRF guard: which addresses outgoing calls may reach, and how the names of targets are resolved."""
 
 import asyncio
 import socket
@@ -24,22 +24,22 @@ def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
-# All that is given out as public in IPv6. Whatever lies outside is not public, whatever a version of Python says of it:
+# All public IPv6 addresses are in here. Some versions of Python also call addresses outside of it global:
 # 5f00::/16 (segment routing), 64:ff9b::/96 (NAT64), fec0::/10 (site-local).
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
-# Inside of it, or counted as global by some versions of Python, and yet not public: protocol assignments with Teredo,
-# documentation, 6to4; and Azure's agent.
+# Inside of it, or global to some versions of Python, but not public: protocol assignments with Teredo, documentation,
+# 6to4, and Azure's agent.
 _NOT_PUBLIC = _networks(
     *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
     *("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32"),
 )
-# Where clouds give out credentials. An allowed host name never leads there; the address itself must be allowed.
+# Where clouds serve credentials. Allowing a host name does not allow these; the address itself must be allowed.
 _METADATA = _networks(
     # Link-local: AWS, GCP, Azure, Oracle, OpenStack and others, and the credentials of containers.
     *("169.254.0.0/16", "fe80::/10"),
     # AWS, GCP, Oracle, Scaleway.
     *("fd00:ec2::/32", "fd20:ce::/32", "fd00:c1::/32", "fd00:42::/32"),
-    # Alibaba, Azure's agent, Oracle before its cloud of today.
+    # Alibaba, Azure's agent, Oracle's first cloud.
     *("100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
 )
 # Addresses whose last 32 bits are an IPv4 address: NAT64, and two old ways of writing one.
@@ -56,20 +56,20 @@ class Target(msgspec.Struct):
     """The host of one call, as its URL names it."""
 
     host: str
-    # An address stands in the URL itself.
+    # The URL has an address instead of a name.
     is_literal: bool
     # The name is in CARILLON_HTTP_ALLOW.
     is_allowed: bool
-    # What was said of the first address that was refused.
+    # Why the first refused address was refused.
     refusal: str = ""
 
 
-# Set for the time of one call; connecting happens in tasks that inherit it.
+# The target of the current call; aiohttp connects in tasks that inherit it.
 _target: ContextVar[Target | None] = ContextVar("target", default=None)
 
 
 class AddressGuard:
-    """Judges each address at the moment of connecting: one choke point for names, literals and rebinding."""
+    """Checks each address when a socket is opened: one place for names, literal addresses and DNS rebinding."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         """``allowed`` holds host names, addresses and CIDRs."""
@@ -82,7 +82,7 @@ class AddressGuard:
                 self._hosts.add(entry.lower().rstrip("."))
 
     def begin_call(self, host: str | None) -> Target:
-        """From here on, in this task, judge addresses as those of this host."""
+        """Start a call in this task: from here on addresses are checked as those of this host."""
         name = (host or "").lower().rstrip(".")
         is_literal = _is_address(name)
         target = Target(host or "", is_literal, is_allowed=not is_literal and name in self._hosts)
@@ -90,7 +90,7 @@ class AddressGuard:
         return target
 
     def open_socket(self, addr_info: Any) -> socket.socket:
-        """A socket for an address that is allowed; aiohttp calls this after the name is resolved."""
+        """Open a socket if the address is allowed; aiohttp calls this after it has resolved the name."""
         family, kind, proto, _, sockaddr = addr_info
         self.require(str(sockaddr[0]))
         opened = socket.socket(family, kind, proto)
@@ -110,26 +110,26 @@ class AddressGuard:
         raise AddressRefusedError(refusal)
 
     def permits(self, address: Address) -> bool:
-        """Whether an address is allowed or public."""
+        """Return whether an address is allowed or public."""
         if isinstance(address, IPv6Address) and address.ipv4_mapped:
             address = address.ipv4_mapped
         return _is_in(address, self._allowed) or is_public(address)
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet."""
+    """Return whether an address belongs to the public internet."""
     if isinstance(address, IPv6Address) and address not in _PUBLIC_IPV6:
         return False
     return address.is_global and not address.is_multicast and not _is_in(address, _NOT_PUBLIC)
 
 
 def is_metadata(address: Address) -> bool:
-    """Whether an address, or an IPv4 address that it carries, is where a cloud keeps its metadata."""
-    return any(_is_in(one, _METADATA) for one in (address, *_carried(address)))
+    """Return whether an address, or an IPv4 address inside it, serves a cloud's metadata."""
+    return any(_is_in(candidate, _METADATA) for candidate in (address, *_carried(address)))
 
 
 def _carried(address: Address) -> Iterator[IPv4Address]:
-    """The IPv4 addresses inside an IPv6 one."""
+    """Yield the IPv4 addresses that are encoded in an IPv6 address."""
     if isinstance(address, IPv4Address):
         return
     yield from filter(None, (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())))
@@ -143,7 +143,7 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_address(host: str) -> bool:
-    """Whether an address stands for a host; remembered, as every call asks."""
+    """Return whether a host is an address; cached, because every call asks."""
     try:
         ip_address(host.strip("[]").split("%", maxsplit=1)[0])
     except ValueError:
@@ -152,7 +152,7 @@ def _is_address(host: str) -> bool:
 
 
 def _refusal(literal: str, target: Target | None) -> str:
-    """Why an address is refused. One that a name led to is inner knowledge, and is not said."""
+    """Return why an address is refused. An address that a name resolved to is not shown: it reveals the network."""
     if target is None or target.is_literal:
         return f"The address {literal} is not public and not in CARILLON_HTTP_ALLOW."
     if target.is_allowed:
@@ -163,21 +163,21 @@ def _refusal(literal: str, target: Target | None) -> str:
     return f"{target.host} leads to an address that is not public and not in CARILLON_HTTP_ALLOW."
 
 
-# For one lookup in all: every name server, every search domain, A and AAAA.
+# The total time of one lookup: every name server, every search domain, A and AAAA.
 LOOKUP_SECONDS = 3.0
-# For the first of these tries at most, less where the name servers are known to be quick; each further one waits twice
-# as long. With fewer tries a quick server that is slow this time would be given up before the deadline.
+# The maximum for the first try, less for name servers that are known to be fast; each further try waits twice as long.
+# With fewer tries, a fast server that is slow for once would be given up before the deadline.
 FIRST_TRY_SECONDS = 1.0
 TRIES = 4
 LOOKUPS_PER_OWNER = 4
-# How long a lookup may wait for one of these places. One owner's calls wait for that owner's lookups only.
+# How long a lookup may wait until the owner has fewer lookups in progress. Owners do not wait for each other.
 PLACE_SECONDS = 12.0
 CACHE_SECONDS = 10.0
 CACHED_NAMES = 2000
-# More addresses are not tried: an answer can hold thousands.
+# Further addresses are not tried: a response can hold thousands.
 ADDRESSES_PER_NAME = 16
 
-# Whose call is being connected. A plain variable of the caller would be lost inside aiohttp.
+# The owner of the current call. A context variable, because aiohttp does not pass arguments to the resolver.
 current_owner: ContextVar[int] = ContextVar("current_owner", default=0)
 
 
@@ -188,17 +188,17 @@ class NameNotResolvedError(OSError):
 
 
 class _Places(msgspec.Struct):
-    """The lookups that one owner may have under way."""
+    """The lookups of one owner that may be in progress."""
 
     free: asyncio.Semaphore
     users: int = 0
 
 
 class TargetResolver(AbstractResolver):
-    """Resolves names for the HTTP client. To be made inside the running loop."""
+    """Resolves names for the HTTP client. It has to be created in the running loop."""
 
     def __init__(self, **channel: Any) -> None:
-        """``channel`` holds options of c-ares; by default it reads the system's resolv.conf and hosts file."""
+        """Pass ``channel`` to c-ares, which by default reads the system's resolv.conf and hosts file."""
         self._library = AsyncResolver(timeout=FIRST_TRY_SECONDS, tries=TRIES, **channel)
         self._owners: dict[int, _Places] = {}
         self._cache: ExpiringCache[tuple[str, int, int], list[ResolveResult]] = ExpiringCache(CACHED_NAMES)
@@ -206,34 +206,34 @@ class TargetResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses of a name; ``NameNotResolvedError`` if there are none in time."""
+        """Return the addresses of a name; raise ``NameNotResolvedError`` if there are none in time."""
         key = (host, port, family)
-        found = self._cached(key)
-        if found is None:
+        addresses = self._cached(key)
+        if addresses is None:
             async with self._place(host):
-                # Another call of this owner may have asked for the same name meanwhile.
-                found = self._cached(key) or await self._look_up(host, port, family)
-            self._keep(key, found)
-        return found
+                # Another call of this owner may have resolved the same name meanwhile.
+                addresses = self._cached(key) or await self._look_up(host, port, family)
+            self._keep(key, addresses)
+        return addresses
 
     async def close(self) -> None:
-        """Drop the lookups that are under way."""
+        """Cancel the lookups that are in progress."""
         await self._library.close()
 
     async def _look_up(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                found = await self._library.resolve(host, port, family)
+                addresses = await self._library.resolve(host, port, family)
         except TimeoutError:
             raise NameNotResolvedError(f"The name {host} could not be resolved within {LOOKUP_SECONDS:g} s.") from None
         except OSError as error:
             reason = error.strerror or "the lookup failed"
             raise NameNotResolvedError(f"The name {host} could not be resolved: {reason}.") from error
-        return found[:ADDRESSES_PER_NAME]
+        return addresses[:ADDRESSES_PER_NAME]
 
     @asynccontextmanager
     async def _place(self, host: str) -> AsyncIterator[None]:
-        """Hold one of the owner's places for lookups."""
+        """Hold one of the owner's places for lookups; wait for one if all are taken."""
         owner = current_owner.get()
         places = self._owners.setdefault(owner, _Places(asyncio.Semaphore(LOOKUPS_PER_OWNER)))
         places.users += 1
@@ -254,7 +254,7 @@ class TargetResolver(AbstractResolver):
                 await places.free.acquire()
         except TimeoutError:
             raise NameNotResolvedError(
-                f"The name {host} was not looked up: {LOOKUPS_PER_OWNER} other lookups of the same owner are under way."
+                f"The name {host} was not looked up: {LOOKUPS_PER_OWNER} other lookups of this owner are in progress."
             ) from None
 
     def _cached(self, key: tuple[str, int, int]) -> list[ResolveResult] | None:

@@ -1,4 +1,4 @@
-"""What a parsed template may consist of, and where in it a secret may stand."""
+"""Rules for parsed templates: which constructs are allowed, and where a secret may be used."""
 
 import math
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ FILTERS = frozenset(
     {"default", "first", "float", "int", "last", "length", "lower", "string", "tojson", "trim", "upper"}
 )
 MOST_PARTS = 200
-# Deeper ones could exhaust the stack of the compiler.
+# Deeper templates could exhaust the stack of Python's compiler.
 MOST_LEVELS = 50
 MOST_FILTERS_IN_A_ROW = 3
-# What an index or a number in JSON needs; larger ones are not numbers for most who read them.
+# Enough for an index or a number in JSON; most JSON readers do not support larger ones.
 MOST_BITS = 63
-SECRET = "secret"  # noqa: S105 - the name that templates have for them
-# Names that Jinja gives a meaning of its own.
+SECRET = "secret"  # noqa: S105 - the variable in templates
+# Names that have a special meaning in Jinja.
 _RESERVED = frozenset({"self", "loop", "caller", "varargs", "kwargs"})
 _ALLOWED = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Const),
@@ -24,46 +24,46 @@ _ALLOWED = (
 
 
 class TemplateProblemError(Exception):
-    """A template cannot be read, or not be filled in; the message says why, for people."""
+    """A template cannot be parsed or filled in; the message says why, for people."""
 
     code = "template_problem"
 
 
 def require_allowed(tree: nodes.Template) -> None:
-    """Refuse what could run away, whatever the values."""
+    """Refuse constructs that could take unbounded time or memory."""
     for part in _parts(tree):
         if not isinstance(part, _ALLOWED):
             raise TemplateProblemError(
-                f"A template may not use {type(part).__name__}: names, members and filters only."
+                f"A template may not use {type(part).__name__}. Use names, members, conditions and filters."
             )
         if isinstance(part, nodes.Filter):
             _require_filter(part)
         elif isinstance(part, nodes.Const):
             _require_number(part)
         elif isinstance(part, nodes.Name) and not part.name.isascii():
-            # Python takes look-alikes of other alphabets for the same name: one would stand for `secret` unseen.
-            raise TemplateProblemError(f"Names in templates have plain letters only, unlike '{part.name[:40]}'.")
+            # Python treats look-alike letters as the same name, so that one could stand for `secret` undetected.
+            raise TemplateProblemError(f"The name '{part.name[:40]}' has letters other than a-z. Use plain letters.")
         elif isinstance(part, nodes.Name) and part.name in _RESERVED:
-            raise TemplateProblemError(f"There is nothing called '{part.name}' in templates.")
+            raise TemplateProblemError(f"There is no variable '{part.name}' in templates.")
 
 
 def secret_names(tree: nodes.Template) -> frozenset[str]:
-    """The secrets that a template names; refused unless each is sent exactly as it is.
+    """Return the secrets that a template names; refuse a template that does not use each of them as a whole.
 
-    A filter, a comparison or a condition would show parts of a secret, or whether a guess is right.
+    A filter, a comparison or a condition could reveal parts of a secret, or whether a guess is right.
     """
     direct = {id(part): name for part in _outputs(tree) if (name := _name_of_secret(part)) is not None}
     inside = {id(part.node) for part in _outputs(tree) if id(part) in direct and hasattr(part, "node")}
     for part in _parts(tree):
         if isinstance(part, nodes.Name) and part.name == SECRET and id(part) not in inside:
             raise TemplateProblemError(
-                "A secret is used as a whole: {{ secret.NAME }}, without filters, comparisons and conditions."
+                "A secret must be used as a whole: {{ secret.NAME }}, without filters, comparisons and conditions."
             )
     return frozenset(direct.values())
 
 
 def is_single(tree: nodes.Template) -> bool:
-    """Whether a template is one expression, whose value keeps its type."""
+    """Return whether a template is a single expression; its value then keeps its type."""
     if len(tree.body) != 1 or not isinstance(tree.body[0], nodes.Output):
         return False
     inside = [
@@ -73,20 +73,20 @@ def is_single(tree: nodes.Template) -> bool:
 
 
 def _parts(tree: nodes.Node) -> Iterator[nodes.Node]:
-    """All nodes of a tree, level by level: no depth can exhaust the stack."""
+    """Yield all nodes of a tree level by level, so that no depth can exhaust the stack."""
     layer, count = [tree], 0
     for _ in range(MOST_LEVELS):
         inner: list[nodes.Node] = []
         for part in layer:
             count += 1
             if count > MOST_PARTS:
-                raise TemplateProblemError(f"A template may have {MOST_PARTS} parts.")
+                raise TemplateProblemError(f"A template may have at most {MOST_PARTS} parts.")
             yield part
             inner += part.iter_child_nodes()
         if not inner:
             return
         layer = inner
-    raise TemplateProblemError(f"A template may be nested {MOST_LEVELS} levels deep.")
+    raise TemplateProblemError(f"A template may be nested at most {MOST_LEVELS} levels deep.")
 
 
 def _outputs(tree: nodes.Template) -> list[nodes.Node]:
@@ -106,7 +106,7 @@ def _name_of_secret(part: nodes.Node) -> str | None:
 
 def _require_filter(part: nodes.Filter) -> None:
     if part.name not in FILTERS:
-        raise TemplateProblemError(f"There is no filter '{part.name}'; there are {', '.join(sorted(FILTERS))}.")
+        raise TemplateProblemError(f"There is no filter '{part.name}'. Use one of {', '.join(sorted(FILTERS))}.")
     depth, inner = 1, part.node
     while isinstance(inner, nodes.Filter):
         depth, inner = depth + 1, inner.node

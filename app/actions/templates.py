@@ -13,38 +13,38 @@ from app.cache import BoundedCache
 
 MOST_BYTES = 1024 * 1024
 MOST_TEMPLATES = 20_000
-# Each has to be compiled, which takes a third of a millisecond.
+# Each has to be compiled, which takes about a third of a millisecond.
 MOST_DIFFERENT_TEMPLATES = 500
-# Deeper values could exhaust the stack of whoever encodes them.
+# Deeper values could exhaust the stack of a JSON encoder.
 MOST_LEVELS = 100
-# A number, a literal or the punctuation around a value, roughly.
+# The approximate size of a number, a literal, or the punctuation around a value.
 SMALL_BYTES = 8
 
 
 class OverBudgetError(Exception):
-    """A configuration would become too large, or too deep; the message says which bound it meets."""
+    """A configuration would become too large or too deep; the message names the limit."""
 
     code = "over_budget"
 
 
 class Budget:
-    """What one configuration may still use. Every reference to a value counts with the value's whole size."""
+    """The limits of one configuration. Every reference to a value counts with the value's whole size."""
 
     def __init__(self) -> None:
-        """Nothing is used yet."""
+        """Start with nothing used."""
         self._bytes_left = MOST_BYTES
         self._templates_left = MOST_TEMPLATES
         self._different: set[str] = set()
-        # Sizes of objects and lists by id, with the value, so that no other value can get the same id meanwhile.
+        # Sizes of objects and lists by id; the value is kept too, so that no other value can get its id meanwhile.
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def use_template(self, text: str) -> None:
-        """Count one template, before it is read."""
+        """Count a template before it is parsed."""
         self._templates_left -= 1
         self._different.add(text)
         if self._templates_left < 0 or len(self._different) > MOST_DIFFERENT_TEMPLATES:
             raise OverBudgetError(
-                f"a configuration may have {MOST_TEMPLATES} templates, {MOST_DIFFERENT_TEMPLATES} different ones"
+                f"at most {MOST_TEMPLATES} templates are allowed, {MOST_DIFFERENT_TEMPLATES} different ones"
             )
 
     def use_bytes(self, count: int) -> None:
@@ -56,15 +56,15 @@ class Budget:
     def use_value(self, value: Any) -> None:
         """Count a value by its size in JSON."""
         if isinstance(value, Mapping | list | tuple):
-            known = self._sizes.get(id(value))
-            if known is None:
-                known = self._sizes[id(value)] = (value, self._size_of_container(value))
-            self.use_bytes(known[1])
+            entry = self._sizes.get(id(value))
+            if entry is None:
+                entry = self._sizes[id(value)] = (value, self._size_of_container(value))
+            self.use_bytes(entry[1])
         else:
             self.use_bytes(self._size_of_scalar(value))
 
     def _size_of_container(self, value: Any) -> int:
-        """Level by level, so that no depth can exhaust the stack; given up as soon as it is too large."""
+        """Add up sizes level by level, so that no depth can exhaust the stack; stop once the sum is too large."""
         size, layer = 0, [value]
         for _ in range(MOST_LEVELS):
             inner: list[Any] = []
@@ -92,26 +92,26 @@ class Budget:
             return SMALL_BYTES
         if isinstance(value, int):
             return SMALL_BYTES + value.bit_length() // 3
-        # What a plugin answered: whatever its JSON is.
+        # A value of another type, from a plugin: count its JSON.
         return len(msgspec.json.encode(value))
 
 
 LONGEST_TEMPLATE = 20_000
 LONGEST_TEXT = 256 * 1024
-# What templates and their compiled forms may take together, in characters of source.
+# The size of the cache of parsed templates, in characters of source.
 MOST_CACHED = 1_000_000
 MOST_ENTRIES = 5000
-# What a compiled template costs whatever its length, in the same unit.
+# What a compiled template costs in addition to its length, in the same unit.
 LEAST_WEIGHT = 200
 MARK = "{{"
 _SINGLE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
-# Jinja and the compiler below it say in all of these ways that they cannot go on.
-_NOT_READ = (TemplateError, RecursionError, ValueError, OverflowError, SyntaxError, MemoryError)
-_NOT_FILLED_IN = (*_NOT_READ, TypeError, OverBudgetError)
+# Jinja and Python's compiler raise any of these on templates that they cannot handle.
+_PARSE_ERRORS = (TemplateError, RecursionError, ValueError, OverflowError, SyntaxError, MemoryError)
+_RENDER_ERRORS = (*_PARSE_ERRORS, TypeError, OverBudgetError)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Members are those of mappings and lists; no value has attributes."""
+    """An environment where members are items of mappings and lists; attributes of Python objects are not reachable."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         return self.getitem(obj, attribute)
@@ -126,7 +126,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _to_json(value: Any) -> str:
-    """As JSON, for a text; Jinja's own escapes for HTML and answers a type of its own."""
+    """Return a value as JSON text; Jinja's own filter escapes for HTML and returns another type."""
     return msgspec.json.encode(value, order="sorted").decode()
 
 
@@ -137,7 +137,7 @@ _ENVIRONMENT.tests = {}
 
 
 class _Template:
-    """A template that was read and found sound."""
+    """A template that was parsed and follows the rules."""
 
     def __init__(self, text: str) -> None:
         tree = _tree(text)
@@ -153,33 +153,33 @@ class _Template:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The secrets that it names; refused where it does more with them than send them."""
+        """Return the secrets that it names; refuse it if it does not use each of them as a whole."""
         if self._misuse:
             raise TemplateProblemError(self._misuse)
         return self._secrets
 
     @property
     def evaluate(self) -> Callable[..., Any]:
-        """Its value by variables, or the parts of its text; compiled when it is first needed."""
+        """Return the function from variables to its value, or to the parts of its text; compiled on first use."""
         if self._evaluate is None:
-            found = _SINGLE.fullmatch(self.text) if self.is_single else None
-            if found is not None:
-                self._evaluate = _ENVIRONMENT.compile_expression(found.group(1), undefined_to_none=False)
+            single = _SINGLE.fullmatch(self.text) if self.is_single else None
+            if single is not None:
+                self._evaluate = _ENVIRONMENT.compile_expression(single.group(1), undefined_to_none=False)
             else:
                 self._evaluate = _ENVIRONMENT.from_string(self.text).generate
         return self._evaluate
 
 
-_known: BoundedCache[str, _Template] = BoundedCache(MOST_ENTRIES, MOST_CACHED)
+_parsed: BoundedCache[str, _Template] = BoundedCache(MOST_ENTRIES, MOST_CACHED)
 
 
 def is_template(value: Any) -> bool:
-    """Whether a value is a text with something to fill in."""
+    """Return whether a value is a text with something to fill in."""
     return isinstance(value, str) and MARK in value
 
 
 def templates_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """All templates in a JSON value, with their places."""
+    """Yield all templates in a JSON value with their places."""
     if is_template(value):
         yield path, value
     elif isinstance(value, dict):
@@ -191,17 +191,17 @@ def templates_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def check(text: str) -> None:
-    """Refuse a template that could not be filled in whatever the values."""
+    """Raise ``TemplateProblemError`` if a template cannot be filled in with any values."""
     _read(text)
 
 
 def secrets_in(text: str) -> frozenset[str]:
-    """The secrets that a template names; refused unless each is sent exactly as it is."""
+    """Return the secrets that a template names; refuse a template that does not use each of them as a whole."""
     return _read(text).secrets
 
 
 def filled_in(value: Any, variables: Mapping[str, Any], budget: Budget | None = None) -> Any:
-    """The same JSON value with every template filled in; ``TemplateProblemError`` if one cannot be."""
+    """Return a JSON value with every template filled in; raise ``TemplateProblemError`` if one cannot be."""
     try:
         return _filled_in(value, variables, budget or Budget())
     except OverBudgetError as error:
@@ -211,7 +211,7 @@ def filled_in(value: Any, variables: Mapping[str, Any], budget: Budget | None = 
 def _filled_in(value: Any, variables: Mapping[str, Any], budget: Budget) -> Any:
     if isinstance(value, str):
         if MARK in value:
-            return _one_filled_in(value, variables, budget)
+            return _rendered(value, variables, budget)
         budget.use_bytes(len(value))
     elif isinstance(value, dict):
         budget.use_bytes(sum(map(len, value)) + SMALL_BYTES * len(value))
@@ -224,22 +224,22 @@ def _filled_in(value: Any, variables: Mapping[str, Any], budget: Budget) -> Any:
     return value
 
 
-def _one_filled_in(text: str, variables: Mapping[str, Any], budget: Budget) -> Any:
+def _rendered(text: str, variables: Mapping[str, Any], budget: Budget) -> Any:
     budget.use_template(text)
     template = _read(text)
     try:
         if template.is_single:
             return _value(template, variables, budget)
         return _text(template, variables, budget)
-    except _NOT_FILLED_IN as error:
-        raise TemplateProblemError(f"'{text[:80]}' cannot be filled in: {_words(error)}") from None
+    except _RENDER_ERRORS as error:
+        raise TemplateProblemError(f"'{text[:80]}' cannot be filled in: {_reason(error)}") from None
 
 
 def _value(template: _Template, variables: Mapping[str, Any], budget: Budget) -> Any:
-    """A template that is one expression keeps the type of its value."""
+    """Return the value of a single expression, with its type."""
     value = template.evaluate(variables)
     if isinstance(value, StrictUndefined):
-        # Says which name it is.
+        # Raises an error that names the missing variable.
         str(value)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ValueError(f"the text is longer than {LONGEST_TEXT} characters")
@@ -260,21 +260,21 @@ def _text(template: _Template, variables: Mapping[str, Any], budget: Budget) -> 
 
 def _read(text: str) -> _Template:
     if len(text) > LONGEST_TEMPLATE:
-        raise TemplateProblemError(f"A template may have {LONGEST_TEMPLATE} characters.")
-    return _known.get_or_make(text, _Template, len(text) + LEAST_WEIGHT)
+        raise TemplateProblemError(f"A template may have at most {LONGEST_TEMPLATE} characters.")
+    return _parsed.get_or_make(text, _Template, len(text) + LEAST_WEIGHT)
 
 
 def _tree(text: str) -> nodes.Template:
     try:
         tree = _ENVIRONMENT.parse(text)
-    except _NOT_READ as error:
-        raise TemplateProblemError(f"'{text[:80]}' is not a template: {_words(error)}") from None
+    except _PARSE_ERRORS as error:
+        raise TemplateProblemError(f"'{text[:80]}' is not a valid template: {_reason(error)}") from None
     require_allowed(tree)
     return tree
 
 
-def _words(error: Exception) -> str:
-    """What a library says, at a bounded length; of a stack that ran out it has nothing to say that helps."""
+def _reason(error: Exception) -> str:
+    """Return an error's text, shortened; that of an exhausted stack would not help and is replaced."""
     if isinstance(error, RecursionError | MemoryError):
         return "it is nested too deeply"
     return str(error)[:300]

@@ -1,1 +1,1 @@
-"""Speaks HTTP: controllers that make one service call each, and the mapping of errors to answers."""
+"""The HTTP API: controllers that make one service call each, and the mapping of errors to responses."""

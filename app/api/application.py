@@ -1,4 +1,4 @@
-"""The Litestar application, put together from its parts."""
+"""The Litestar application: its routes, dependencies, guards and middleware."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,11 +13,20 @@ from litestar.openapi import OpenAPIConfig
 from app.api.accounts import SecretController, SigningKeyController, UserController
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
-from app.api.openapi import DESCRIPTION, DocumentPlugin, PagePlugin, schema_router
+from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.problems import HANDLERS
 from app.api.rate_limits import RateLimits
-from app.api.requests import Acting, TrustedProxies, counting_middleware, current_actor, refuse_null, tracing_middleware
-from app.api.schedules import InsightController, ScheduleController
+from app.api.requests import (
+    ACTOR,
+    Acting,
+    JsonRequest,
+    TrustedProxies,
+    check_request,
+    counting_middleware,
+    current_actor,
+    tracing_middleware,
+)
+from app.api.schedules import ScheduleController, ScheduleQueryController
 from app.api.system import ActionController, CronController, HealthController, MetricsController, SettingsController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
@@ -36,14 +45,14 @@ BODY_MAX_BYTES = 256 * 1024
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API calls."""
+    """The services that the API uses."""
 
     users: UserService
     actions: ActionService
     workflows: WorkflowService
     schedules: ScheduleService
     manual_runs: ManualRunService
-    insight: ScheduleQueryService
+    schedule_queries: ScheduleQueryService
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
@@ -61,7 +70,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Where ``/metrics`` is, and what it asks for."""
+    """Whether ``/metrics`` is on the main port, and the token that it requires."""
 
     on_main_port: bool = True
     token: str = ""
@@ -73,7 +82,7 @@ def create_application(
     tracer: Tracer | None = None,
     metrics: MetricsAccess | None = None,
 ) -> Litestar:
-    """The application; ``lifespan`` opens and closes what the services use."""
+    """Return the application; ``lifespan`` opens and closes the resources of the services."""
     metrics = metrics or MetricsAccess()
     v1 = Router(
         "/api/v1",
@@ -82,7 +91,7 @@ def create_application(
             ActionController,
             WorkflowController,
             ScheduleController,
-            InsightController,
+            ScheduleQueryController,
             ExecutionController,
             CallbackController,
             BreakerController,
@@ -92,16 +101,18 @@ def create_application(
             SettingsController,
             SigningKeyController,
         ],
-        before_request=refuse_null,
+        guards=[check_request],
+        security=NEEDS_TOKEN,
     )
     app = Litestar(
         [v1, CronController, HealthController, *([MetricsController] if metrics.on_main_port else [])],
         dependencies={
-            "actor": Provide(current_actor),
+            ACTOR: _provided(current_actor),
             **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
             **{name: _provided(_constant(value)) for name, value in _for_all(services).items()},
         },
         exception_handlers=HANDLERS,
+        request_class=JsonRequest,
         request_max_body_size=BODY_MAX_BYTES,
         openapi_config=OpenAPIConfig(
             title="Carillon",
@@ -109,11 +120,12 @@ def create_application(
             description=DESCRIPTION,
             render_plugins=[PagePlugin(), DocumentPlugin()],
             openapi_router=schema_router(),
+            operation_id_creator=operation_id,
         ),
         middleware=[tracing_middleware(tracer), counting_middleware],
         lifespan=[_lifespan(lifespan)],
         debug=False,
-        # Litestar would take the root logger for itself, and write to stderr in a form of its own.
+        # Litestar would configure the root logger and write to stderr in its own format.
         logging_config=None,
     )
     app.state.rate_limits = services.rate_limits
@@ -124,14 +136,14 @@ def create_application(
 
 
 def _for_actors(services: Services) -> dict[str, Any]:
-    """What is used on somebody's behalf."""
+    """Return the services that act on behalf of a user, by the names of their parameters."""
     return {
         "user_service": services.users,
         "action_service": services.actions,
         "workflow_service": services.workflows,
         "schedule_service": services.schedules,
         "manual_run_service": services.manual_runs,
-        "insight_service": services.insight,
+        "schedule_queries": services.schedule_queries,
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,
@@ -143,7 +155,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
 
 
 def _for_all(services: Services) -> dict[str, Any]:
-    """What is used without a user."""
+    """Return the services that need no user, by the names of their parameters."""
     return {
         "cron_service": services.cron,
         "callback_service": services.callbacks,
@@ -153,16 +165,19 @@ def _for_all(services: Services) -> dict[str, Any]:
 
 
 def _after_actor(value: Any) -> Callable[..., Any]:
-    """Provided once the actor is known: dependencies that come one by one need no tasks of their own."""
+    """Return a provider that depends on the actor.
 
-    def provide(actor: Acting) -> Any:  # noqa: ARG001 - it has to be there first
+    Litestar resolves dependencies that do not depend on each other in a task group, which costs a task for each.
+    """
+
+    def provide(actor: Acting) -> Any:  # noqa: ARG001 - to be resolved first
         return value
 
     return provide
 
 
-def _provided(by: Callable[..., Any]) -> Provide:
-    return Provide(by, sync_to_thread=False)
+def _provided(provider: Callable[..., Any]) -> Provide:
+    return Provide(provider, sync_to_thread=False)
 
 
 def _constant(value: Any) -> Callable[[], Any]:

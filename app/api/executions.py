@@ -1,11 +1,11 @@
-"""``/api/v1/executions``: runs, and the callbacks of targets that answer later."""
+"""``/api/v1/executions``: runs, and the callbacks of targets that report their result later."""
 
 from typing import Annotated
 from uuid import UUID
 
 from litestar import Controller, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
     Acting,
@@ -14,10 +14,10 @@ from app.api.requests import (
     Limit,
     Offset,
     WorkflowFilter,
-    body,
     count_request,
     counting_failures,
     listed,
+    require_bearer_token,
     required_token,
 )
 from app.domain.executions import ExecutionStatus
@@ -35,7 +35,7 @@ class ExecutionController(Controller):
     path = "/executions"
     tags = ("executions",)
 
-    @get("/")
+    @get("/", summary="List executions, newest first. Pass `next_cursor` as `cursor` to get the next page.")
     async def list_all(  # noqa: PLR0913 - the filters of one list
         self,
         actor: Acting,
@@ -49,26 +49,28 @@ class ExecutionController(Controller):
         offset: Offset = 0,
         cursor: Cursor = None,
     ) -> ExecutionPage:
-        """List executions, newest first; a cursor goes on where the part before ended."""
-        wanted = {
+        filters = {
             "scheduled_job_id": scheduled_job_id,
             "workflow_id": workflow_id,
             "entity_type": entity_type,
             "entity_id": entity_id,
             "status": status,
         }
-        return await execution_service.list(actor, wanted, listed(limit, cursor, offset))
+        return await execution_service.list(actor, filters, listed(limit, cursor, offset))
 
-    @get("/{execution_id:uuid}")
+    @get("/{execution_id:uuid}", summary="Return one execution with the result of each node.")
     async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:
-        """Read one execution, with what each node did."""
         return await execution_service.get(actor, execution_id)
 
-    @post("/{execution_id:uuid}/cancel", status_code=200, opt={"errors": (400,)})
+    @post(
+        "/{execution_id:uuid}/cancel",
+        status_code=200,
+        opt={"errors": (400,)},
+        summary="Cancel an execution that is pending or running.",
+    )
     async def cancel(
         self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]
     ) -> ExecutionDetail:
-        """Cancel an execution that is pending or running."""
         return await execution_service.cancel(actor, execution_id)
 
 
@@ -76,25 +78,37 @@ Callbacks = NamedDependency[CallbackService]
 
 
 class CallbackController(Controller):
-    """Callbacks of executions that wait for them."""
+    """Callbacks to executions that wait for a target's result."""
 
     path = "/executions"
     tags = ("callbacks",)
 
-    @post("/{execution_id:uuid}/complete", status_code=200, opt={"body": CompletionInput, "errors": (409,)})
+    @post(
+        "/{execution_id:uuid}/complete",
+        status_code=200,
+        guards=[require_bearer_token],
+        opt={"errors": (409,)},
+        summary="Report the result of work that was started earlier. The nodes that follow run now.",
+    )
     async def complete(
-        self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
+        self,
+        request: AnyRequest,
+        callback_service: Callbacks,
+        execution_id: FromPath[UUID],
+        data: JSONBody[CompletionInput],
     ) -> AcceptedView:
-        """Say how work ended that was started earlier; the nodes after it run now."""
         async with counting_failures(request):
-            token = required_token(request)
-            return await callback_service.complete(execution_id, token, await body(request, CompletionInput))
+            return await callback_service.complete(execution_id, required_token(request), data)
 
-    @post("/{execution_id:uuid}/heartbeat", status_code=200, opt={"errors": (409,)})
+    @post(
+        "/{execution_id:uuid}/heartbeat",
+        status_code=200,
+        opt={"errors": (409,)},
+        summary="Report that the work is still in progress. Its deadline does not move.",
+    )
     async def heartbeat(
         self, request: AnyRequest, callback_service: Callbacks, execution_id: FromPath[UUID]
     ) -> AcceptedView:
-        """Say that the work goes on; its deadline stays."""
         async with counting_failures(request):
             token = required_token(request)
             accepted = await callback_service.heartbeat(execution_id, token)

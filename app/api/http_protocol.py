@@ -1,7 +1,7 @@
-"""HTTP/1.1 for clients that may be hostile: uvicorn's httptools protocol with bounds in bytes, time and connections.
+"""HTTP/1.1 for clients that may be hostile: uvicorn's httptools protocol with limits on bytes, time and connections.
 
-uvicorn itself buffers a request's head without a limit, waits for ever for the rest of a request, and keeps an answer
-for ever that nobody reads.
+uvicorn alone buffers a request's head without a limit, waits forever for the rest of a request, and keeps a response
+forever that the client does not read.
 """
 
 import asyncio
@@ -21,36 +21,36 @@ TICK_SECONDS = 1.0
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client may cost before it has proven anything."""
+    """Limits on what a client may use before it is authenticated."""
 
     # The request line and all headers.
     head_bytes: int = 32 * 1024
     head_seconds: int = 10
     body_seconds: int = 30
-    # Longer than most clients and proxies keep an idle connection: whoever uses one shall not find it just closed.
+    # Longer than most clients and proxies keep an idle connection, so that they do not use one that was just closed.
     idle_seconds: int = 75
-    # How long an answer may wait for its reader.
+    # How long a response may wait until the client reads it.
     answer_seconds: int = 30
     connections: int = 4096
     connections_per_address: int = 512
 
 
 class Connection(Protocol):
-    """A connection that the register looks at once a second."""
+    """A connection that the register checks once a second."""
 
     def check(self, tick: int) -> None:
-        """Close it if it has taken too long."""
+        """Close the connection if it has taken too long."""
 
 
 class ConnectionRegister:
     """All open connections of one process, counted by address, and one timer for all of them.
 
-    Time is counted in ticks of at least a second: while the process itself stalls, no client's time passes. One timer
-    for all costs less than starting and cancelling one for each request.
+    Time is counted in ticks of at least a second, so that no client's time passes while the process itself stalls.
+    One timer for all costs less than starting and cancelling one for each request.
     """
 
     def __init__(self, limits: HttpLimits, proxies: TrustedProxies) -> None:
-        """Start empty."""
+        """Start without connections."""
         self.limits = limits
         self.tick = 0
         self._proxies = proxies
@@ -91,9 +91,9 @@ class ConnectionRegister:
             connection.check(self.tick)
 
 
-# How much of a body is parsed at once: a request that begins in its midst is counted after at most so many bytes.
+# How much of a body is parsed at once, so that a pipelined request behind it is noticed after at most so many bytes.
 SLICE_BYTES = 16 * 1024
-# What a client must take of an answer in the time that it may wait.
+# How much of a response a client must read within ``answer_seconds``.
 READ_BYTES = 256 * 1024
 # Requests that may wait behind one another on one connection.
 MAX_PIPELINED = 32
@@ -105,8 +105,14 @@ CHUNK_OVERHEAD = 8
 
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: ("malformed", "The request is not valid HTTP/1.1."),
-    HTTPStatus.REQUEST_TIMEOUT: ("request_timeout", "The request did not arrive in time."),
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: ("head_too_large", "The request line and headers are too large."),
+    HTTPStatus.REQUEST_TIMEOUT: (
+        "request_timeout",
+        "The request did not arrive in time. Send it again.",
+    ),
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
+        "head_too_large",
+        "The request line and headers are too large. Send fewer or shorter headers.",
+    ),
     HTTPStatus.SERVICE_UNAVAILABLE: ("too_many_connections", "There are too many connections. Try again later."),
 }
 
@@ -125,19 +131,19 @@ REFUSALS = {status: _refusal(status) for status in _REFUSALS}
 
 
 class Phase(Enum):
-    """What a connection waits for."""
+    """What a connection is waiting for."""
 
     NEW = "new"
     HEAD = "head"
     BODY = "body"
     ANSWER = "answer"
     IDLE = "idle"
-    # Nothing more is read: the last answer is on its way, or an error was sent.
+    # Nothing more is read: the last response is being sent, or an error was sent.
     LAST_ANSWER = "last answer"
     REFUSED = "refused"
 
 
-# As names of this module: in Python 3.11 looking a member up in its class costs ten times as much.
+# Module-level names, because in Python 3.11 looking up a member in its enum costs ten times as much.
 NEW, HEAD, BODY, ANSWER, IDLE, LAST_ANSWER, REFUSED = Phase
 
 
@@ -156,9 +162,9 @@ class LimitedProtocol(HttpToolsProtocol):
         # Bytes of the current head, raw and decoded bytes of the current body, bytes dropped after a refusal.
         self._head_bytes = self._raw_bytes = self._body_bytes = self._dropped_bytes = 0
         self._heads = self._taken = 0
-        # The request that is being answered, or was last.
+        # The request that is being processed, or was last.
         self._answered: Any = None
-        # Since when the client has taken too little of an answer: the tick, what was taken and what was left then.
+        # Since when the client reads too little of a response: the tick, and what was read and what was left then.
         self._unread: tuple[int, int, int] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
@@ -170,12 +176,12 @@ class LimitedProtocol(HttpToolsProtocol):
             transport.close()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Remember which request is being answered: uvicorn itself knows the newest of a pipeline only."""
+        """Remember which request is being processed: uvicorn itself knows only the newest of a pipeline."""
         self._answered = cycle
         super()._start_asgi_task(cycle, app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it. What is being answered writes no more: each write would leave a traceback in the log."""
+        """Remove the connection, and stop writing the response: each write would leave a traceback in the log."""
         self.register.remove(self)
         if self._answered is not None:
             self._answered.disconnected = True
@@ -223,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # There is nothing to upgrade to. The request is answered as it is, and nothing is read after it.
+            # There is nothing to upgrade to. The request is processed without it, and nothing is read after it.
             self.cycle.keep_alive = False
             self._enter(LAST_ANSWER)
             return
@@ -235,14 +241,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self._enter(HEAD)
 
     def _drop(self, data: bytes) -> None:
-        """Let go of bytes that nobody wants; of a client that sends too many of them too."""
+        """Drop bytes that are not needed; close the connection of a client that sends too many of them."""
         self._dropped_bytes += len(data)
         if self._dropped_bytes > LINGER_BYTES:
             self.transport.abort()
 
-    # What the parser finds.
+    # Callbacks of the parser.
     def on_headers_complete(self) -> None:
-        """A head is complete."""
+        """Note that a head is complete."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("Too many requests are waiting on one connection.")
         super().on_headers_complete()
@@ -252,19 +258,19 @@ class LimitedProtocol(HttpToolsProtocol):
         self._since = self.register.tick
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body."""
+        """Count a part of a body."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request is complete."""
+        """Note that a request is complete."""
         super().on_message_complete()
         self._phase = ANSWER
         if self.cycle.response_complete:
             self._enter(IDLE)
 
     def on_response_complete(self) -> None:
-        """Start the next request that waits, or wait for one; as uvicorn does, without a timer."""
+        """Start the next pipelined request, or wait for one; like uvicorn's method, but without a timer."""
         self.server_state.total_requests += 1
         self._taken += 1
         if self.transport.is_closing():
@@ -276,7 +282,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._phase = IDLE
             self._since = self.register.tick
 
-    # Time.
+    # Timeouts.
     def check(self, tick: int) -> None:
         """Close the connection if the client has taken too long."""
         if self._leaves_answers_unread(tick):
@@ -285,7 +291,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif tick - self._since <= self.allowed_seconds[self._phase]:
             return
         elif self.flow.read_paused or (self._phase is HEAD and self._is_answering()):
-            # It is us who do not read on.
+            # The delay is ours: we have paused reading.
             self._since = tick
         else:
             self._end_late()
@@ -295,7 +301,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._since = self.register.tick
 
     def _leaves_answers_unread(self, tick: int) -> bool:
-        """Whether the client has taken next to nothing of an answer for too long."""
+        """Return whether the client has read next to nothing of a response for too long."""
         left = self.transport.get_write_buffer_size()
         if not left:
             self._unread = None
@@ -305,7 +311,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return tick - self._unread[0] > self.register.limits.answer_seconds
 
     def resume_writing(self) -> None:
-        """The client has taken most of what was waiting for it."""
+        """Note that the client has read most of what was waiting for it."""
         self._taken += 1
         super().resume_writing()
 
@@ -321,7 +327,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answer with an error and close, or only close where another answer is on its way."""
+        """Send an error and close, or only close if another response is being sent."""
         _count(status)
         is_open = self.cycle is None or self.cycle.response_complete
         waits_for_body = self._phase is BODY and not self.pipeline and not self.cycle.response_started
@@ -336,7 +342,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        """Tell the application that waits for a body that none will come."""
+        """Tell the application, which waits for a body, that none will come."""
         if self._is_answering():
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -2,8 +2,9 @@
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
-from app.api.requests import Acting, AnyRequest, Cursor, Id, Limit, Offset, body, listed
+from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
 from app.services.inputs import NotificationChanges, NotificationInput, WebhookChanges, WebhookInput
 from app.services.notifications import NotificationService
 from app.services.views import DeliveryList, NotificationList, NotificationView, WebhookPage, WebhookView
@@ -13,41 +14,49 @@ Notifications = NamedDependency[NotificationService]
 
 
 class NotificationController(Controller):
-    """Webhooks on events of schedules and workflows."""
+    """Notifications about events of schedules and workflows."""
 
     path = "/notifications"
     tags = ("notifications",)
 
-    @post("/", opt={"body": NotificationInput, "errors": (404, 409)})
-    async def create(self, request: AnyRequest, actor: Acting, notification_service: Notifications) -> NotificationView:
-        """Be told of events: of a schedule, of a workflow, or of all that is yours."""
-        return await notification_service.create(actor, await body(request, NotificationInput))
+    @post(
+        "/",
+        opt={"errors": (404, 409)},
+        summary="Subscribe a URL to the events of a schedule, of a workflow, or of everything you own.",
+    )
+    async def create(
+        self, actor: Acting, notification_service: Notifications, data: JSONBody[NotificationInput]
+    ) -> NotificationView:
+        return await notification_service.create(actor, data)
 
-    @get("/")
+    @get("/", summary="List notifications, newest first.")
     async def list_all(
         self, actor: Acting, notification_service: Notifications, limit: Limit = 500, cursor: Cursor = None
     ) -> NotificationList:
-        """List what is asked for, newest first."""
         return await notification_service.list(actor, listed(limit, cursor, counts=False))
 
-    @get("/{notification_id:int}")
+    @get("/{notification_id:int}", summary="Return one notification.")
     async def read(self, actor: Acting, notification_service: Notifications, notification_id: Id) -> NotificationView:
-        """Read one."""
         return await notification_service.get(actor, notification_id)
 
-    @patch("/{notification_id:int}", opt={"body": NotificationChanges, "body_optional": True})
+    @patch(
+        "/{notification_id:int}",
+        summary="Change some fields of a notification.",
+    )
     async def change(
-        self, request: AnyRequest, actor: Acting, notification_service: Notifications, notification_id: Id
+        self,
+        actor: Acting,
+        notification_service: Notifications,
+        notification_id: Id,
+        data: OptionalBody[NotificationChanges],
     ) -> NotificationView:
-        """Change some fields."""
-        return await notification_service.change(actor, notification_id, await body(request, NotificationChanges))
+        return await notification_service.change(actor, notification_id, data)
 
-    @delete("/{notification_id:int}")
+    @delete("/{notification_id:int}", summary="Delete a notification. Its events are no longer sent.")
     async def remove(self, actor: Acting, notification_service: Notifications, notification_id: Id) -> None:
-        """Be told no more."""
         await notification_service.delete(actor, notification_id)
 
-    @get("/{notification_id:int}/deliveries")
+    @get("/{notification_id:int}/deliveries", summary="List the deliveries of a notification, newest first.")
     async def deliveries(
         self,
         actor: Acting,
@@ -56,7 +65,6 @@ class NotificationController(Controller):
         limit: Limit = 50,
         cursor: Cursor = None,
     ) -> DeliveryList:
-        """The log of deliveries, newest first."""
         part = listed(limit, cursor, counts=False)
         return await notification_service.deliveries(actor, notification_id, part)
 
@@ -65,36 +73,45 @@ Webhooks = NamedDependency[WebhookService]
 
 
 class WebhookController(Controller):
-    """Addresses that are called at times of their own."""
+    """URLs that are called by a cadence of their own."""
 
     path = "/webhooks"
     tags = ("webhooks",)
 
-    @post("/", opt={"body": WebhookInput, "errors": (409,)})
-    async def create(self, request: AnyRequest, actor: Acting, webhook_service: Webhooks) -> WebhookView:
-        """Have an address called, by a cron expression or every so many minutes."""
-        return await webhook_service.create(actor, await body(request, WebhookInput))
+    @post(
+        "/",
+        opt={"errors": (409,)},
+        summary="Create a webhook: a URL that is called by a cron expression or every N minutes.",
+    )
+    async def create(self, actor: Acting, webhook_service: Webhooks, data: JSONBody[WebhookInput]) -> WebhookView:
+        return await webhook_service.create(actor, data)
 
-    @get("/")
+    @get("/", summary="List webhooks, newest first.")
     async def list_all(
         self, actor: Acting, webhook_service: Webhooks, limit: Limit = 50, offset: Offset = 0, cursor: Cursor = None
     ) -> WebhookPage:
-        """List webhooks, newest first."""
         return await webhook_service.list(actor, listed(limit, cursor, offset))
 
-    @get("/{webhook_id:int}")
+    @get(
+        "/{webhook_id:int}",
+        summary="Return one webhook. To list its runs, filter executions by `entity_type` and `entity_id`.",
+    )
     async def read(self, actor: Acting, webhook_service: Webhooks, webhook_id: Id) -> WebhookView:
-        """Read one. Its runs are among the executions, by entity_type and entity_id."""
         return await webhook_service.get(actor, webhook_id)
 
-    @patch("/{webhook_id:int}", opt={"body": WebhookChanges, "body_optional": True})
+    @patch(
+        "/{webhook_id:int}",
+        summary="Change some fields of a webhook. A changed interval counts from now.",
+    )
     async def change(
-        self, request: AnyRequest, actor: Acting, webhook_service: Webhooks, webhook_id: Id
+        self,
+        actor: Acting,
+        webhook_service: Webhooks,
+        webhook_id: Id,
+        data: OptionalBody[WebhookChanges],
     ) -> WebhookView:
-        """Change some fields; changed times are counted from now."""
-        return await webhook_service.change(actor, webhook_id, await body(request, WebhookChanges))
+        return await webhook_service.change(actor, webhook_id, data)
 
-    @delete("/{webhook_id:int}")
+    @delete("/{webhook_id:int}", summary="Delete a webhook and its history.")
     async def remove(self, actor: Acting, webhook_service: Webhooks, webhook_id: Id) -> None:
-        """Delete one, with its history."""
         await webhook_service.delete(actor, webhook_id)

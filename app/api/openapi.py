@@ -1,9 +1,12 @@
-"""The OpenAPI document: paths and parameters from the routes, bodies and answers from the types themselves.
+"""The OpenAPI document and the page that lists all calls.
 
-msgspec describes its types exactly, bounds and forbidden fields included; Litestar's own schemas lose some of that.
-What a signature cannot say stands in the handler's ``opt``: the type of the ``body`` and whether it is
-``body_optional``, the ``errors`` beside the usual ones, ``other_statuses`` with the same answer, and ``open`` for a
-call without a token.
+Paths, parameters, summaries, tags and security come from Litestar. The schemas of bodies and responses are replaced by
+msgspec's: Litestar's leave out forbidden fields and some bounds. What a signature cannot say stands in a handler's
+``opt``:
+
+- ``errors``: statuses of problems beside the usual ones;
+- ``other_statuses``: statuses with the same response as the usual one;
+- ``body_schema``: the type that describes the body, where the handler reads it as a looser one.
 """
 
 from base64 import b64encode
@@ -21,20 +24,24 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 
 from app.api.problems import PROBLEM_TYPE, Problem
-from app.api.requests import AnyRequest
+from app.api.requests import MAY_BE_MISSING, AnyRequest
+from app.services.inputs import Input
 
 DESCRIPTION = "Recurring workflows over HTTP. Postgres decides, Redis rings the bell."
-BEARER = {"bearer": {"type": "http", "scheme": "bearer"}}
+SECURITY_SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}}
+# For the router whose calls need a token.
+NEEDS_TOKEN: list[dict[str, list[str]]] = [{"bearer": []}]
 PROBLEMS = {
-    400: "The body is not JSON, or the state does not allow this.",
-    401: "There is no token, or it is not valid.",
-    403: "This needs the role admin.",
-    404: "There is no such thing, or it is not yours.",
-    409: "Another change stands in the way, the workflow is somebody else's, or a quota is used up: see `code`.",
+    400: "The body is not valid JSON, or the object's state does not allow the operation.",
+    401: "The bearer token is missing or not valid.",
+    403: "The role `admin` is required.",
+    404: "The object does not exist, or it is not yours.",
+    409: "The request conflicts with another change, the workflow belongs to another user, or a quota is used up: "
+    "see `code`.",
     413: "The body is too large.",
     422: "Some values are not valid; `errors` names each of them.",
     429: "This token or address has sent too many requests, or this user too many at once.",
-    503: "The database cannot be reached right now, or a query took too long.",
+    503: "The database cannot be reached, or the query took too long. Try again later.",
 }
 RETRY_AFTER = {"Retry-After": {"description": "In seconds.", "required": True, "schema": {"type": "integer"}}}
 PROBLEM_HEADERS = {
@@ -42,7 +49,7 @@ PROBLEM_HEADERS = {
     429: RETRY_AFTER,
     503: RETRY_AFTER,
 }
-# Every call with a token may meet these; a path, a query and a body add theirs.
+# Problems of every call with a token, and those that a path, a query and a body add.
 COMMON_ERRORS = (401, 429, 503)
 PATH_ERRORS = (404,)
 QUERY_ERRORS = (422,)
@@ -53,17 +60,26 @@ Json = dict[str, Any]
 
 @lru_cache(maxsize=1)
 def document(app: Litestar) -> Json:
-    """The whole document, as JSON values."""
+    """Return the whole document as JSON values."""
     schema: Json = app.openapi_schema.to_schema()
     operations = list(_operations(app, schema["paths"]))
-    kinds = _kinds(handler for handler, _ in operations)
-    described, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    refs = dict(zip(kinds, described, strict=True))
+    types = _described_types(handler for handler, _ in operations)
+    described, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    refs = dict(zip(types, described, strict=True))
     for handler, operation in operations:
-        _describe(handler, operation, refs)
-    schema["paths"] = {_spelled(path): item for path, item in schema["paths"].items()}
-    schema["components"] = {"schemas": schemas, "responses": _problems(refs[Problem]), "securitySchemes": BEARER}
+        _mend(handler, operation, refs)
+    schema["paths"] = {_with_slash(path): item for path, item in schema["paths"].items()}
+    schema["components"] = {
+        "schemas": schemas,
+        "responses": _problem_responses(refs[Problem]),
+        "securitySchemes": SECURITY_SCHEMES,
+    }
     return schema
+
+
+def operation_id(handler: HTTPRouteHandler, _method: Any, _path: Any) -> str:
+    """Return the name of a call: its first tag and the name of its handler."""
+    return f"{handler.resolve_tags()[0]}_{handler.handler_name}"
 
 
 def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, Json]]:
@@ -75,69 +91,72 @@ def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, 
                     yield handler, operation
 
 
-def _kinds(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
-    wanted = [kind for handler in handlers for kind in (handler.opt.get("body"), _answer(handler)) if kind is not None]
-    return list(dict.fromkeys([Problem, *wanted]))
+def _described_types(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
+    types = [kind for handler in handlers for kind in (_body_type(handler), _response_type(handler))]
+    return list(dict.fromkeys([Problem, *(kind for kind in types if kind is not None)]))
 
 
-def _answer(handler: HTTPRouteHandler) -> Any:
+def _body_type(handler: HTTPRouteHandler) -> Any:
+    """Return the type of the body, or None if the handler has none or accepts only an empty object."""
+    field = handler.parsed_data_field
+    kind = None if field is None else handler.opt.get("body_schema", field.annotation)
+    return None if kind is Input else kind
+
+
+def _response_type(handler: HTTPRouteHandler) -> Any:
     returned = handler.parsed_fn_signature.return_type
     kind = returned.inner_types[0] if returned.is_subclass_of(Response) else returned
     return None if kind.is_none_type else kind.annotation
 
 
-def _describe(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> None:
-    operation["operationId"] = f"{operation['tags'][0]}_{handler.handler_name}"
-    operation["summary"] = handler.fn.__doc__
+def _mend(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> None:
+    """Replace what Litestar describes wrongly in one operation."""
+    operation.pop("requestBody", None)
+    body, field = _body_type(handler), handler.parsed_data_field
+    if body is not None and field is not None:
+        content = {"application/json": {"schema": refs[body]}}
+        operation["requestBody"] = {"required": MAY_BE_MISSING not in field.metadata, "content": content}
     for parameter in operation.get("parameters", ()):
-        parameter["schema"] = _given(parameter["schema"])
-    operation["responses"] = _answers(handler, refs) | _refusals(handler, operation)
-    if not handler.opt.get("open"):
-        operation["security"] = [{name: []} for name in BEARER]
-    if "body" in handler.opt:
-        content = {"application/json": {"schema": refs[handler.opt["body"]]}}
-        operation["requestBody"] = {"required": not handler.opt.get("body_optional"), "content": content}
+        parameter["schema"] = _without_null(parameter["schema"])
+    operation["responses"] = _responses(handler, refs) | _problem_refs(handler, operation)
 
 
-def _given(schema: Json) -> Json:
-    """What an optional parameter is when it is given; Litestar adds that it might be null."""
+def _without_null(schema: Json) -> Json:
+    """Return the schema of a parameter without the null that Litestar adds to optional ones."""
     given: Json = next((option for option in schema.get("oneOf", ()) if option != {"type": "null"}), {})
     return {name: value for name, value in schema.items() if name != "oneOf"} | given
 
 
-def _answers(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
-    kind = _answer(handler)
+def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
+    kind = _response_type(handler)
     media_type = (handler.media_type or MediaType.JSON).split(";")[0]
     content = {} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}
     statuses = (handler.status_code, *handler.opt.get("other_statuses", ()))
     return {str(status): {"description": HTTPStatus(status).phrase, **content} for status in statuses}
 
 
-def _refusals(handler: HTTPRouteHandler, operation: Json) -> Json:
-    if handler.opt.get("open"):
-        return _named(handler.opt.get("errors", ()))
-    places = {parameter["in"] for parameter in operation.get("parameters", ())}
-    statuses = {*COMMON_ERRORS, *handler.opt.get("errors", ())}
-    statuses.update(PATH_ERRORS if "path" in places else ())
-    statuses.update(QUERY_ERRORS if "query" in places else ())
-    statuses.update(BODY_ERRORS if "body" in handler.opt else ())
-    return _named(statuses)
-
-
-def _named(statuses: Iterable[int]) -> Json:
+def _problem_refs(handler: HTTPRouteHandler, operation: Json) -> Json:
+    """Return the problems that a call may be answered with."""
+    statuses = set(handler.opt.get("errors", ()))
+    if "security" in operation:
+        places = {parameter["in"] for parameter in operation.get("parameters", ())}
+        statuses.update(COMMON_ERRORS)
+        statuses.update(PATH_ERRORS if "path" in places else ())
+        statuses.update(QUERY_ERRORS if "query" in places else ())
+        statuses.update(BODY_ERRORS if "requestBody" in operation else ())
     return {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(statuses)}
 
 
-def _problems(ref: Json) -> Json:
+def _problem_responses(ref: Json) -> Json:
     content = {PROBLEM_TYPE: {"schema": ref}}
     return {
-        f"Problem{status}": {"description": words, "headers": PROBLEM_HEADERS.get(status, {}), "content": content}
-        for status, words in PROBLEMS.items()
+        f"Problem{status}": {"description": text, "headers": PROBLEM_HEADERS.get(status, {}), "content": content}
+        for status, text in PROBLEMS.items()
     }
 
 
-def _spelled(path: str) -> str:
-    """Return the path with a trailing slash, as the documentation writes it; the API answers without it too."""
+def _with_slash(path: str) -> str:
+    """Return the path of an API call with a trailing slash; the API accepts it with and without."""
     return f"{path}/" if path.startswith("/api/v1/") else path
 
 
@@ -151,7 +170,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Carillon A
 
 
 _STYLE_HASH = b64encode(sha256(STYLE.encode()).digest()).decode()
-# The page runs no script, loads nothing and is shown in no frame; its one style is known by its hash.
+# The page runs no script, loads nothing and may not be framed; its only style is allowed by its hash.
 HEADERS = {
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -167,37 +186,37 @@ def schema_router() -> Router:
 
 
 class DocumentPlugin(OpenAPIRenderPlugin):
-    """``/schema/openapi.json``."""
+    """Serves the document at ``/schema/openapi.json``."""
 
     def __init__(self) -> None:
-        """Plain JSON, which every tool takes."""
+        """Serve it as ``application/json``, which every tool accepts."""
         super().__init__(path="/openapi.json", media_type=MediaType.JSON)
 
-    def render(self, request: AnyRequest, _litestars: dict[str, Any]) -> bytes:
-        """Ours, which starts from Litestar's."""
+    def render(self, request: AnyRequest, _schema: dict[str, Any]) -> bytes:
+        """Return the mended document instead of Litestar's own."""
         return _encoded(request.app)
 
 
 @lru_cache(maxsize=1)
 def _encoded(app: Litestar) -> bytes:
-    """Encode the document once: readers that take their time share the same bytes."""
+    """Encode the document once: responses to slow readers share the same bytes."""
     return msgspec.json.encode(document(app))
 
 
 class PagePlugin(OpenAPIRenderPlugin):
-    """``/schema``."""
+    """Serves the list of calls as a page at ``/schema``."""
 
     def __init__(self) -> None:
-        """At the root, so that it is the page one lands on."""
+        """Serve it at the root of the schema router."""
         super().__init__(path="/")
 
-    def render(self, request: AnyRequest, _litestars: dict[str, Any]) -> bytes:
-        """The list of calls."""
+    def render(self, request: AnyRequest, _schema: dict[str, Any]) -> bytes:
+        """Return the page."""
         return page(document(request.app)).encode()
 
 
 def page(schema: dict[str, Any]) -> str:
-    """The page for a document."""
+    """Return the HTML page for a document."""
     sections: dict[str, list[str]] = {}
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():

@@ -1,4 +1,4 @@
-"""Errors as answers: ``application/problem+json`` (RFC 9457) for everything that goes wrong, in one place."""
+"""The mapping of errors to responses: ``application/problem+json`` (RFC 9457) for every error."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -47,7 +47,7 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     ShareUsedUpError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-# What an error knows beyond its words, and the answer shows as members of the problem.
+# Attributes of errors that a response shows as members of the problem.
 _MEMBERS = ("workflow_owner", "limit", "used")
 _CODES = {
     HTTPStatus.BAD_REQUEST: "malformed",
@@ -58,7 +58,7 @@ _CODES = {
 
 
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What went wrong. ``code`` is stable, ``detail`` is for people."""
+    """An error. ``code`` is stable, ``detail`` is for people."""
 
     type: str
     title: str
@@ -66,18 +66,20 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     detail: str
     code: str
     errors: list[FieldError] = []
-    # Of ``foreign_workflow``: the user who owns the workflow.
+    # With ``foreign_workflow``: the user who owns the workflow.
     workflow_owner: int | UnsetType = UNSET
-    # Of ``quota_exceeded``: how many objects a user may have, and how many this user has.
+    # With ``quota_exceeded``: how many objects a user may have, and how many this user has.
     limit: int | UnsetType = UNSET
     used: int | UnsetType = UNSET
 
 
 class TooManyRequestsError(Exception):
-    """This token or address has sent too many requests."""
+    """A token or an address is over its rate limit."""
+
+    message = "This token or address has sent too many requests. Retry after the seconds in `Retry-After`."
 
     def __init__(self, retry_after: int) -> None:
-        """Say when to come back."""
+        """Store after how many seconds a request is accepted again."""
         self.retry_after = retry_after
         super().__init__()
 
@@ -103,13 +105,13 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     **members: int,
 ) -> Response[Problem]:
-    """An error as an answer."""
+    """Return the response for an error."""
     content = problem(status, code, detail, errors, **members)
     return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
 def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
-    """Something that our own code refused."""
+    """Return the response for an error that our own code raised."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
     errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
     headers = {}
@@ -126,32 +128,31 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
 
 
 def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
-    """A parameter of the query that Litestar refused."""
-    found = error.extra if isinstance(error.extra, list) else []
-    errors = [FieldError(str(one.get("key", "")), str(one.get("message", ""))) for one in found]
-    return problem_response(
-        HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, (InvalidError.__doc__ or "").strip(), errors
-    )
+    """Return the response for parameters of a path or query that Litestar refused."""
+    reasons = error.extra if isinstance(error.extra, list) else []
+    errors = [FieldError(str(reason.get("key", "")), str(reason.get("message", ""))) for reason in reasons]
+    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, InvalidError.message, errors)
 
 
 def on_http_error(_request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """What the framework itself refused: no such path, the wrong method, too large."""
+    """Return the response for what the framework refuses: an unknown path, a wrong method, a large body."""
     status = HTTPStatus(error.status_code)
     code = _CODES.get(status, "refused")
     return problem_response(status, code, error.detail or status.phrase, headers=error.headers)
 
 
 def on_too_many(_request: Request[Any, Any, Any], error: TooManyRequestsError) -> Response[Problem]:
-    """Over the limit."""
-    detail = (TooManyRequestsError.__doc__ or "").strip()
+    """Return the response for a request over a rate limit."""
     headers = {"Retry-After": str(error.retry_after)}
-    return problem_response(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", detail, headers=headers)
+    return problem_response(HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests", error.message, headers=headers)
 
 
 def on_crash(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """A defect of ours: said in the log with everything, to the caller without."""
+    """Return the response for a defect of ours: the traceback goes to the log, not to the client."""
     log.error("request_failed", method=request.method, path=request.url.path, exc_info=error)
-    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Something went wrong on our side.")
+    return problem_response(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "An internal error occurred. The server's log has the details."
+    )
 
 
 HANDLERS: dict[int | type[Exception], Any] = {

@@ -1,4 +1,4 @@
-"""What every request passes: trace, client address, token, rate limit, and the parsing of its body."""
+"""What every request passes through: tracing, client address, authentication, rate limits, and reading its body."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -7,9 +7,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Annotated, Any, TypeVar
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
-from litestar.params import PathParameter, QueryParameter
+from litestar.enums import RequestEncodingType
+from litestar.handlers import BaseRouteHandler
+from litestar.params import BodyKwarg, PathParameter, QueryParameter
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars, get_contextvars
 
@@ -28,21 +31,21 @@ from app.services.validation import read
 
 Network = IPv4Network | IPv6Network
 UNKNOWN = "unknown"
-# A client owns at least a /64 of IPv6: counted one by one, its addresses would never run out.
+# A client owns at least a /64 of IPv6. Counted one by one, its addresses would never reach a limit.
 IPV6_CLIENT_BITS = 64
 # An X-Forwarded-For with more entries was made by a client, not by proxies.
 MAX_HOPS = 20
 
 
 class TrustedProxies:
-    """The proxies whose ``X-Forwarded-For`` is believed."""
+    """The proxies whose ``X-Forwarded-For`` header is trusted."""
 
     def __init__(self, networks: Sequence[Network] = ()) -> None:
         """Trust these networks; by default no proxy is trusted."""
         self._networks = tuple(networks)
 
     def trusts(self, address: str) -> bool:
-        """Return whether a connection from this address is a trusted proxy's."""
+        """Return whether this address is that of a trusted proxy."""
         if not self._networks:
             return False
         parsed = _parsed(address)
@@ -83,56 +86,100 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 T = TypeVar("T")
-# For answers that hold a token or another secret: neither a browser nor a proxy may keep them.
+MAY_BE_MISSING = "may be missing"
+# The type of a handler's ``data`` where the body may be left out, beside Litestar's ``JSONBody`` where it may not.
+OptionalBody = Annotated[T, BodyKwarg(media_type=RequestEncodingType.JSON), MAY_BE_MISSING]
+# For responses that hold a token or a key: neither a browser nor a proxy may store them.
 NO_STORE = [ResponseHeader(name="Cache-Control", value="no-store")]
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
 AnyRequest = Request[Any, Any, Any]
-# What a handler asks for to know on whose behalf it acts; ``current_actor`` provides it.
+# The name and type of the parameter by which a handler gets the user; only authenticated requests reach such a handler.
+ACTOR = "actor"
 Acting = NamedDependency[Actor]
 
 
-def bearer_token(request: AnyRequest) -> str | None:
-    """The token that a request brings."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+class JsonRequest(AnyRequest):
+    """A request whose body is read by our own strict rules before Litestar hands it to a handler as ``data``.
+
+    Litestar alone would accept "5" for a number, and fail with status 500 on invalid UTF-8 and on JSON that is nested
+    2,000 levels deep.
+    """
+
+    async def body(self) -> bytes:
+        """Return the body. A missing body counts as an empty object."""
+        return await super().body() or b"{}"
+
+    async def json(self) -> Any:
+        """Return the body as a value of the type that the handler declares for ``data``."""
+        return read(await self.body(), self.route_handler.parsed_fn_signature.parameters["data"].annotation)
+
+
+async def check_request(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """Refuse ``null`` in the query; authenticate the user if the handler has an ``actor`` parameter.
+
+    This is a guard because Litestar runs guards before it reads the body, and dependencies after. As a dependency it
+    would let a client without a token make us read and parse 256 KiB with each request.
+    """
+    _refuse_null(connection)
+    if ACTOR in handler.parsed_fn_signature.parameters:
+        connection.scope["user"] = await _authenticate(connection)
+
+
+def current_actor(request: AnyRequest) -> Actor:
+    """Return the user whom ``check_request`` has authenticated."""
+    actor: Actor = request.user
+    return actor
+
+
+async def _authenticate(connection: AnyConnection) -> Actor:
+    """Return the user that the token belongs to; refuse a token that is used too often."""
+    users: UserService = connection.app.state.users
+    async with counting_failures(connection):
+        token = required_token(connection)
+        actor = await users.authenticate(token)
+    await count_request(connection, token)
+    # From here on, the database connections that this request uses count towards the user's share of them.
+    PARTY.set(actor.user_id)
+    return actor
+
+
+def bearer_token(connection: AnyConnection) -> str | None:
+    """Return the bearer token of a request, or None if there is none."""
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-def required_token(request: AnyRequest) -> str:
-    """The same, where there is no going on without one."""
-    token = bearer_token(request)
+def required_token(connection: AnyConnection) -> str:
+    """Return the bearer token of a request; raise ``UnauthenticatedError`` if there is none."""
+    token = bearer_token(connection)
     if token is None:
         raise UnauthenticatedError
     return token
 
 
-async def current_actor(request: AnyRequest) -> Actor:
-    """Return on whose behalf a request comes; refuse a token that asks too often."""
-    users: UserService = request.app.state.users
-    async with counting_failures(request):
-        token = required_token(request)
-        actor = await users.authenticate(token)
-    await count_request(request, token)
-    # From here on, what this request asks of Postgres counts towards the user's share of the connections.
-    PARTY.set(actor.user_id)
-    return actor
+async def require_bearer_token(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
+    """Refuse a request without a bearer token before its body is read; the handler checks the token itself."""
+    async with counting_failures(connection):
+        required_token(connection)
 
 
-async def count_request(request: AnyRequest, token: str) -> None:
-    """Count a request with a valid token, and refuse it if there were too many."""
-    limits: RateLimits = request.app.state.rate_limits
+async def count_request(connection: AnyConnection, token: str) -> None:
+    """Count a request with a valid token; refuse it if there were too many."""
+    limits: RateLimits = connection.app.state.rate_limits
     _refuse_if_over(await limits.count_request(token))
 
 
 @asynccontextmanager
-async def counting_failures(request: AnyRequest) -> AsyncIterator[None]:
-    """Count a failed attempt to authenticate for its address: after too many of them the answer is 429.
+async def counting_failures(connection: AnyConnection) -> AsyncIterator[None]:
+    """Count a failed authentication for the client's address; after too many of them the status is 429.
 
-    A valid token from the same address is not affected: many clients may share an address.
+    A valid token from the same address is not affected, because many clients may share an address.
     """
     try:
         yield
     except UnauthenticatedError:
-        limits: RateLimits = request.app.state.rate_limits
-        _refuse_if_over(await limits.count_failure(counted_as(client_address(request))))
+        limits: RateLimits = connection.app.state.rate_limits
+        _refuse_if_over(await limits.count_failure(counted_as(client_address(connection))))
         raise
 
 
@@ -141,18 +188,18 @@ def _refuse_if_over(retry_after: int | None) -> None:
         raise TooManyRequestsError(retry_after)
 
 
-def client_address(request: AnyRequest) -> str:
-    """Return the address that a request comes from; trusted proxies are believed about the one before them."""
-    proxies: TrustedProxies = request.app.state.proxies
-    peer = request.client.host if request.client else UNKNOWN
-    return proxies.client_of(peer, ",".join(request.headers.getall("x-forwarded-for", [])))
+def client_address(connection: AnyConnection) -> str:
+    """Return the address of the client; behind trusted proxies, the address that they report."""
+    proxies: TrustedProxies = connection.app.state.proxies
+    peer = connection.client.host if connection.client else UNKNOWN
+    return proxies.client_of(peer, ",".join(connection.headers.getall("x-forwarded-for", [])))
 
 
-async def refuse_null(request: AnyRequest) -> None:
-    """Refuse the word ``null`` in a query: Litestar would take it for a filter that was left out."""
+def _refuse_null(connection: AnyConnection) -> None:
+    """Refuse the word ``null`` in a query: Litestar would treat it as a filter that was left out."""
     errors = [
-        FieldError(name, "It must have a value, or be left out.")
-        for name, value in request.query_params.multi_items()
+        FieldError(name, "`null` is not allowed in a query. Give a value, or leave the parameter out.")
+        for name, value in connection.query_params.multi_items()
         if value.lower() == "null"
     ]
     if errors:
@@ -160,7 +207,7 @@ async def refuse_null(request: AnyRequest) -> None:
 
 
 def counting_middleware(app: ASGIApp) -> ASGIApp:
-    """Count every answer for the metrics."""
+    """Count every response for the metrics."""
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
         began = clock.monotonic()
@@ -173,7 +220,7 @@ def counting_middleware(app: ASGIApp) -> ASGIApp:
                 REQUEST_SECONDS.labels(method, route).observe(clock.monotonic() - began)
             await send(message)
 
-        # Whose request it is will be known after authentication, and is forgotten with it.
+        # Authentication sets the user; it must not stay set for the next request of this connection.
         before = PARTY.set(None)
         try:
             await app(scope, receive, seen)
@@ -183,55 +230,50 @@ def counting_middleware(app: ASGIApp) -> ASGIApp:
     return counted
 
 
-async def body(request: AnyRequest, wanted: type[T]) -> T:
-    """The body of a request as a value; without one, as if it were an empty object."""
-    return read(await request.body() or b"{}", wanted)
-
-
-# A number beyond the bounds is one that nothing has: 404, not 422.
+# No object has an id beyond these bounds, so such an id gets 404, not 422.
 Id = Annotated[int, PathParameter(schema_extra={"minimum": 1, "maximum": INT_MAX})]
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
-# Its upper bound is checked by ``listed``, which says what to use instead.
+# ``listed`` checks the upper bound, because its message says what to use instead.
 Offset = Annotated[int, QueryParameter(ge=0, schema_extra={"maximum": MOST_OFFSET})]
-# Where the part before ended, as it was answered.
+# The `next_cursor` of the previous page.
 Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_-]+$")]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
-# Litestar would take a number for a moment as well; ``Span`` reads these as strictly as a body.
+# Read as text here and parsed by ``Span``: Litestar would accept a number as a time.
 Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]
 At = Annotated[str | None, QueryParameter(name="at", schema_extra={"format": "date-time"})]
 Until = Annotated[str | None, QueryParameter(name="to", schema_extra={"format": "date-time"})]
 
 
 def listed(limit: int, cursor: str | None, offset: int = 0, *, counts: bool = True) -> Part:
-    """The part of a list that a query asks for; ``counts`` says whether the answer has a ``total``."""
+    """Return the page that a query asks for; ``counts`` says whether the response has a ``total``."""
     if offset > MOST_OFFSET:
-        message = f"It must be at most {MOST_OFFSET}. Use `cursor` with the `next_cursor` of the page before instead."
+        message = f"It must be at most {MOST_OFFSET}. Use `cursor` with the `next_cursor` of the previous page instead."
         raise InvalidError(FieldError("offset", message))
     return Part(limit, offset, cursor, counts)
 
 
-# Asked for every few seconds by machines.
+# Probes and scrapers request these every few seconds.
 UNTRACED = ("/health", "/metrics")
 FIRST_ERROR = 500
 _HEADERS = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 
 
 def current_trace_id() -> str | None:
-    """The trace of the request that is being answered, whether Carillon traces it or somebody else does."""
+    """Return the trace id of the current request, whether Carillon traces it or only its client does."""
     span = current()
     return get_contextvars().get("trace_id") if span is None else span.trace_id
 
 
 def tracing_middleware(tracer: Tracer | None) -> Callable[[ASGIApp], ASGIApp]:
-    """Continue the trace that a request belongs to; without a tracer only the log names it."""
+    """Continue the trace that a request belongs to; without a tracer, only put its id into the log."""
 
     def middleware(app: ASGIApp) -> ASGIApp:
         async def traced(scope: Scope, receive: Receive, send: Send) -> None:
-            above = _came_with(scope)
+            parent = _trace_context(scope)
             if tracer is not None and not scope["path"].startswith(UNTRACED):
-                await _in_request(tracer, above, app, scope, receive, send)
-            elif above is not None:
-                with bound_contextvars(trace_id=trace_id_of(above)):
+                await _in_request(tracer, parent, app, scope, receive, send)
+            elif parent is not None:
+                with bound_contextvars(trace_id=trace_id_of(parent)):
                     await app(scope, receive, send)
             else:
                 await app(scope, receive, send)
@@ -242,10 +284,10 @@ def tracing_middleware(tracer: Tracer | None) -> Callable[[ASGIApp], ASGIApp]:
 
 
 async def _in_request(
-    tracer: Tracer, above: str | None, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    tracer: Tracer, parent: str | None, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
     method = str(scope.get("method", ""))
-    with tracer.span(method, Kind.SERVER, {"http.request.method": method}, parent=above) as span:
+    with tracer.span(method, Kind.SERVER, {"http.request.method": method}, parent=parent) as span:
 
         async def seen(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -260,7 +302,7 @@ async def _in_request(
         await app(scope, receive, seen)
 
 
-def _came_with(scope: Scope) -> str | None:
-    """The context that a request brings, if it makes sense."""
+def _trace_context(scope: Scope) -> str | None:
+    """Return the trace context in a request's headers, or None if there is none or it is not valid."""
     headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope.get("headers", ()) if name in _HEADERS}
     return stored_context(headers) if headers else None

@@ -1,13 +1,13 @@
-"""``/api/v1/schedules``: schedules, and what they did, do and will do."""
+"""``/api/v1/schedules``: schedules, their history and their future runs."""
 
 from typing import Annotated
 from uuid import UUID
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
-from app.api.requests import Acting, AnyRequest, At, Cursor, Limit, Offset, Since, Until, WorkflowFilter, body, listed
+from app.api.requests import Acting, At, Cursor, Limit, Offset, OptionalBody, Since, Until, WorkflowFilter, listed
 from app.domain.schedules import Status
 from app.services.executions import ManualRunService
 from app.services.inputs import (
@@ -40,7 +40,7 @@ from app.services.views import (
 )
 
 Schedules = NamedDependency[ScheduleService]
-Insight = NamedDependency[ScheduleQueryService]
+ScheduleQueries = NamedDependency[ScheduleQueryService]
 # The names of fields, with commas between them.
 Fields = Annotated[
     str | None,
@@ -53,21 +53,20 @@ ManualRuns = NamedDependency[ManualRunService]
 
 
 class ScheduleController(Controller):
-    """Schedules: what runs when."""
+    """Schedules: which workflow runs when."""
 
     path = "/schedules"
     tags = ("schedules",)
 
-    @post("/", opt={"body": ScheduleInput, "errors": (404, 409)})
-    async def create(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleView:
-        """Create a schedule; its first run is planned at once."""
-        return await schedule_service.create(actor, await body(request, ScheduleInput))
+    @post("/", opt={"errors": (404, 409)}, summary="Create a schedule and plan its first run.")
+    async def create(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleInput]) -> ScheduleView:
+        return await schedule_service.create(actor, data)
 
-    @get("/")
+    @get("/", summary="List schedules, newest first. `trigger_payload` is left out unless `fields` names it.")
     async def list_all(  # noqa: PLR0913 - the filters of one list
         self,
         actor: Acting,
-        insight_service: Insight,
+        schedule_queries: ScheduleQueries,
         status: Annotated[Status | None, QueryParameter()] = None,
         workflow_id: WorkflowFilter = None,
         fields: Fields = None,
@@ -75,121 +74,174 @@ class ScheduleController(Controller):
         offset: Offset = 0,
         cursor: Cursor = None,
     ) -> SchedulePage:
-        """List schedules, newest first, without `trigger_payload` unless `fields` asks for it; `cursor` goes on."""
-        part = listed(limit, cursor, offset)
-        wanted = given_fields(fields)
-        return await insight_service.list(actor, part, status=status, workflow_id=workflow_id, fields=wanted)
+        part, names = listed(limit, cursor, offset), given_fields(fields)
+        return await schedule_queries.list(actor, part, status=status, workflow_id=workflow_id, fields=names)
 
-    @post("/batch", opt={"body": ScheduleBatchInput, "errors": (409,)})
-    async def create_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> ScheduleList:
-        """Create up to 1,000 schedules, all or none."""
-        return await schedule_service.create_many(actor, (await body(request, LooseScheduleBatch)).schedules)
+    @post(
+        "/batch",
+        opt={"body_schema": ScheduleBatchInput, "errors": (409,)},
+        summary="Create up to 1,000 schedules, all or none.",
+    )
+    async def create_many(
+        self, actor: Acting, schedule_service: Schedules, data: JSONBody[LooseScheduleBatch]
+    ) -> ScheduleList:
+        return await schedule_service.create_many(actor, data.schedules)
 
-    @post("/batch-delete", status_code=204, opt={"body": ScheduleIdsInput})
-    async def delete_many(self, request: AnyRequest, actor: Acting, schedule_service: Schedules) -> None:
-        """Delete several; unknown and foreign ids are ignored."""
-        await schedule_service.delete_many(actor, (await body(request, ScheduleIdsInput)).schedule_ids)
+    @post(
+        "/batch-delete",
+        status_code=204,
+        summary="Delete several schedules. Ids that are unknown or not yours are ignored.",
+    )
+    async def delete_many(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleIdsInput]) -> None:
+        await schedule_service.delete_many(actor, data.schedule_ids)
 
-    @get("/{schedule_id:uuid}")
-    async def read(self, actor: Acting, insight_service: Insight, schedule_id: FromPath[UUID]) -> Encoded[ScheduleView]:
-        """Read one schedule."""
-        return await insight_service.get(actor, schedule_id)
+    @get("/{schedule_id:uuid}", summary="Return one schedule.")
+    async def read(
+        self, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
+    ) -> Encoded[ScheduleView]:
+        return await schedule_queries.get(actor, schedule_id)
 
-    @patch("/{schedule_id:uuid}", opt={"body": ScheduleChanges, "body_optional": True, "errors": (409,)})
+    @patch(
+        "/{schedule_id:uuid}",
+        opt={"errors": (409,)},
+        summary="Change some fields of a schedule. A changed cadence moves the next run at once.",
+    )
     async def change(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[ScheduleChanges],
     ) -> ScheduleView:
-        """Change some fields; a changed cadence moves the next run at once."""
-        return await schedule_service.change(actor, schedule_id, await body(request, ScheduleChanges))
+        return await schedule_service.change(actor, schedule_id, data)
 
-    @delete("/{schedule_id:uuid}")
+    @delete("/{schedule_id:uuid}", summary="Delete a schedule and its history. Its running executions are cancelled.")
     async def remove(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> None:
-        """Delete a schedule with its history; what runs is called off."""
         await schedule_service.delete(actor, schedule_id)
 
-    @post("/{schedule_id:uuid}/pause", status_code=200, opt={"body": NoteInput, "body_optional": True})
+    @post(
+        "/{schedule_id:uuid}/pause",
+        status_code=200,
+        summary="Pause an active schedule.",
+    )
     async def pause(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[NoteInput],
     ) -> ScheduleView:
-        """Pause an active schedule."""
-        return await schedule_service.pause(actor, schedule_id, await body(request, NoteInput))
+        return await schedule_service.pause(actor, schedule_id, data)
 
-    @post("/{schedule_id:uuid}/resume", status_code=200, opt={"body": NoteInput, "body_optional": True})
+    @post(
+        "/{schedule_id:uuid}/resume",
+        status_code=200,
+        summary="Resume a paused schedule. Its next slot is computed from now.",
+    )
     async def resume(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[NoteInput],
     ) -> ScheduleView:
-        """Resume a paused schedule: its next slot is a fresh one."""
-        return await schedule_service.resume(actor, schedule_id, await body(request, NoteInput))
+        return await schedule_service.resume(actor, schedule_id, data)
 
-    @post("/{schedule_id:uuid}/revive", status_code=200, opt={"errors": (400,)})
+    @post(
+        "/{schedule_id:uuid}/revive",
+        status_code=200,
+        opt={"errors": (400,)},
+        summary="Make a dead schedule active again, with all its retries.",
+    )
     async def revive(
-        self, request: AnyRequest, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[Input],  # noqa: ARG002 - checked to be empty
     ) -> ScheduleView:
-        """Bring a dead schedule back, with all its retries."""
-        await body(request, Input)
         return await schedule_service.revive(actor, schedule_id)
 
-    @post("/{schedule_id:uuid}/run", status_code=202, opt={"body": RunInput, "body_optional": True, "errors": (409,)})
+    @post(
+        "/{schedule_id:uuid}/run",
+        status_code=202,
+        opt={"errors": (409,)},
+        summary="Run a schedule now. Its cadence and counters do not change.",
+    )
     async def run(
-        self, request: AnyRequest, actor: Acting, manual_run_service: ManualRuns, schedule_id: FromPath[UUID]
+        self,
+        actor: Acting,
+        manual_run_service: ManualRuns,
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[RunInput],
     ) -> ExecutionView:
-        """Run it now, beside its cadence and its counters."""
-        return await manual_run_service.run(actor, schedule_id, await body(request, RunInput))
+        return await manual_run_service.run(actor, schedule_id, data)
 
 
-class InsightController(Controller):
-    """Questions about schedules."""
+class ScheduleQueryController(Controller):
+    """Previews, runs, outcomes and explanations of schedules."""
 
     path = "/schedules"
     tags = ("schedules",)
 
-    @post("/preview", status_code=200, opt={"body": PreviewInput, "errors": (404,)})
-    async def preview(self, request: AnyRequest, actor: Acting, insight_service: Insight) -> PreviewView:
-        """Look at a spec: in plain words, with its traps and its next runs. Nothing is stored."""
-        return await insight_service.preview(actor, await body(request, PreviewInput))
+    @post(
+        "/preview",
+        status_code=200,
+        opt={"errors": (404,)},
+        summary="Describe a spec in plain words, with warnings and its next runs. Nothing is stored.",
+    )
+    async def preview(
+        self, actor: Acting, schedule_queries: ScheduleQueries, data: JSONBody[PreviewInput]
+    ) -> PreviewView:
+        return await schedule_queries.preview(actor, data)
 
-    @get("/{schedule_id:uuid}/runs")
+    @get("/{schedule_id:uuid}/runs", summary="List the runs of a schedule, newest first.")
     async def runs(
         self,
         actor: Acting,
-        insight_service: Insight,
+        schedule_queries: ScheduleQueries,
         schedule_id: FromPath[UUID],
         limit: Limit = 20,
         cursor: Cursor = None,
     ) -> RunList:
-        """The audit: the latest runs, newest first."""
-        return await insight_service.runs(actor, schedule_id, listed(limit, cursor, counts=False))
+        return await schedule_queries.runs(actor, schedule_id, listed(limit, cursor, counts=False))
 
-    @get("/{schedule_id:uuid}/ledger")
+    @get(
+        "/{schedule_id:uuid}/ledger",
+        summary="List the outcome of every slot, newest first: fired, or not fired and why.",
+    )
     async def ledger(  # noqa: PLR0913 - the filters of one list
         self,
         actor: Acting,
-        insight_service: Insight,
+        schedule_queries: ScheduleQueries,
         schedule_id: FromPath[UUID],
         since: Since = None,
         until: Until = None,
         limit: Limit = 100,
         cursor: Cursor = None,
     ) -> LedgerList:
-        """The account of every slot, newest first: fired, or not and why."""
         span = checked({"from": since, "to": until}, Span)
-        return await insight_service.ledger(actor, schedule_id, span, listed(limit, cursor, counts=False))
+        return await schedule_queries.ledger(actor, schedule_id, span, listed(limit, cursor, counts=False))
 
-    @get("/{schedule_id:uuid}/explain")
+    @get(
+        "/{schedule_id:uuid}/explain",
+        summary="Explain why a schedule did or did not run at a time. For a future time, say what is expected.",
+    )
     async def explain(
-        self, actor: Acting, insight_service: Insight, schedule_id: FromPath[UUID], at: At = None
+        self, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID], at: At = None
     ) -> ExplanationView:
-        """Why it did, or did not, run at a time; for one to come, what would happen as far as known."""
-        return await insight_service.explain(actor, schedule_id, checked({"at": at}, Moment))
+        return await schedule_queries.explain(actor, schedule_id, checked({"at": at}, Moment))
 
-    @get("/{schedule_id:uuid}/history")
+    @get(
+        "/{schedule_id:uuid}/history",
+        summary="List every change and pause of a schedule, newest first: who, when, what, and the note.",
+    )
     async def history(
         self,
         actor: Acting,
-        insight_service: Insight,
+        schedule_queries: ScheduleQueries,
         schedule_id: FromPath[UUID],
         limit: Limit = 100,
         cursor: Cursor = None,
     ) -> HistoryList:
-        """Every change and pause, newest first: by whom, when, what, and the note."""
-        return await insight_service.history(actor, schedule_id, listed(limit, cursor, counts=False))
+        return await schedule_queries.history(actor, schedule_id, listed(limit, cursor, counts=False))

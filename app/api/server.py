@@ -10,13 +10,13 @@ from app.api.requests import TrustedProxies
 from app.config import Settings
 
 GRACE_SECONDS = 5
-# Files that the process needs beside its clients: Postgres, Redis, outgoing calls.
+# Files that the process needs besides connections of clients: Postgres, Redis, outgoing calls.
 OTHER_FILES = 200
 HEADERS = [("X-Content-Type-Options", "nosniff")]
 
 
 def server_config(app: Any, settings: Settings, limits: HttpLimits | None = None, **options: Any) -> uvicorn.Config:
-    """Configure a server for an application, or for the name of its factory."""
+    """Return the configuration of a server for an application, or for the name of its factory."""
     limits = limits or HttpLimits(
         connections=_affordable(settings.http_connections),
         connections_per_address=settings.http_connections_per_address,
@@ -26,10 +26,10 @@ def server_config(app: Any, settings: Settings, limits: HttpLimits | None = None
         host=settings.host,
         port=settings.port,
         http=limited_protocol(limits, TrustedProxies(settings.proxy_networks)),
-        # There are no WebSockets, and a connection that became one would be out of reach of the limits.
+        # There are no WebSockets, and a connection that became one would escape the limits.
         ws="none",
         headers=HEADERS,
-        # It would believe every client on loopback; `app.api.requests` believes trusted proxies only.
+        # uvicorn would trust every client on loopback; `app.api.requests` trusts only configured proxies.
         proxy_headers=False,
         server_header=False,
         log_config=None,
@@ -40,14 +40,14 @@ def server_config(app: Any, settings: Settings, limits: HttpLimits | None = None
 
 
 def raise_file_limit(connections: int) -> None:
-    """Allow this process as many open files as its connections need, if the system lets it."""
+    """Raise the limit of open files to what the connections need, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + OTHER_FILES
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    needed = connections + OTHER_FILES
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
 
 
 def _affordable(connections: int) -> int:
-    """Return the bound on connections that the limit of open files allows: beyond it nothing at all could be opened."""
+    """Return how many connections the limit of open files allows; with more, Postgres could not be reached either."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(connections, soft - OTHER_FILES))

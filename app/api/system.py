@@ -10,7 +10,7 @@ import structlog
 from litestar import Controller, Response, get, patch, post
 from litestar.di import NamedDependency
 
-from app.api.requests import Acting, AnyRequest, bearer_token, body, counting_failures, current_trace_id
+from app.api.requests import Acting, AnyRequest, OptionalBody, bearer_token, counting_failures, current_trace_id
 from app.domain.errors import UnauthenticatedError
 from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
@@ -21,13 +21,17 @@ from app.services.views import ActionList, PingView, SettingsView
 
 
 class MetricsController(Controller):
-    """Metrics."""
+    """Metrics of this process."""
 
     tags = ("health",)
 
-    @get("/metrics", media_type=CONTENT_TYPE, opt={"open": True, "errors": (401, 429)})
+    @get(
+        "/metrics",
+        media_type=CONTENT_TYPE,
+        opt={"errors": (401, 429)},
+        summary="Return the metrics in Prometheus's text format.",
+    )
     async def metrics(self, request: AnyRequest, figure_service: NamedDependency[GaugeService]) -> str:
-        """What there is to measure, in Prometheus's text format."""
         async with counting_failures(request):
             _require_token(request)
         await figure_service.refresh()
@@ -35,31 +39,31 @@ class MetricsController(Controller):
 
 
 def _require_token(request: AnyRequest) -> None:
-    """Refuse a scraper without the token, where one is set."""
-    wanted: str = request.app.state.metrics_token
-    if wanted and not hmac.compare_digest((bearer_token(request) or "").encode(), wanted.encode()):
+    """Refuse a scraper without the metrics token, if one is configured."""
+    expected: str = request.app.state.metrics_token
+    if expected and not hmac.compare_digest((bearer_token(request) or "").encode(), expected.encode()):
         raise UnauthenticatedError
 
 
 class ApiAnswers:
-    """What the API answers on a port of its own for metrics."""
+    """Health and metrics of the API for its separate metrics port."""
 
     def __init__(self, health: HealthService, figures: GaugeService) -> None:
-        """Ask these."""
+        """Use these services."""
         self._health = health
         self._figures = figures
 
     async def live(self) -> bool:
-        """A process that answers is alive."""
+        """Return True: a process that responds is alive."""
         return True
 
     async def ready(self) -> Health:
-        """As ``/health/ready`` of the API."""
-        found = await self._health.readiness()
-        return Health(found.postgres == "ok", msgspec.json.encode(found))
+        """Return the same as ``/health/ready`` of the API."""
+        readiness = await self._health.readiness()
+        return Health(readiness.postgres == "ok", msgspec.json.encode(readiness))
 
     async def metrics(self) -> bytes:
-        """As ``/metrics`` of the API."""
+        """Return the same as ``/metrics`` of the API."""
         await self._figures.refresh()
         return exposition()
 
@@ -68,42 +72,39 @@ ActionsDependency = NamedDependency[ActionService]
 
 
 class ActionController(Controller):
-    """What workflows may do."""
+    """The actions that workflows may use."""
 
     path = "/actions"
     tags = ("actions",)
 
-    @get("/", sync_to_thread=False)
+    @get("/", sync_to_thread=False, summary="List all actions with the JSON Schema of their configuration.")
     def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:
-        """List all actions, with the JSON Schema of their configuration."""
         return action_service.list(actor)
 
 
 Cron = NamedDependency[CronService]
 TRACE_HEADER = "x-trace-id"
-# What is put into log lines and sent back is not whatever anybody sends.
+# The trace id of a client goes into log lines and headers, so only plain ones are accepted.
 _TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-_OPT: dict[str, Any] = {"open": True, "errors": (401, 429, 503), "other_statuses": (202,)}
+_OPT: dict[str, Any] = {"errors": (401, 429, 503), "other_statuses": (202,)}
 
 
 class CronController(Controller):
-    """The ping that an outside cron sends."""
+    """The ping of an external cron."""
 
     path = "/api/cron"
     tags = ("cron",)
 
-    @post("/run", status_code=200, opt=_OPT)
+    @post("/run", status_code=200, opt=_OPT, summary="Fire everything that is due now and count the outcomes.")
     async def run(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
-        """Fire whatever is due now, and say what became of it."""
-        return await _answered(request, cron_service)
+        return await _ping(request, cron_service)
 
-    @get("/run", opt=_OPT)
+    @get("/run", opt=_OPT, summary="Fire everything that is due now. The same as POST, for use by hand.")
     async def try_out(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
-        """The same, for trying it out by hand."""
-        return await _answered(request, cron_service)
+        return await _ping(request, cron_service)
 
 
-async def _answered(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
+async def _ping(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
     given = request.headers.get(TRACE_HEADER, "")
     trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
     with structlog.contextvars.bound_contextvars(trace_id=trace):
@@ -118,24 +119,29 @@ async def _answered(request: AnyRequest, cron_service: CronService) -> Response[
 
 
 class Alive(msgspec.Struct):
-    """The process answers."""
+    """The process responds."""
 
     status: Literal["ok"] = "ok"
 
 
 class HealthController(Controller):
-    """Health."""
+    """Probes for Kubernetes and load balancers."""
 
     tags = ("health",)
 
-    @get("/health/live", opt={"open": True})
+    @get(
+        "/health/live",
+        summary="Check that the process responds. Does not depend on Postgres or Redis.",
+    )
     async def live(self) -> Alive:
-        """Whether the process answers; independent of Postgres and Redis."""
         return Alive()
 
-    @get("/health/ready", opt={"open": True, "other_statuses": (503,)})
+    @get(
+        "/health/ready",
+        opt={"other_statuses": (503,)},
+        summary="Check that requests can be served, and name what is unreachable. Redis is not required.",
+    )
     async def ready(self, health_service: NamedDependency[HealthService]) -> Response[Readiness]:
-        """Whether requests can be served, and what is away. Without Redis they can; schedules fire from Postgres."""
         readiness = await health_service.readiness()
         return Response(readiness, status_code=200 if readiness.postgres == "ok" else 503)
 
@@ -144,17 +150,21 @@ Switches = NamedDependency[SwitchService]
 
 
 class SettingsController(Controller):
-    """What an admin turns at run time."""
+    """Settings that an admin can change at run time."""
 
     path = "/settings"
     tags = ("settings",)
 
-    @get("/", opt={"errors": (403,)})
+    @get("/", opt={"errors": (403,)}, summary="Return the settings that can be changed at run time.")
     async def read(self, actor: Acting, switch_service: Switches) -> SettingsView:
-        """What is on."""
         return await switch_service.get(actor)
 
-    @patch("/", opt={"body": SettingsChanges, "body_optional": True, "errors": (403,)})
-    async def change(self, request: AnyRequest, actor: Acting, switch_service: Switches) -> SettingsView:
-        """Turn it on or off, for all processes at once."""
-        return await switch_service.change(actor, await body(request, SettingsChanges))
+    @patch(
+        "/",
+        opt={"errors": (403,)},
+        summary="Change settings for all processes.",
+    )
+    async def change(
+        self, actor: Acting, switch_service: Switches, data: OptionalBody[SettingsChanges]
+    ) -> SettingsView:
+        return await switch_service.change(actor, data)

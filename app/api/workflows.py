@@ -2,8 +2,9 @@
 
 from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
-from app.api.requests import Acting, AnyRequest, Cursor, Id, Limit, Offset, body, listed
+from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
 from app.services.workflows import BreakerService, WorkflowService
@@ -17,40 +18,44 @@ class WorkflowController(Controller):
     path = "/workflows"
     tags = ("workflows",)
 
-    @post("/", opt={"body": WorkflowInput, "errors": (409,)})
-    async def create(self, request: AnyRequest, actor: Acting, workflow_service: Workflows) -> WorkflowView:
-        """Create a workflow."""
-        return await workflow_service.create(actor, await body(request, WorkflowInput))
+    @post("/", opt={"errors": (409,)}, summary="Create a workflow.")
+    async def create(self, actor: Acting, workflow_service: Workflows, data: JSONBody[WorkflowInput]) -> WorkflowView:
+        return await workflow_service.create(actor, data)
 
-    @get("/")
+    @get("/", summary="List workflows, newest first.")
     async def list_all(
         self, actor: Acting, workflow_service: Workflows, limit: Limit = 50, offset: Offset = 0, cursor: Cursor = None
     ) -> WorkflowPage:
-        """List workflows, newest first."""
         return await workflow_service.list(actor, listed(limit, cursor, offset))
 
-    @get("/{workflow_id:int}")
+    @get("/{workflow_id:int}", summary="Return one workflow.")
     async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> WorkflowView:
-        """Read one workflow."""
         return await workflow_service.get(actor, workflow_id)
 
-    @patch("/{workflow_id:int}", opt={"body": WorkflowChanges, "body_optional": True})
+    @patch(
+        "/{workflow_id:int}",
+        summary="Change some fields of a workflow.",
+    )
     async def change(
-        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: Id
+        self,
+        actor: Acting,
+        workflow_service: Workflows,
+        workflow_id: Id,
+        data: OptionalBody[WorkflowChanges],
     ) -> WorkflowView:
-        """Change some fields."""
-        return await workflow_service.change(actor, workflow_id, await body(request, WorkflowChanges))
+        return await workflow_service.change(actor, workflow_id, data)
 
-    @get("/{workflow_id:int}/history")
+    @get(
+        "/{workflow_id:int}/history",
+        summary="List every change of a workflow, newest first: who, when, and the values before and after.",
+    )
     async def history(
         self, actor: Acting, workflow_service: Workflows, workflow_id: Id, limit: Limit = 100, cursor: Cursor = None
     ) -> HistoryList:
-        """List every change of a workflow, newest first: by whom, when, and what it was before and after."""
         return await workflow_service.history(actor, workflow_id, limit, cursor)
 
-    @delete("/{workflow_id:int}")
+    @delete("/{workflow_id:int}", summary="Delete a workflow and its schedules.")
     async def remove(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> None:
-        """Delete a workflow, and with it its schedules."""
         await workflow_service.delete(actor, workflow_id)
 
 
@@ -63,21 +68,18 @@ class BreakerController(Controller):
     path = "/breakers"
     tags = ("breakers",)
 
-    @get("/")
+    @get("/", summary="List the circuit breakers of all workflows that have one.")
     async def list_all(
         self, actor: Acting, breaker_service: Breakers, limit: Limit = 500, cursor: Cursor = None
     ) -> BreakerList:
-        """List the breakers of the workflows that have one."""
         return await breaker_service.list(actor, listed(limit, cursor, counts=False))
 
-    @get("/{workflow_id:int}")
+    @get("/{workflow_id:int}", summary="Return the breaker of a workflow with its latest transitions.")
     async def read(self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20) -> BreakerDetail:
-        """Read one breaker, with its latest transitions."""
         return await breaker_service.get(actor, workflow_id, limit)
 
-    @post("/{workflow_id:int}/reset", status_code=200)
+    @post("/{workflow_id:int}/reset", status_code=200, summary="Close a breaker by hand.")
     async def reset(
         self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20
     ) -> BreakerDetail:
-        """Close a breaker by hand."""
         return await breaker_service.reset(actor, workflow_id, limit)

@@ -7,60 +7,70 @@ import msgspec
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with one field."""
+    """What is wrong with one field."""
 
     field: str
     message: str
 
 
 class CarillonError(Exception):
-    """Something was refused."""
+    """Base of the errors that a caller can act on.
+
+    ``code`` is stable and part of the API. ``message`` is the text where an error is raised without a more precise one.
+    """
 
     code: ClassVar[str] = "error"
+    message: ClassVar[str] = "The request was refused."
 
     def __init__(self, detail: str = "") -> None:
-        """Say what was refused; without words, the docstring of the type speaks."""
-        self.detail = detail or (type(self).__doc__ or "").strip()
+        """Store the text: ``detail``, or the ``message`` of the class."""
+        self.detail = detail or self.message
         super().__init__(self.detail)
 
 
 class NotFoundError(CarillonError):
-    """There is no such thing, or it is not yours."""
+    """The object does not exist, or the user may not see it; the two are not told apart on purpose."""
 
     code = "not_found"
+    message = "The object does not exist, or it is not yours."
 
 
 class UnauthenticatedError(CarillonError):
-    """A valid bearer token is needed."""
+    """The request has no valid bearer token."""
 
     code = "unauthenticated"
+    message = "A valid bearer token is required: send `Authorization: Bearer TOKEN`."
 
 
 class ForbiddenError(CarillonError):
-    """This needs the role admin."""
+    """The user is known and lacks the role for this."""
 
     code = "forbidden"
+    message = "This requires the role `admin`."
 
 
 class WrongStateError(CarillonError):
-    """The state that it is in does not allow this."""
+    """The state of an object does not allow the operation."""
 
     code = "wrong_state"
+    message = "The current state of the object does not allow this."
 
 
 class ConflictError(CarillonError):
-    """Another change stands in the way."""
+    """The request conflicts with another change."""
 
     code = "conflict"
+    message = "The object was changed by another request. Read it again and retry."
 
 
 class ForeignWorkflowError(CarillonError):
-    """The workflow belongs to another user, who can change what it does."""
+    """An admin schedules the workflow of another user without naming that user."""
 
     code = "foreign_workflow"
+    message = "The workflow belongs to another user, who can change what it does."
 
     def __init__(self, workflow_owner: int, *errors: FieldError) -> None:
-        """Name the owner, so that the request can be repeated with it; in a batch, each item that is concerned."""
+        """Name the owner, so that the request can be repeated with it; in a batch, also each item concerned."""
         super().__init__(
             f"The workflow belongs to the user {workflow_owner}, who can change what it does. "
             f"To schedule it, repeat the request with `workflow_owner`: {workflow_owner}."
@@ -70,103 +80,122 @@ class ForeignWorkflowError(CarillonError):
 
 
 class QuotaExceededError(CarillonError):
-    """The user has as many of these as the quota allows."""
+    """The user has as many objects of a kind as the quota allows."""
 
     code = "quota_exceeded"
+    message = "The quota is used up. Delete an object first, or ask an admin to raise the quota."
 
     def __init__(self, detail: str, limit: int, used: int) -> None:
-        """Say how many are allowed, and how many there are."""
+        """Store how many objects are allowed and how many there are."""
         super().__init__(detail)
         self.limit = limit
         self.used = used
 
 
 class InvalidError(CarillonError):
-    """Some fields are not valid."""
+    """Some fields of the input are not valid."""
 
     code = "validation"
+    message = "Some fields are not valid."
 
     def __init__(self, *errors: FieldError) -> None:
-        """Name every field that is wrong."""
+        """Store what is wrong with each field."""
         super().__init__()
         self.errors = errors
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """Return the message and all errors in one line."""
         return " ".join((self.detail, *(f"{error.field}: {error.message}" for error in self.errors)))
 
 
 class NoTriggerError(CarillonError):
-    """No trigger node of the workflow matches the event."""
+    """A run cannot start, because no trigger node of the workflow matches its event."""
 
     code = "no_trigger"
+    message = "No trigger node of the workflow matches the event."
 
 
 class UnavailableError(CarillonError):
-    """The database cannot be reached right now."""
+    """The database cannot be used at the moment."""
 
     code = "database_unavailable"
+    message = "The database cannot be reached. Try again later."
 
 
 class DatabaseRefusesError(UnavailableError):
-    """The database refuses the user or the password."""
+    """The login to the database failed."""
+
+    message = "The database refuses the user or the password. Check CARILLON_DATABASE_URL."
 
 
 class NoSuchDatabaseError(UnavailableError):
-    """The server has no database of that name."""
+    """The database server has no database of the configured name."""
+
+    message = "The server has no database of that name. Create it, or check CARILLON_DATABASE_URL."
 
 
 class ReadOnlyDatabaseError(UnavailableError):
-    """The database takes no writes: it is a standby, or it was made read-only."""
+    """The database does not accept writes."""
+
+    message = "The database accepts no writes: it is a standby, or it was made read-only."
 
 
 class DiskFullError(UnavailableError):
-    """The database has no space left to write to."""
+    """The database server's disk is full."""
+
+    message = "The disk of the database server is full."
 
 
 class NotMigratedError(UnavailableError):
-    """The database is not migrated yet."""
+    """The schema of the database is older than this version needs."""
 
-    def __init__(self, found: str, wanted: str) -> None:
-        """Name the schema that is there, and the one that is needed."""
-        super().__init__(f"The database is not migrated yet: its schema is {found}, {wanted} is needed.")
+    message = "The database is not migrated yet. Run `carillon migrate`."
+
+    def __init__(self, actual: str, needed: str) -> None:
+        """Name the schema version that the database has, and the one that is needed."""
+        super().__init__(
+            f"The database is not migrated yet: its schema is {actual}, {needed} is needed. Run `carillon migrate`."
+        )
 
 
 class QueryTimeoutError(UnavailableError):
-    """The query took too long. Narrow it down by filters or by `limit`, or try again later."""
+    """A query of the API ran into its time limit."""
 
     code = "query_timeout"
+    message = "The query took too long. Narrow it down by filters or by `limit`, or try again later."
 
 
 class ShareUsedUpError(CarillonError):
-    """Other requests of this user are using all the database connections that one user may use."""
+    """Other requests of this user use all the database connections that one user may use."""
 
     code = "too_many_at_once"
+    message = "Too many requests of this user are being processed. Wait for some of them to finish, then retry."
 
 
 class InDoubtError(UnavailableError):
-    """The answer to a commit was lost: it may have been written, or not."""
+    """The response to a commit was lost."""
 
     code = "in_doubt"
+    message = "The response to a commit was lost: the change may be stored or not. Read the object before you retry."
 
 
 class LeaseExpiredError(CarillonError):
-    """The worker's lease has run out, so that nothing may be claimed under it."""
+    """The worker's lease has expired, so that it may not claim anything."""
 
     code = "lease_expired"
+    message = "The worker's lease has expired. It claims nothing until the lease is renewed."
 
 
-# A key that is wrong is said as "`key` in" the object that has it.
+# msgspec puts "`key` in" before the path of an object one of whose keys is wrong.
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
 _NAMED = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
 def field_error(error: msgspec.ValidationError, within: str = "") -> FieldError:
-    """The field, below the place ``within``, and what is wrong with it."""
+    """Return the field that msgspec complains about, as a path below ``within``, and the complaint itself."""
     text = str(error)
-    found = _PATH.search(text)
-    words = text[: found.start()] if found else text
-    named = _NAMED.search(words)
-    steps = (within, found.group(1) if found else "", named.group(1) if named else "")
-    path = ".".join(step for step in steps if step).replace(".[", "[")
-    return FieldError(path, f"{words}.")
+    path = _PATH.search(text)
+    complaint = text[: path.start()] if path else text
+    named = _NAMED.search(complaint)
+    steps = (within, path.group(1) if path else "", named.group(1) if named else "")
+    return FieldError(".".join(step for step in steps if step).replace(".[", "["), f"{complaint}.")

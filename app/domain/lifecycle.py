@@ -94,11 +94,11 @@ def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:
 
 def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[FieldError]:
     if at < now - timedelta(seconds=job.misfire_grace_seconds):
-        return [FieldError("at", "The moment has passed, by more than misfire_grace_seconds.")]
+        return [FieldError("at", "The time is past by more than `misfire_grace_seconds`. Choose a later one.")]
     if job.start_at is not None and at < job.start_at:
-        return [FieldError("at", "The moment lies before start_at.")]
+        return [FieldError("at", "The time is before `start_at`. Choose a later one.")]
     if is_spent(job):
-        return [FieldError("at", "The moment has passed, and a slot at or after it has had its outcome.")]
+        return [FieldError("at", "A slot at or after this time has its outcome already. Choose a later time.")]
     return []
 
 
@@ -111,7 +111,7 @@ def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     if comes:
         return []
     field = "only_between" if job.only_between else "not_on" if job.not_on else job.kind
-    return [FieldError(field, "No slot ever comes: what the spec names is excluded, or does not exist.")]
+    return [FieldError(field, "The spec has no slot: every time that it names is excluded or does not exist.")]
 
 
 def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, caps: Caps) -> None:

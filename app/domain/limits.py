@@ -122,4 +122,5 @@ def require_room(quota: Quota, limit: int, used: int, wanted: int = 1) -> None:
     """Refuse so many more objects if they do not fit below a limit; 0 is no limit."""
     if not has_room(limit, used, wanted):
         what = quota.replace("_", " ")
-        raise QuotaExceededError(f"This user may have {limit} {what} and has {used}.", limit, used)
+        message = f"This user may have {limit} {what} and has {used}. Free some, or ask for a higher quota."
+        raise QuotaExceededError(message, limit, used)

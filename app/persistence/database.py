@@ -172,7 +172,7 @@ class Database:
             async with self.reading() as connection:
                 await driver_of(connection).execute(_TRY_WRITING)
         except _DATABASE_ERRORS as error:
-            raise UnavailableError("The database refuses a write.") from error
+            raise UnavailableError("The database refused a write.") from error
 
     async def _set_up(self, driver: Any) -> None:
         """Prepare a connection. Settings come now and not while connecting: PgBouncer refuses those that bring any."""

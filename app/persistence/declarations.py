@@ -39,7 +39,7 @@ async def lock(connection: AsyncConnection, namespaces: Iterable[str]) -> None:
             await connection.execute(_LOCK, {"namespace": namespace})
         except DBAPIError as error:
             if state_of(error) == _LOCK_NOT_AVAILABLE:
-                raise UnavailableError(f"Somebody else is applying the namespace '{namespace}'.") from error
+                raise UnavailableError(f"The namespace '{namespace}' is being applied already. Retry.") from error
             raise
     await connection.execute(_WAIT, {"wait": usual})
 

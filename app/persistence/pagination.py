@@ -258,7 +258,7 @@ def position_of(keys: Sequence[Any], cursor: str) -> list[Any]:
         raw = msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         return [_comparable(key.type, value) for key, value in zip(keys, raw, strict=True)]
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError):
-        message = "It does not belong to this list. Start again without it."
+        message = "`cursor` does not belong to this list. Start again without it."
         raise InvalidError(FieldError("cursor", message)) from None
 
 

@@ -95,7 +95,7 @@ def _position(cursor: str) -> int:
     try:
         return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Id)
     except (ValueError, msgspec.DecodeError):
-        words = "The cursor does not belong to this list. Start again without it."
+        words = "`cursor` does not belong to this list. Start again without it."
         raise InvalidError(FieldError("cursor", words)) from None
 
 

@@ -87,7 +87,7 @@ async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewEx
     active, now = await executions.active_and_now(connection, [job_id])
     start = _start(policy, active.get(job_id, ()), job.max_queued)
     if start.cancels:
-        raise ConflictError("Another run started in the same moment; ask again.")
+        raise ConflictError("Another run of the schedule started at the same moment. Retry.")
     new = _manual_run(job, now, policy, start)
     await executions.add(connection, [new])
     await schedules.touch(connection, job_id)
@@ -188,7 +188,7 @@ async def _open_callback(connection: Connection, execution_id: UUID, token: str)
         raise NotFoundError("There is no such execution.")
     callback = await parking.find_callback(connection, execution_id, token_hash(token))
     if callback is None:
-        raise UnauthenticatedError("This is not a callback token of this execution.")
+        raise UnauthenticatedError("The token is not a callback token of this execution.")
     if not callback.is_open:
         raise ConflictError("The execution has ended, or the token is stale.")
     return callback
@@ -231,7 +231,7 @@ class ExecutionService:
         )
         (result,) = await settle(self._database, [RunResult(outcome)], wait=True)
         if not isinstance(result, Settled | EntityRunSettled):
-            raise WrongStateError("The execution ended, or changed hands, before it could be cancelled.")
+            raise WrongStateError("The execution ended or was taken over before it could be cancelled. Retry.")
         await self._ringer.call_off([execution_id])
         await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])
         await self._ringer.executions(result.pending)

@@ -318,7 +318,7 @@ class TokenInput(Input):
 def require_secret_name(name: str) -> str:
     """Return the name if a secret can have it; refuse it otherwise."""
     if not re.match(NAME_PATTERN, name):
-        raise InvalidError(FieldError("name", "A name has letters, digits and _, up to 100, and no digit in front."))
+        raise InvalidError(FieldError("name", "Use at most 100 letters, digits and `_`, without a digit in front."))
     return name
 
 

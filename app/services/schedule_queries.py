@@ -338,7 +338,7 @@ def _explanation_view(explanation: Explanation) -> ExplanationView:
 def _require_in_calendar(span: Span) -> None:
     """Refuse offsets in the calendar's first and last year, where the same moment may not exist in UTC."""
     errors = [
-        FieldError(field, "At the edge of the calendar only UTC is known.")
+        FieldError(field, "At the edge of the calendar only UTC is supported.")
         for field, moment in (("from", span.since), ("to", span.until))
         if moment is not None and moment.year in {MINYEAR, MAXYEAR} and moment.utcoffset()
     ]

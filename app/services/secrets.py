@@ -71,7 +71,7 @@ class SecretService:
 async def _create(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> SecretInfo:
     has_value = "value" in values
     if not has_value and not actor.sees_all:
-        raise NotFoundError("There is no such secret. Give a value to make one.")
+        raise NotFoundError("There is no such secret. Give a `value` to create it.")
     # A secret that lends one of the environment, and names no hosts, has the hosts that the environment names.
     return await _add(
         connection, actor, name, {"shared_with": [], "allowed_hosts": [] if has_value else None, **values}

@@ -13,9 +13,10 @@ MAX_DEPTH = 100
 
 
 class MalformedError(CarillonError):
-    """The body is not JSON."""
+    """The body is not valid JSON."""
 
     code = "malformed"
+    message = "The body is not valid JSON."
 
 
 def read(body: bytes, kind: type[T]) -> T:

@@ -27,8 +27,9 @@ async def publish(config, context):
     return Skipped("nothing is due")
 
 PUBLISH = Action(name="cms.publish", config=Config, handler=publish, version="2", retry_safe=False)
+RETRACT = Action(name="cms.retract", description="Take it back.", config=Config, handler=publish)
 GREEDY = Action(name="core.noop", config=Config, handler=publish)
-ALL = [PUBLISH, GREEDY]
+ALL = [PUBLISH, RETRACT, GREEDY]
 ODD = 5
 '''
 
@@ -56,17 +57,19 @@ def test_our_own_are_found_in_the_same_way() -> None:
 
 
 def test_a_plugin_adds_its_actions(points: list[EntryPoint]) -> None:
-    """Named for the distribution that brings them; what is taken stays with whom it belongs to."""
+    """With their own description, or, as plugins for 0.1 have it, that of the handler; taken names are refused."""
     own = distribution("carillon").entry_points.select(group=GROUP)
     loaded = load_actions([*points, *own])
-    added = {action.name: action for action in loaded.actions}["cms.publish"]
+    actions = {action.name: action for action in loaded.actions}
+    added = actions["cms.publish"]
+    assert "Take it back." == actions["cms.retract"].description
     assert ("carillon-cms", "2", False, "Publish what is due.") == (
         added.origin,
         added.version,
         added.retry_safe,
         added.description,
     )
-    assert len(BUILTIN) + 1 == len(loaded.actions)
+    assert len(BUILTIN) + 2 == len(loaded.actions)
     assert {
         "all": "core.noop: the name 'core.noop' is taken by 'core'",
         "broken": "RuntimeError: no licence",
@@ -112,15 +115,15 @@ async def curious(_config: Any, _context: ActionContext, _more: int) -> None:
 @pytest.mark.parametrize(
     ("values", "gist"),
     [
-        ({"name": "Bad Name"}, "is no name"),
-        ({"aliases": ("x..y",)}, "is no name"),
+        ({"name": "Bad Name"}, "is not a valid name"),
+        ({"aliases": ("x..y",)}, "is not a valid name"),
         ({"version": ""}, "no version"),
         ({"config": dict}, "not a msgspec Struct"),
         ({"config": Loose}, "forbid unknown fields"),
         ({"config": Odd}, "no JSON Schema"),
         ({"handler": not_async}, "not a coroutine"),
         ({"handler": curious}, "does not take a config and a context"),
-        ({"handler": silent}, "does not say what it does"),
+        ({"handler": silent}, "no description"),
     ],
 )
 def test_what_does_not_conform_is_told(values: dict[str, Any], gist: str) -> None:

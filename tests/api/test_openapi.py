@@ -66,9 +66,9 @@ BEYOND_SCHEMAS = re.compile(
     r"|One of .* is needed|Exactly one of|Expected a duration|The duration is|The shortest interval|is too long"
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
-    r"|The moment has passed|The moment lies before|No slot ever comes"
+    r"|The time is past by|The time is before|A slot at or after this time|The spec has no slot"
     r"|The URL has no host|the header .* cannot be set|Expected `str` matching regex|The template|the `url` has no host"
-    r"|It does not belong to this list|The cursor does not belong to this list"
+    r"|`cursor` does not belong to this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.

@@ -71,7 +71,7 @@ async def test_a_read_only_database_is_unavailable(carillon: Carillon, database:
             text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                  "AND datname = current_database()")
         )  # fmt: skip
-    await until_it_says(carillon, "takes no writes")
+    await until_it_says(carillon, "accepts no writes")
     async with database.transaction() as connection:
         await connection.execute(text("SET LOCAL transaction_read_only = off"))
         await connection.execute(text(f"ALTER DATABASE {name} RESET default_transaction_read_only"))
@@ -86,7 +86,7 @@ async def test_a_write_that_is_refused_for_any_reason_is_no_500(carillon: Carill
     """Whatever Postgres calls it."""
     async with database.transaction() as connection:
         await connection.execute(text("ALTER TABLE locks RENAME TO mislaid"))
-    await until_it_says(carillon, "refuses a write")
+    await until_it_says(carillon, "refused a write")
     async with database.transaction() as connection:
         await connection.execute(text("ALTER TABLE mislaid RENAME TO locks"))
     await until_ok(carillon)
@@ -132,7 +132,7 @@ async def test_a_full_disk_is_unavailable(settings: Settings, tmp_path: Path) ->
         async with serving(full) as carillon:
             await until_ok(carillon)
             fill(disk)
-            await until_it_says(carillon, "no space left")
+            await until_it_says(carillon, "disk of the database server is full")
             (disk / "filler").unlink()
             await until_ok(carillon)
 

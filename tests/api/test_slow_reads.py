@@ -110,7 +110,7 @@ async def test_a_search_for_slots_does_not_hold_up_the_loop(
 ) -> None:
     """Previews and explanations search in a thread of their own."""
     threads: list[threading.Thread] = []
-    for name in ("traps", "next_runs", "nearest_slot", "explain"):
+    for name in ("spec_warnings", "next_runs", "nearest_slot", "explain"):
         real = getattr(schedule_queries, name)
 
         def watched(*values: Any, real: Any = real, **named: Any) -> Any:

@@ -207,9 +207,9 @@ async def test_a_bad_file_is_not_applied_at_all_and_the_others_are(apply: Applyi
     told = await apply(bad, edited, good, prune=True)
     assert ["+ workflow g", "+ schedule good"] == told.lines
     assert [
-        "a.yaml:4: schedule 'late': at: The moment has passed, by more than misfire_grace_seconds.",
-        "b.yaml:12: schedule 'nightly': only_between: No slot ever comes: what the spec names is excluded",
-    ] == [problem.partition(", or")[0] for problem in sorted(told.problems)]
+        "a.yaml:4: schedule 'late': at: The time is past by more than `misfire_grace_seconds`. Choose a later one.",
+        "b.yaml:12: schedule 'nightly': only_between: The spec has no slot: every time that it names is excluded",
+    ] == [problem.partition(" or does")[0] for problem in sorted(told.problems)]
     assert (["good", "nightly"], ["g", "report"]) == (await names(database), await names(database, "workflows"))
 
 
@@ -248,7 +248,7 @@ async def test_two_at_once_wait_for_each_other(
         async with database.transaction() as connection:
             await declarations.lock(connection, ["shop"])
             for dry_run in (True, False):
-                with pytest.raises(UnavailableError, match="else is applying the namespace 'shop'"):
+                with pytest.raises(UnavailableError, match="The namespace 'shop' is being applied"):
                     await one(NIGHTLY, dry_run=dry_run)
 
 

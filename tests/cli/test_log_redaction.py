@@ -31,7 +31,7 @@ ENDED = {"success", "failed", "timed_out", "blocked"}
 REFUSE = "ALTER TABLE workflow_executions ADD CHECK (payload ->> 'poison' IS NULL) NOT VALID"
 ACTIVE_EVENTS = {
     *("worker_started", "run_ended", "notification_failed", "claim_failed", "schedule_quarantined"),
-    *("redis_unreachable", "request_failed", "token_created", "user_created", "workflow_says"),
+    *("redis_unreachable", "request_failed", "token_created", "user_created", "workflow_logged"),
 }
 
 
@@ -162,7 +162,7 @@ async def test_what_is_secret_is_not_in_the_log(
     for secret in (MARK, SIGNING_KEY, SIGNING_KEY[:20], token):
         assert [] == [line for line in output.splitlines() if re.search(re.escape(secret), line, re.IGNORECASE)]
     about = [line for line in worker.lines if "execution" in line]
-    assert {"run_ended", "workflow_says"} <= {line["event"] for line in about}
+    assert {"run_ended", "workflow_logged"} <= {line["event"] for line in about}
     assert all(line["slot"] and line.get("schedule", "") != "" for line in about)
 
 

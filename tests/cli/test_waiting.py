@@ -73,7 +73,7 @@ async def test_workers_wait_for_what_is_missing_and_fire_when_it_comes(
         return all(len(worker.said(event)) >= 2 * PROCESSES for event in ("database_unreachable", "redis_unreachable"))
 
     async with worker:
-        away = "Postgres: The database cannot be reached right now. Redis: It cannot be reached."
+        away = "Postgres: The database cannot be reached. Try again later. Redis: It cannot be reached."
         await until(lambda: is_ready(503, "unavailable", away))
         live = await worker.get("/health/live")
         assert live is not None

@@ -110,7 +110,10 @@ async def test_a_missing_handler_is_skipped_with_a_reason(
             text("UPDATE workflows SET nodes = replace(nodes::text, 'core.noop', 'gone.away')::jsonb")
         )
     execution = await fire_and_read(carillon, settings, database, await carillon.schedule(workflow))
-    assert ("skipped", "Node 'work': There is no action 'gone.away' here.") == (execution["status"], execution["error"])
+    assert ("skipped", "Node 'work': There is no action 'gone.away' on this worker.") == (
+        execution["status"],
+        execution["error"],
+    )
     assert ["work"] == [one["node_id"] for one in execution["nodes"]]
 
 

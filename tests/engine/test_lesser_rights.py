@@ -220,7 +220,7 @@ async def test_members_cannot_raise_alarms_in_the_log(
         for schedule in schedules:
             with capture_logs() as events:
                 await fired(carillon, engine, database, schedule)
-            lines += [dict(event) for event in events if event["event"] == "workflow_says"]
+            lines += [dict(event) for event in events if event["event"] == "workflow_logged"]
     shown = [(line["log_level"], line.get("wanted_level")) for line in lines]
     lowered = ("info", level) if level in {"warning", "error"} else (level, None)
     # Below the level of the log there is nothing to see.

@@ -1,4 +1,4 @@
-"""Actions that call nobody: wait, do nothing, say something, fail."""
+"""Built-in actions without side effects outside: wait, do nothing, write a log line, fail."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -9,9 +9,9 @@ import structlog
 from app.actions.catalog import Action, ActionFailedError, Sleeping
 from app.actions.context import ActionContext
 
-# Putting a run aside and starting it again costs two transactions: not worth it for less.
+# Parking a run and resuming it costs two transactions, which is not worth it for shorter delays.
 SHORT_SECONDS = 1.0
-ALARMING = frozenset({"warning", "error"})
+ALERTING_LEVELS = frozenset({"warning", "error"})
 
 log = structlog.get_logger(__name__)
 
@@ -23,24 +23,24 @@ class DelayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NoopConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing to set."""
+    """No fields."""
 
 
 class FailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to fail with."""
+    """The text of the failure."""
 
     message: Annotated[str, msgspec.Meta(max_length=1000)] = "This always fails."
 
 
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to say, and how loudly."""
+    """The text of the log line, and its level."""
 
     message: Annotated[str, msgspec.Meta(max_length=10_000)]
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 async def delay(config: DelayConfig, _context: ActionContext) -> Any:
-    """Wait for some seconds."""
+    """Wait; a delay of more than a second parks the run, so that it does not occupy a worker."""
     output = {"seconds": config.seconds}
     if config.seconds > SHORT_SECONDS:
         return Sleeping(config.seconds, output)
@@ -54,24 +54,32 @@ async def noop(_config: NoopConfig, _context: ActionContext) -> Any:
 
 
 async def fail(config: FailConfig, _context: ActionContext) -> Any:
-    """Fail, for trying things out."""
+    """Fail with the configured text."""
     raise ActionFailedError(config.message)
 
 
-async def say(config: LogConfig, context: ActionContext) -> Any:
-    """Write a line into the worker's log."""
+async def write_log(config: LogConfig, context: ActionContext) -> Any:
+    """Write a log line, without the secrets of the run."""
     fields = {} if context.scheduled_job_id is None else {"schedule": str(context.scheduled_job_id)}
     level = config.level
-    if level in ALARMING and not context.acts_for_admin:
-        # Operators are alerted by these levels: a member could keep them awake, or hide an attack among false alarms.
+    if level in ALERTING_LEVELS and not context.acts_for_admin:
+        # Operators are alerted by these levels: a member could wake them up, or hide an attack among false alarms.
         fields["wanted_level"], level = level, "info"
     getattr(log, level)(
-        "workflow_says", words=context.hidden(config.message), **fields, execution=str(context.execution_id)
+        "workflow_logged", words=context.hidden(config.message), **fields, execution=str(context.execution_id)
     )
     return {"message": config.message}
 
 
-DELAY = Action(name="core.delay", config=DelayConfig, handler=delay)
-NOOP = Action(name="core.noop", config=NoopConfig, handler=noop, instant=True)
-FAIL = Action(name="core.fail", config=FailConfig, handler=fail, instant=True)
-LOG = Action(name="core.log", config=LogConfig, handler=say, instant=True)
+DELAY = Action(name="core.delay", description="Wait for some seconds.", config=DelayConfig, handler=delay)
+NOOP = Action(name="core.noop", description="Do nothing.", config=NoopConfig, handler=noop, instant=True)
+FAIL = Action(
+    name="core.fail",
+    description="Fail, to try out how failures are handled.",
+    config=FailConfig,
+    handler=fail,
+    instant=True,
+)
+LOG = Action(
+    name="core.log", description="Write a line to the worker's log.", config=LogConfig, handler=write_log, instant=True
+)

@@ -1,4 +1,4 @@
-"""``core.http_request``: call a service, with the event or with what the node says."""
+"""``core.http_request``: send an HTTP request with the event or with a configured body."""
 
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -21,7 +21,7 @@ HeaderValue = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\x00]*\Z", max_length
 CONNECTION_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"}
 )
-# Without a body of their own, these have none.
+# Methods that send no body unless one is configured.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 SHOWN_BODY_CHARACTERS = 200
 MOST_BODY_BYTES = 1024 * 1024
@@ -29,7 +29,7 @@ STARTED = 202
 
 
 class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Whom to call, with what, and which answers are good."""
+    """The request to send, and which response statuses count as success."""
 
     url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+", max_length=2000)]
     method: Method = "POST"
@@ -37,30 +37,30 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     json: Any = UNSET
     body: str | UnsetType = UNSET
     expect_status: StatusCode | list[StatusCode] | None = None
-    # 202 means started: the target says later how it ended.
+    # The target answers 202 and reports the result later.
     await_callback: bool = False
 
     def __post_init__(self) -> None:
-        """One body at most, a URL that can be read, and no header that is the connection's own."""
+        """Refuse two bodies, a URL without a host, and headers that belong to the connection."""
         if self.json is not UNSET and self.body is not UNSET:
-            raise ValueError("give `json` or `body`, not both")
+            raise ValueError("give either `json` or `body`, not both")
         if not URL(self.url).host:
             raise ValueError("the `url` has no host")
         reserved = sorted(name for name in self.headers if name.lower() in CONNECTION_HEADERS)
         if reserved:
-            raise ValueError(f"the header {reserved[0]} cannot be set")
+            raise ValueError(f"the header {reserved[0]} cannot be set: remove it")
 
     def accepts(self, status: int) -> bool:
-        """Whether this answer means success."""
+        """Return whether this response status means success."""
         if self.expect_status is None:
             return 200 <= status < 300  # noqa: PLR2004 - any 2xx
         return status in (self.expect_status if isinstance(self.expect_status, list) else [self.expect_status])
 
 
 async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any:
-    """Call, and judge the answer."""
+    """Send the request; fail unless the response has an expected status."""
     body, content_type = _body(config, context)
-    # Names of headers have no case: what the node says replaces our default, ours replace the node's.
+    # Header names ignore case. The node's headers replace our Content-Type; our run headers replace the node's.
     headers = CIMultiDict(content_type)
     headers.update(config.headers)
     headers.update(_run_headers(context))
@@ -89,7 +89,7 @@ async def _callback_headers(context: ActionContext) -> dict[str, str]:
 def _body(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dict[str, str]]:
     body, content_type = _encoded(config, context)
     if len(body) > MOST_BODY_BYTES:
-        raise ActionFailedError(f"The body has {len(body)} bytes; at most {MOST_BODY_BYTES} are sent.")
+        raise ActionFailedError(f"The body has {len(body)} bytes; at most {MOST_BODY_BYTES} are allowed.")
     return body, content_type
 
 
@@ -120,21 +120,22 @@ def _run_headers(context: ActionContext) -> dict[str, str]:
 
 
 def _refusal(config: HttpRequestConfig, answer: Answer, context: ActionContext) -> str:
-    wanted = config.expect_status if config.expect_status is not None else "2xx"
-    # Hidden before it is cut: a part of a secret would not be found any more.
+    expected = config.expect_status if config.expect_status is not None else "2xx"
+    # Redacted before it is cut: half a secret would not be recognised any more.
     text = context.hidden(answer.body.decode(errors="replace"))[:SHOWN_BODY_CHARACTERS]
     shown = f": {text}" if text else ""
-    return f"{config.method} {_shown(config.url, context)} answered {answer.status}, expected {wanted}{shown}"
+    return f"{config.method} {_shown(config.url, context)} answered {answer.status}, expected {expected}{shown}"
 
 
 def _shown(url: str, context: ActionContext) -> str:
-    """A URL without what may be secret in it: where secrets were filled in, only whom it leads to."""
+    """Return a URL without its user, query and fragment; if secrets were filled in, only its origin."""
     shown = URL(url).with_user(None).with_query(None).with_fragment(None)
     return str(shown.origin() if context.was_shown_secrets else shown)
 
 
 HTTP_REQUEST = Action(
     name="core.http_request",
+    description="Send an HTTP request and check the status of the response.",
     config=HttpRequestConfig,
     handler=http_request,
     aliases=("core.http_ping",),

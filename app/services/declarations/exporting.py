@@ -88,7 +88,9 @@ class ExportService:
         if selection.for_namespace is not None:
             checked({"namespace": selection.for_namespace}, DeclarationInput)
             if selection.namespace is not None:
-                raise InvalidError(FieldError("namespace", "What is managed has its namespace already."))
+                raise InvalidError(
+                    FieldError("namespace", "Managed objects already have a namespace. Leave one of the two out.")
+                )
         async with self._database.transaction() as connection:
             await read_one_moment(connection)
             owner = None if selection.owner is None else (await users.owner(connection, selection.owner)).user_id

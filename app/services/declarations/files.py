@@ -40,6 +40,7 @@ class BadFileError(CarillonError):
     """A file cannot be applied."""
 
     code = "bad_declaration"
+    message = "The file cannot be applied."
 
     def __init__(self, *problems: Problem) -> None:
         """Name all problems of the file."""
