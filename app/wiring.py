@@ -70,7 +70,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     bell_health: BellHealth
     engine: TickEngine
     reconciler: Reconciler
-    life: WorkerRuntime
+    runtime: WorkerRuntime
     plugins: PluginService
 
 
@@ -206,7 +206,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         sender = NotificationSender(database, http)
         stack.push_async_callback(sender.close)
-        life = WorkerRuntime(
+        runtime = WorkerRuntime(
             lease,
             reconciler,
             runner,
@@ -224,7 +224,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             bell_health=bell_health,
             engine=engine,
             reconciler=reconciler,
-            life=life,
+            runtime=runtime,
             plugins=shared.plugins,
         )
 

@@ -63,18 +63,18 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
             concurrency=settings.worker_concurrency,
             free_places=lambda: parts.engine.places.room,
             lease_seconds=settings.lease_seconds,
-            on_cancel=parts.life.call_off,
+            on_cancel=parts.runtime.call_off,
             on_failure=parts.bell_health.failed,
         )
         async with AsyncExitStack() as stack:
             if address:
-                answers = OwnAnswers(partial(_health, parts.life, parts.bell_health))
+                answers = OwnAnswers(partial(_health, parts.runtime, parts.bell_health))
                 # On the socket only the parent process asks, and it has checked the token already.
                 token = "" if answer_at else settings.metrics_token
                 await stack.enter_async_context(serving(address, answers, token))
-            await parts.life.begin()
+            await parts.runtime.begin()
             log.info("worker_started", concurrency=settings.worker_concurrency)
-            await _work(worker, parts.life, settings.drain_seconds, stopping)
+            await _work(worker, parts.runtime, settings.drain_seconds, stopping)
 
 
 def _health(runtime: WorkerRuntime, bell_health: BellHealth) -> Health:
@@ -105,11 +105,11 @@ async def _beside_stock_arq() -> AsyncIterator[Handlers]:
     settings = load_settings()
     set_up_logging(settings.log_format, settings.log_level)
     async with wire_worker(settings) as parts:
-        await parts.life.begin()
+        await parts.runtime.begin()
         try:
             yield handlers_of(parts.engine)
         finally:
-            await parts.life.end(0)
+            await parts.runtime.end(0)
 
 
 def __getattr__(name: str) -> Any:

@@ -191,8 +191,8 @@ def _lifespan(
     opened: Callable[[], AbstractAsyncContextManager[None]],
 ) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def life(_app: Litestar) -> AsyncIterator[None]:
+    async def lifespan(_app: Litestar) -> AsyncIterator[None]:
         async with opened():
             yield
 
-    return life
+    return lifespan

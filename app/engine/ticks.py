@@ -1,4 +1,4 @@
-"""One run of a schedule, top to bottom: claim, ring for the next, run, settle."""
+"""One tick, top to bottom: claim it, ring for the next one, run the workflow, settle the result."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -45,15 +45,15 @@ from app.persistence.settle import settle
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
-# What is expected on time.
+# Triggers whose lateness is measured.
 _PUNCTUAL = frozenset({Trigger.SCHEDULE, Trigger.CRON})
-# Each start is a transaction of its own: a herd of them shall leave connections for the batches of all other ticks.
+# Each start is a transaction of its own: many of them at once would leave no connections for the batches of ticks.
 STARTS_AT_ONCE = 5
-# No tick or run is to blame for these.
+# Errors that no tick or run has caused.
 _SHARED = (UnavailableError, LeaseExpiredError)
 HEAD_START = timedelta(milliseconds=300)
 
-# Looked up once: there are thousands in a second.
+# Looked up once: thousands are counted each second.
 _ENDED = {status: ENDED.labels(status) for status in ExecutionStatus}
 _RUN_SECONDS = {status: RUN_SECONDS.labels(status) for status in ExecutionStatus}
 
@@ -61,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 
 class TickEngine:
-    """Carries ticks and executions out."""
+    """Carries out ticks and executions."""
 
     def __init__(  # noqa: PLR0913 - what it works with
         self,
@@ -74,7 +74,7 @@ class TickEngine:
         enabled: bool = True,
         tracer: Tracer | None = None,
     ) -> None:
-        """Work under this lease, within these places; where schedules are not enabled, their slots are missed."""
+        """Work under this lease, within these places. Unless ``enabled``, the slots of all schedules are missed."""
         self.places = places
         self._tracer = tracer
         self._source = TickSource(switched_off=not enabled)
@@ -85,11 +85,12 @@ class TickEngine:
         self._quarantine = Quarantine(database)
         self._cache = database.history.watch(ScheduleCache())
         self._claims = MicroBatcher("claim", self._claim_batch, shared=_SHARED)
-        self._cancellations = MicroBatcher("cancel", self._look_at_cancelled)
+        self._cancellations = MicroBatcher("cancel", self._stop_cancelled)
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
-        # Told of every run that has ended here.
+        # Called for every run that has been settled here.
         self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
-        # With the tokens. What Postgres says that this worker holds, and what is not in here, has nobody to work on it.
+        # The executions that this process works on, with their tokens. One that Postgres says this worker holds and
+        # that is missing here was lost, for example with the answer to its claim.
         self.owned: dict[UUID, int] = {}
         IN_FLIGHT.set_function(lambda: len(self.owned))
         self._closing = False
@@ -97,7 +98,7 @@ class TickEngine:
         self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
 
     async def execute_scheduled_job(self, job_id: UUID, generation: int) -> None:
-        """What a tick's message starts."""
+        """Handle the message of a tick."""
         with self.places.take() as place:
             began = None if self._tracer is None else clock.now()
             claimed = await self._claim(Tick(job_id, generation))
@@ -107,21 +108,21 @@ class TickEngine:
                 await (work if self._tracer is None else in_tick(self._tracer, claimed, work, began))
 
     async def run_execution(self, execution_id: UUID, token: int, place: Place | None = None) -> None:
-        """What the message of an execution starts that exists already."""
+        """Handle the message of an execution that exists already: start it and run it."""
         with place or self.places.take() as taken:
             execution = await self._start(execution_id, token)
             if execution is not None:
                 taken.belongs_to(execution.user_profile_id)
-                await self._while_held(execution)
+                await self._hold_and_run(execution)
 
     async def run_claimed(self, claimed: Claimed, place: Place | None = None) -> None:
-        """The rest of a tick that was claimed without its message."""
+        """Run a tick that was claimed without its message."""
         with place or self.places.take(claimed.job.user_profile_id):
             work = self._run_claimed(claimed)
             await (work if self._tracer is None else in_tick(self._tracer, claimed, work))
 
     async def claim_directly(self, ticks: Sequence[Tick], source: TickSource | None = None) -> list[Claimed]:
-        """Claim ticks without their messages, straight from Postgres."""
+        """Claim ticks that were found in Postgres, without their messages."""
         if self._closing or not self._lease.holds():
             return []
 
@@ -143,7 +144,7 @@ class TickEngine:
         return [result for result in results if isinstance(result, Claimed)]
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
-        """Settle outcomes that were found in Postgres, and ring for what changed and may start; how many counted."""
+        """Settle outcomes that were found in Postgres, and ring for what may start. Return how many were settled."""
         if not outcomes:
             return 0
 
@@ -153,7 +154,7 @@ class TickEngine:
         results = await batch_or_alone("settle", settle_batch, outcomes, _SHARED)
         for outcome, result in zip(outcomes, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, _SHARED):
-                log.error("settle_failed", **_named(outcome), exc_info=result)
+                log.error("settle_failed", **_fields(outcome), exc_info=result)
                 await self._quarantine.execution_failed(outcome.execution_id, outcome.token, result)
         settled = [result for result in results if isinstance(result, Settled | EntityRunSettled)]
         self._quarantine.note(result for result in settled if isinstance(result, Settled))
@@ -162,7 +163,10 @@ class TickEngine:
         return len(settled)
 
     async def hand_back(self, held: dict[UUID, int]) -> None:
-        """Let others run what this worker cannot; no retry is spent. Without Postgres the lease runs out instead."""
+        """Make executions pending again for other workers; no retry is spent.
+
+        Without Postgres nothing is written: the lease expires, and the executions are found as lost.
+        """
         for execution_id in held:
             self._runner.call_off(execution_id)
         try:
@@ -175,111 +179,17 @@ class TickEngine:
         await self._ringer.executions(returned)
 
     def cancellation_heard(self, execution_id: UUID) -> None:
-        """Somebody says that an execution was cancelled; believed after a look into Postgres."""
+        """Check in Postgres whether an execution was cancelled, as a message in Redis says."""
         if execution_id in self._runner.running():
             self._cancellations.tell(execution_id)
 
-    async def _look_at_cancelled(self, asked: Sequence[UUID]) -> Sequence[UUID]:
-        """Drop what Postgres says is not ours any more: anybody who reaches Redis can publish a cancellation.
-
-        While Postgres is away nothing is dropped; the next renewal of the lease finds what was cancelled.
-        """
-        running = self._runner.running()
-        with suppress(UnavailableError):
-            async with self._database.reading("read_cancelled") as connection:
-                held = await executions.held_tokens(connection, self._lease.worker_id, list(set(asked)))
-            for execution_id in asked:
-                if execution_id in running and held.get(execution_id) != running[execution_id]:
-                    self._runner.call_off(execution_id)
-        return asked
-
     def close(self) -> None:
-        """Take on nothing more."""
+        """Claim and start nothing more."""
         self._closing = True
 
     async def idle(self) -> None:
-        """Wait until nothing is under way any more."""
+        """Wait until nothing runs here."""
         await self.places.empty.wait()
-
-    async def _run_claimed(self, claimed: Claimed) -> None:
-        """Ring for the next tick, and meanwhile run what this one fires."""
-        failpoint("before_plan")
-        ringing = self._ring_for_next(claimed)
-        if claimed.execution is None:
-            await self._ring_elsewhere(claimed)
-        else:
-            await self._while_held(claimed.execution, claimed)
-        if ringing is not None:
-            await ringing
-
-    def _ring_for_next(self, claimed: Claimed) -> asyncio.Future[bool] | None:
-        """A tick that is late already leaves the run before it time to end, or it would only be skipped."""
-        if claimed.execution is None or not runs_alone(claimed.job.if_running):
-            return self._ringer.tick(claimed.job)
-        return self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
-
-    async def _ring_elsewhere(self, claimed: Claimed) -> None:
-        """For what may start elsewhere, and word to whoever runs what was cancelled."""
-        if claimed.cancelled:
-            for execution_id in claimed.cancelled:
-                self._runner.call_off(execution_id)
-            await self._ringer.call_off(claimed.cancelled)
-        if claimed.pending:
-            await self._ringer.executions(claimed.pending)
-        failpoint("after_plan")
-
-    async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
-        """However the run ends, its outcome is written: one that cannot be is written as a failure."""
-        began = clock.monotonic()
-        # A run that was put aside or handed back began earlier, and was measured then.
-        if execution.token == FIRST_TOKEN and not execution.retry_attempt and execution.trigger in _PUNCTUAL:
-            LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
-        try:
-            outcome = await self._runner.run(execution, None if claimed is None else claimed.row_versions)
-        except Exception as error:
-            log.exception("run_crashed", **log_fields(execution.scheduled_job_id, execution.id))
-            outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
-        if isinstance(outcome, PendingRun):
-            await self._ringer.executions([outcome])
-            outcome = None
-        if self._tracer is not None:
-            note_outcome(outcome)
-        if outcome is None:
-            return
-        _RUN_SECONDS[outcome.status].observe(clock.monotonic() - began)
-        try:
-            await self._settle(RunResult(outcome, execution, None if claimed is None else claimed.version))
-        except Exception as error:
-            log.exception("settle_failed", **log_fields(execution.scheduled_job_id, execution.id))
-            words = f"The outcome could not be stored: {type(error).__name__}."
-            await self._settle_or_quarantine(outcome_of(execution, ExecutionStatus.FAILED, words))
-
-    async def _settle_or_quarantine(self, outcome: Outcome) -> None:
-        try:
-            await self._settle(RunResult(outcome))
-        except Exception as error:
-            await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
-            raise
-
-    async def _settle(self, run_result: RunResult) -> None:
-        """Write the outcome, however long Postgres is away: only the token decides whether it still counts."""
-        outcome = run_result.outcome
-        failpoint("before_settle")
-        in_doubt = False
-        while True:
-            try:
-                result = await self._settles.ask(run_result)
-                if isinstance(result, RowLocked):
-                    (result,) = await settle(self._database, [run_result], wait=True)
-                break
-            except UnavailableError:
-                # It may have been written although the answer was lost; written a second time, it changes nothing.
-                in_doubt = True
-                if self._throttle.should_log("settle_delayed"):
-                    log.warning("settle_delayed", in_flight=len(self.owned), **_named(outcome))
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
-        failpoint("after_settle")
-        await self._after_settle(outcome, result, in_doubt=in_doubt)
 
     async def _claim(self, tick: Tick) -> Claimed | None:
         self._require_readiness()
@@ -287,7 +197,7 @@ class TickEngine:
         try:
             result = await self._claims.ask(tick)
         except InDoubtError:
-            return await self._claimed_after_all(tick)
+            return await self._read_claim_back(tick)
         except (UnavailableError, LeaseExpiredError):
             raise Redeliver(OUTAGE_PAUSE_SECONDS) from None
         except Exception as error:
@@ -303,14 +213,16 @@ class TickEngine:
             raise Redeliver(BUSY_PAUSE_SECONDS)
         return result if isinstance(result, Claimed) else None
 
+    def _require_readiness(self) -> None:
+        """Redeliver the message if this worker is closing or has no lease."""
+        if self._closing or not self._lease.holds():
+            raise Redeliver(OUTAGE_PAUSE_SECONDS)
+
     async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
         return await claim(self._database, ticks, self._lease.worker_id, self._source, self._cache)
 
-    async def _settle_batch(self, results: Sequence[RunResult]) -> list[SettleResult | RowLocked]:
-        return await settle(self._database, results, self._cache)
-
-    async def _claimed_after_all(self, tick: Tick) -> Claimed:
-        """The answer to a claim was lost. Whether it was written is read back: if so, the run is ours to do."""
+    async def _read_claim_back(self, tick: Tick) -> Claimed:
+        """Read back a claim whose answer was lost: if it was written, this worker has to run it."""
         try:
             async with self._database.transaction("read_claim_back") as connection:
                 found = await read_back(connection, tick, self._lease.worker_id)
@@ -340,31 +252,118 @@ class TickEngine:
             return None
         return result
 
-    def _log_left(self, left: LeftToNewer) -> None:
-        """Say that a row is left to workers of a newer release, which know the values that it has."""
-        if self._throttle.should_log("schedule_left_to_newer_release"):
-            log.warning("schedule_left_to_newer_release", value=left.value)
+    async def _run_claimed(self, claimed: Claimed) -> None:
+        """Ring for the next tick, and meanwhile run the execution that this one fired."""
+        failpoint("before_plan")
+        ringing = self._ring_for_next(claimed)
+        if claimed.execution is None:
+            await self._ring_others(claimed)
+        else:
+            await self._hold_and_run(claimed.execution, claimed)
+        if ringing is not None:
+            await ringing
 
-    def _require_readiness(self) -> None:
-        """A worker without a lease, or at its end, leaves messages to others."""
-        if self._closing or not self._lease.holds():
-            raise Redeliver(OUTAGE_PAUSE_SECONDS)
+    def _ring_for_next(self, claimed: Claimed) -> asyncio.Future[bool] | None:
+        """Begin to ring for the next tick. One that is due already is delayed: beside this run it would be skipped."""
+        if claimed.execution is None or not runs_alone(claimed.job.if_running):
+            return self._ringer.tick(claimed.job)
+        return self._ringer.tick(claimed.job, claimed.execution.fired_at + HEAD_START)
+
+    async def _ring_others(self, claimed: Claimed) -> None:
+        """Ring for executions that may start on any worker, and call off those that the claim cancelled."""
+        if claimed.cancelled:
+            for execution_id in claimed.cancelled:
+                self._runner.call_off(execution_id)
+            await self._ringer.call_off(claimed.cancelled)
+        if claimed.pending:
+            await self._ringer.executions(claimed.pending)
+        failpoint("after_plan")
+
+    async def _hold_and_run(self, execution: Execution, claimed: Claimed | None = None) -> None:
+        """Run and settle an execution that this worker holds; hand it back if the task is cancelled (stock arq does)."""
+        self.owned[execution.id] = execution.token
+        try:
+            if claimed is not None:
+                await self._ring_others(claimed)
+            work = self._run_and_settle(execution, claimed)
+            await (work if self._tracer is None else in_run(self._tracer, execution, work, claimed))
+        except asyncio.CancelledError:
+            await asyncio.shield(self.hand_back({execution.id: execution.token}))
+            raise
+        finally:
+            self.owned.pop(execution.id, None)
+
+    async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
+        """Run an execution and settle its outcome; an outcome that cannot be stored is settled as a failure."""
+        began = clock.monotonic()
+        # A run that was parked or handed back began earlier, and was measured then.
+        if execution.token == FIRST_TOKEN and not execution.retry_attempt and execution.trigger in _PUNCTUAL:
+            LATENESS.observe((execution.fired_at - execution.scheduled_for).total_seconds())
+        try:
+            outcome = await self._runner.run(execution, None if claimed is None else claimed.row_versions)
+        except Exception as error:
+            log.exception("run_crashed", **log_fields(execution.scheduled_job_id, execution.id))
+            outcome = outcome_of(execution, ExecutionStatus.FAILED, f"{type(error).__name__} while running.")
+        if isinstance(outcome, PendingRun):
+            await self._ringer.executions([outcome])
+            outcome = None
+        if self._tracer is not None:
+            note_outcome(outcome)
+        if outcome is None:
+            return
+        _RUN_SECONDS[outcome.status].observe(clock.monotonic() - began)
+        try:
+            await self._settle(RunResult(outcome, execution, None if claimed is None else claimed.version))
+        except Exception as error:
+            log.exception("settle_failed", **log_fields(execution.scheduled_job_id, execution.id))
+            message = f"The outcome could not be stored: {type(error).__name__}."
+            await self._settle_or_quarantine(outcome_of(execution, ExecutionStatus.FAILED, message))
+
+    async def _settle_or_quarantine(self, outcome: Outcome) -> None:
+        try:
+            await self._settle(RunResult(outcome))
+        except Exception as error:
+            await self._quarantine.execution_failed(outcome.execution_id, outcome.token, error)
+            raise
+
+    async def _settle(self, run_result: RunResult) -> None:
+        """Write the outcome, and retry for as long as Postgres is away: the token decides whether it still counts."""
+        outcome = run_result.outcome
+        failpoint("before_settle")
+        in_doubt = False
+        while True:
+            try:
+                result = await self._settles.ask(run_result)
+                if isinstance(result, RowLocked):
+                    (result,) = await settle(self._database, [run_result], wait=True)
+                break
+            except UnavailableError:
+                # It may have been written although the answer was lost; a second write changes nothing.
+                in_doubt = True
+                if self._throttle.should_log("settle_delayed"):
+                    log.warning("settle_delayed", in_flight=len(self.owned), **_fields(outcome))
+                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+        failpoint("after_settle")
+        await self._after_settle(outcome, result, in_doubt=in_doubt)
+
+    async def _settle_batch(self, results: Sequence[RunResult]) -> list[SettleResult | RowLocked]:
+        return await settle(self._database, results, self._cache)
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult, *, in_doubt: bool) -> None:
         if isinstance(result, LeftToNewer):
             self._log_left(result)
             return
         if isinstance(result, Superseded):
-            log.info("settle_superseded", **_named(outcome))
+            log.info("settle_superseded", **_fields(outcome))
             if in_doubt and outcome.scheduled_job_id is not None:
                 await self._ring_again(outcome.scheduled_job_id)
             return
-        # What went well is counted, not said: there may be thousands in a second.
+        # Successes are counted, not logged: there may be thousands each second.
         if outcome.status is not ExecutionStatus.SUCCESS:
             log.info(
                 "run_ended",
-                **_named(outcome),
-                # Not why: what a target answered may be in there. It stands in the execution.
+                **_fields(outcome),
+                # Without the error, which may quote a target's answer; the execution has it.
                 outcome=outcome.status,
                 state=result.job.status if isinstance(result, Settled) else None,
             )
@@ -376,26 +375,31 @@ class TickEngine:
             await self._ringer.executions(result.pending)
 
     async def _ring_again(self, job_id: UUID) -> None:
-        """By whomever the run was ended, a retry may have been planned; ringing twice is ringing once."""
+        """Ring for a schedule whose run was settled, perhaps by this worker: a lost answer may have planned a retry."""
         with suppress(UnavailableError):
             async with self._database.transaction("ring_again") as connection:
                 job = await schedules.get(connection, job_id)
             await self._ringer.ticks([job] if job else [])
 
-    async def _while_held(self, execution: Execution, claimed: Claimed | None = None) -> None:
-        """Do the work while the execution is ours; stopped from outside, as stock arq does, it is handed back."""
-        self.owned[execution.id] = execution.token
-        try:
-            if claimed is not None:
-                await self._ring_elsewhere(claimed)
-            work = self._run_and_settle(execution, claimed)
-            await (work if self._tracer is None else in_run(self._tracer, execution, work, claimed))
-        except asyncio.CancelledError:
-            await asyncio.shield(self.hand_back({execution.id: execution.token}))
-            raise
-        finally:
-            self.owned.pop(execution.id, None)
+    async def _stop_cancelled(self, asked: Sequence[UUID]) -> Sequence[UUID]:
+        """Stop the runs that this worker no longer holds. Redis is not believed: any client of it can publish.
+
+        While Postgres is away nothing is stopped; the next renewal of the lease finds what was cancelled.
+        """
+        running = self._runner.running()
+        with suppress(UnavailableError):
+            async with self._database.reading("read_cancelled") as connection:
+                held = await executions.held_tokens(connection, self._lease.worker_id, list(set(asked)))
+            for execution_id in asked:
+                if execution_id in running and held.get(execution_id) != running[execution_id]:
+                    self._runner.call_off(execution_id)
+        return asked
+
+    def _log_left(self, left: LeftToNewer) -> None:
+        """Say that a row is left to workers of a newer release, which know the values that it has."""
+        if self._throttle.should_log("schedule_left_to_newer_release"):
+            log.warning("schedule_left_to_newer_release", value=left.value)
 
 
-def _named(outcome: Outcome) -> dict[str, str]:
+def _fields(outcome: Outcome) -> dict[str, str]:
     return log_fields(outcome.scheduled_job_id, outcome.execution_id)

@@ -59,7 +59,7 @@ async def rows(database: Database) -> list[Any]:
 async def deliver(settings: Settings) -> int:
     """Deliver what is due; how many deliveries were tried."""
     async with wire_worker(settings) as parts:
-        return await parts.life._notification_sender.run_all(PATIENCE_SECONDS)
+        return await parts.runtime._notification_sender.run_all(PATIENCE_SECONDS)
 
 
 async def refuse(_request: web.Request) -> web.StreamResponse:
@@ -214,18 +214,18 @@ async def test_a_delivery_that_crashes_is_said_and_stops_no_other(
     bad, good = await notifications(database, carillon, sink.url, 2)
     await notices(database, bad, seconds_ago=60)
     async with wire_worker(settings) as parts:
-        postman = parts.life._notification_sender
-        whole = postman._call
+        sender = parts.runtime._notification_sender
+        whole = sender._call
 
         async def crash(delivery: stored.Delivery) -> Any:
-            monkeypatch.setattr(postman, "_call", whole)
+            monkeypatch.setattr(sender, "_call", whole)
             raise RuntimeError(f"a defect, at {delivery.url}")
 
-        monkeypatch.setattr(postman, "_call", crash)
+        monkeypatch.setattr(sender, "_call", crash)
         with pytest.raises(RuntimeError, match="a defect"):
-            await postman.run_all(PATIENCE_SECONDS)
+            await sender.run_all(PATIENCE_SECONDS)
         await notices(database, good)
-        assert 1 == await postman.run_all(PATIENCE_SECONDS)
+        assert 1 == await sender.run_all(PATIENCE_SECONDS)
 
 
 async def test_looking_for_what_is_due_never_reads_the_whole_table(carillon: Carillon, database: Database) -> None:

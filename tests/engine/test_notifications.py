@@ -36,9 +36,9 @@ async def fire(settings: Settings, database: Database, schedule: Json, seconds_a
 
 
 async def deliver(settings: Settings) -> int:
-    """One round of the postman."""
+    """One round of the sender."""
     async with wire_worker(settings) as parts:
-        return await parts.life._notification_sender.run_all(PATIENCE_SECONDS)
+        return await parts.runtime._notification_sender.run_all(PATIENCE_SECONDS)
 
 
 async def log(carillon: Carillon, wish: Json) -> list[Json]:

@@ -77,7 +77,7 @@ async def test_the_slot_of_a_poisoned_tick_is_accounted_for(
     due = await make_due(database, schedule)
     await spoil(database, schedule, UNREADABLE)
     async with wire_worker(settings) as parts:
-        await parts.life._lease.begin()
+        await parts.runtime._lease.begin()
         for _ in range(3):
             assert [] == await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
     await spoil(database, schedule, READABLE)
@@ -104,9 +104,9 @@ async def test_an_execution_that_cannot_be_ended_is_failed_and_its_schedule_paus
     schedule = await carillon.schedule()
     due = await make_due(database, schedule)
     async with wire_worker(settings) as dead, wire_worker(settings) as parts:
-        await dead.life._lease.begin()
+        await dead.runtime._lease.begin()
         (claimed,) = await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
-        await dead.life._lease.release()
+        await dead.runtime._lease.release()
         await spoil(database, schedule, UNREADABLE)
         for _ in range(3):
             await parts.reconciler.run_once()
@@ -127,9 +127,9 @@ async def test_a_run_that_takes_three_workers_down_is_put_aside(
         assert "active" == (await carillon.get(schedule))["status"]
         due = await make_due(database, schedule)
         async with wire_worker(settings) as dead, wire_worker(settings) as other:
-            await dead.life._lease.begin()
+            await dead.runtime._lease.begin()
             await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
-            await dead.life._lease.release()
+            await dead.runtime._lease.release()
             assert 1 == (await other.reconciler.run_once()).lost
     shown = await carillon.get(schedule)
     assert ("paused", "poisoned", None) == (shown["status"], shown["status_reason"], shown["next_run_at"])

@@ -213,14 +213,14 @@ async def test_an_execution_that_nobody_works_on_is_handed_back(
     schedule = await carillon.schedule()
     due = await make_due(database, schedule)
     async with wire_worker(replace(settings, lease_seconds=3)) as parts:
-        await parts.life.begin()
-        await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], parts.life._lease.worker_id)
+        await parts.runtime.begin()
+        await claim(database, [Tick(UUID(schedule["id"]), due["generation"])], parts.runtime._lease.worker_id)
 
         async def pending() -> bool:
             return bool((await carillon.runs(schedule))[0]["status"] == "pending")
 
         await until(pending)
-        await parts.life.end(0)
+        await parts.runtime.end(0)
 
 
 @pytest.mark.parametrize("how", ["cancel", "delete"])

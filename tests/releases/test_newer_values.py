@@ -82,7 +82,7 @@ async def test_a_run_that_began_before_the_change_is_settled(
     schedule = await carillon.schedule()
     due = await make_due(database, schedule)
     async with wire_worker(settings) as parts:
-        await parts.life._lease.begin()
+        await parts.runtime._lease.begin()
         (claimed,) = await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
         await store(database, schedule, "if_running", "from_the_future")
         await parts.engine.run_claimed(claimed)
@@ -97,9 +97,9 @@ async def test_a_lost_run_of_an_unknown_trigger_is_left_to_newer_workers(
     schedule = await carillon.schedule()
     due = await make_due(database, schedule)
     async with wire_worker(settings) as dead, wire_worker(settings) as parts:
-        await dead.life._lease.begin()
+        await dead.runtime._lease.begin()
         await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
-        await dead.life._lease.release()
+        await dead.runtime._lease.release()
         async with database.transaction() as connection:
             for table in ("workflow_executions", "active_executions"):
                 constraint = f"ck_{table}_trigger_known"

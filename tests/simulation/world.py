@@ -170,7 +170,7 @@ class World:
         )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         poller = Poller(database, ringer, (), poll_seconds=3600, batch_size=1, lease_seconds=1)
-        life = WorkerRuntime(
+        runtime = WorkerRuntime(
             lease,
             reconciler,
             runner,
@@ -183,7 +183,7 @@ class World:
             reconcile_seconds=settings.reconcile_seconds,
         )
         yield WorkerParts(
-            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, life=life, plugins=UNUSED
+            redis=redis, bell_health=bell_health, engine=engine, reconciler=reconciler, runtime=runtime, plugins=UNUSED
         )
 
     def start_worker(self) -> Process:

@@ -191,7 +191,7 @@ async def engine_of(settings: Settings, lease_seconds: float = 120) -> AsyncIter
     The lease is not renewed, so it is long enough for a machine that stalls.
     """
     async with wire_worker(msgspec.structs.replace(settings, lease_seconds=lease_seconds)) as parts:
-        await parts.life._lease.begin()
+        await parts.runtime._lease.begin()
         yield parts.engine
 
 
