@@ -280,7 +280,7 @@ class TickEngine:
         failpoint("after_plan")
 
     async def _hold_and_run(self, execution: Execution, claimed: Claimed | None = None) -> None:
-        """Run and settle an execution that this worker holds; hand it back if the task is cancelled (stock arq does)."""
+        """Run and settle an execution that this worker holds; hand it back if the task is cancelled."""
         self.owned[execution.id] = execution.token
         try:
             if claimed is not None:
