@@ -57,18 +57,22 @@ async def settle(
     Plain successes go by the fast path, all others by the locked path. Unless told to ``wait``, a result that needs a
     row which another transaction holds is answered with ``RowLocked``: in a batch it would delay all others.
     """
+    if wait:
+        return await _settle_waiting(database, [result.outcome for result in results])
     fast = {} if cache is None else await settle_fast(database, results, cache)
     rest = [result.outcome for result in results if result.outcome.execution_id not in fast]
-    locked = iter(await _settle_rest(database, rest, wait=wait) if rest else [])
+    locked = iter(await _settle_free(database, rest) if rest else [])
     return [fast.get(result.outcome.execution_id) or next(locked) for result in results]
 
 
-async def _settle_rest(
-    database: Database, outcomes: Sequence[Outcome], *, wait: bool
-) -> list[SettleResult | RowLocked]:
-    async with database.transaction("settle" if wait else "settle_locked") as connection:
-        if wait:
-            return [*await settle_locked(connection, outcomes)]
+async def _settle_waiting(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult]:
+    async with database.transaction("settle") as connection:
+        return await settle_locked(connection, outcomes)
+
+
+async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[SettleResult | RowLocked]:
+    """Settle what needs no row that another transaction holds."""
+    async with database.transaction("settle_locked") as connection:
         ids = await _with_entities_locked(connection, outcomes)
         rows = await _lock_free(connection, outcomes, ids)
         free = [outcome for outcome in outcomes if outcome.execution_id not in rows.held_up]

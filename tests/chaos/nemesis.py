@@ -258,10 +258,10 @@ class Nemesis:
         await member.restart(signal.SIGTERM)
 
     async def _poison(self) -> None:
-        """A row that nobody can read."""
+        """Plan an attempt that no constraint lets begin."""
         await self._deployment.sql(
-            "UPDATE scheduled_jobs SET status_reason = 'from_the_future' WHERE id = "
-            "(SELECT id FROM scheduled_jobs WHERE name LIKE 'poison-%' AND status_reason = '' LIMIT 1)"
+            "UPDATE scheduled_jobs SET next_attempt = -1 WHERE id = (SELECT id FROM scheduled_jobs "
+            "WHERE name LIKE 'poison-%' AND status_reason = '' AND next_attempt >= 0 LIMIT 1)"
         )
 
     async def _stampede(self) -> None:

@@ -115,7 +115,7 @@ async def _account(
         "SELECT count(*) AS left FROM scheduled_jobs WHERE name = 'herd' AND status <> 'done'"
     )
     (poison,) = await deployment.sql(
-        "SELECT count(*) FILTER (WHERE status_reason <> '') AS wanted, "
+        "SELECT count(*) FILTER (WHERE status_reason <> '' OR next_attempt < 0) AS wanted, "
         "count(*) FILTER (WHERE status_reason = 'poisoned') AS found "
         "FROM scheduled_jobs WHERE name LIKE 'poison-%'"
     )

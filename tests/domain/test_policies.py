@@ -1,4 +1,7 @@
-"""What a slot does while others run: skip, queue, cancel, allow; and what breaker and guard say before."""
+"""What a due slot does while others run: skip, queue, cancel, allow; breaker and guard come before.
+
+Covers app.domain.breakers, app.domain.starting.
+"""
 
 from datetime import timedelta
 from uuid import UUID

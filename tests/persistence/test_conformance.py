@@ -1,6 +1,6 @@
 """The fast path and the locked path are one: the same rows go through both, and whole rows are compared.
 
-Covers app.persistence.fast_path, app.persistence.claim and app.persistence.settle.
+Covers app.persistence.claim, app.persistence.fast_path, app.persistence.settle.
 """
 
 import re

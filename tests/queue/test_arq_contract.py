@@ -1,6 +1,6 @@
 """What our worker relies on in arq 0.28.0: a new version that changes one of these turns this red.
 
-Covers app.queue.scripts, app.queue.wire.
+Covers app.engine.queue_port, app.queue.scripts, app.queue.wire.
 """
 
 from importlib.metadata import version
