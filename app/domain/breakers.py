@@ -124,7 +124,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
 
     @property
-    def full(self) -> str:
+    def guard_refusal(self) -> str:
         """Why the guard lets nobody in; nothing if it does."""
         if self.max_running is None or self.running < self.max_running:
             return ""

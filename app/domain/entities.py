@@ -51,7 +51,7 @@ class ScheduledJobConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Entity(self.entity_type, self.entity_id, work)
 
 
-def following(job: ScheduledJobConfig, now: datetime) -> ScheduledJobConfig:
+def with_next_time(job: ScheduledJobConfig, now: datetime) -> ScheduledJobConfig:
     """The job after the run that is due: the next time after it that is still to come, in the same phase.
 
     Times that have passed meanwhile are not made up for. What cannot be planned says why, and has no next time.

@@ -61,7 +61,7 @@ class ActiveRun(msgspec.Struct, frozen=True):
         return self.trigger is not Trigger.MANUAL
 
 
-def counting(runs: tuple[ActiveRun, ...]) -> int:
+def count_repeats(runs: tuple[ActiveRun, ...]) -> int:
     """How many of the active runs count toward the repeats of their schedule."""
     if not runs:
         return 0

@@ -88,7 +88,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: UUID | None = None
 
 
-class Since(msgspec.Struct, frozen=True):
+class LastChange(msgspec.Struct, frozen=True):
     """The change that had brought a schedule into its state."""
 
     at: datetime
@@ -100,7 +100,7 @@ class Since(msgspec.Struct, frozen=True):
         return f"by {self.author} at {rfc3339(self.at)}" + (f" ({self.note})" if self.note else "")
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class SlotRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger, or an execution, says about a slot."""
 
     outcome: str
@@ -115,8 +115,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     job: ScheduledJob
     then: ScheduledJob
-    since: Since | None
-    recorded: Recorded | None
+    since: LastChange | None
+    recorded: SlotRecord | None
     active: tuple[ActiveRun, ...]
     gate: Gate
     now: datetime
@@ -126,7 +126,7 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
     """The slot of the bare spec that is nearest to a moment, whatever window, weekday or end say."""
     if job.spec.problem:
         return None
-    slots = job.spec.every_slot(job.anchor_at)
+    slots = job.spec.unrestricted_slots(job.anchor_at)
     # What lies before start_at is a slot that was not wanted; what lies before the anchor is none.
     first = job.created_at if job.anchor_at == job.start_at else job.first_moment
     around = (slots.previous(moment + timedelta.resolution), slots.next(moment))
@@ -156,7 +156,7 @@ def explain(facts: Facts, slot: datetime | None) -> Explanation:
 
 def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
     allowed, place = job.spec.hours, job.timezone
-    wall = allowed.place.local(slot)
+    wall = allowed.zone.local(slot)
     shown = f"{wall:%A %H:%M} {place}"
     too_early = job.start_at is not None and slot < job.start_at
     too_late = job.end_at is not None and slot > job.end_at
@@ -192,7 +192,7 @@ def _active_check(facts: Facts, slot: datetime) -> Result:
     return Result(Check.ACTIVE, passed=False, detail=f"{words}, {facts.since}" if facts.since else words)
 
 
-def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: Recorded) -> Explanation:
+def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: SlotRecord) -> Explanation:
     active = Result(Check.ACTIVE, passed=True, detail="the schedule was active")
     return Explanation(
         slot=slot,
@@ -203,7 +203,7 @@ def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: Recorded)
     )
 
 
-def _outcome_checks(record: Recorded) -> tuple[Result, ...]:
+def _outcome_checks(record: SlotRecord) -> tuple[Result, ...]:
     """Return the checks that the outcome shows, up to the one that did not pass."""
     if record.outcome in {FIRED, QUEUED}:
         return tuple(Result(check, passed=True, detail=detail) for check, detail in _PASSED.items())
@@ -216,22 +216,22 @@ def _outcome_checks(record: Recorded) -> tuple[Result, ...]:
     return (*results, Result(failed, passed=False, detail=_with_execution(record)))
 
 
-def _recorded_sentence(slot: datetime, record: Recorded) -> str:
+def _recorded_sentence(slot: datetime, record: SlotRecord) -> str:
     return _fired_words(slot, record) if record.outcome in {FIRED, QUEUED} else _held_up_words(slot, record)
 
 
-def _fired_words(slot: datetime, record: Recorded) -> str:
+def _fired_words(slot: datetime, record: SlotRecord) -> str:
     run = f"execution {record.execution_id}"
     if record.started_at is None:
         return f"The slot {rfc3339(slot)} was queued as {run} and waits for its turn."
     return f"The slot {rfc3339(slot)} fired at {rfc3339(record.started_at)} as {run}, which is {record.status}."
 
 
-def _held_up_words(slot: datetime, record: Recorded) -> str:
+def _held_up_words(slot: datetime, record: SlotRecord) -> str:
     return f"The slot {rfc3339(slot)} did not fire ({record.outcome}): {_with_execution(record)}."
 
 
-def _with_execution(record: Recorded) -> str:
+def _with_execution(record: SlotRecord) -> str:
     return record.reason + (f" (execution {record.execution_id})" if record.execution_id else "")
 
 
@@ -271,7 +271,8 @@ def _breaker_to_come(facts: Facts, due: datetime) -> Result:
 
 
 def _guard_to_come(facts: Facts) -> Result:
-    return Result(Check.GUARD, passed=not facts.gate.full, detail=facts.gate.full or "the guard has a place")
+    refusal = facts.gate.guard_refusal
+    return Result(Check.GUARD, passed=not refusal, detail=refusal or "the guard has a place")
 
 
 def _overlap_to_come(facts: Facts) -> Result:

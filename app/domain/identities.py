@@ -7,7 +7,7 @@ from uuid import UUID
 from asyncpg.pgproto import pgproto
 
 
-def uuid_of(value: str | bytes) -> UUID:
+def parse_uuid(value: str | bytes) -> UUID:
     """From its text or its 16 bytes; ``ValueError`` if it is neither."""
     made: UUID = pgproto.UUID(value)
     return made
@@ -64,7 +64,7 @@ def _timed_id(since: int, name: str, attempt: int = 0) -> UUID:
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) & _DIGEST
     # Version 8 and the RFC 9562 variant stand between.
     number = _milliseconds(since) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest
-    return uuid_of(number.to_bytes(16))
+    return parse_uuid(number.to_bytes(16))
 
 
 def _milliseconds(microseconds: int) -> int:

@@ -34,7 +34,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: UUID | None = None
 
 
-def passed_over(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
+def unaccounted_slots(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
     """The slots of the cadence that have come due and have no outcome yet, as one range."""
     if job.cadence_slot is None or job.cadence_slot > now:
         return ()
@@ -44,11 +44,11 @@ def passed_over(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
     if last is None or first > last:
         return ()
     if job.next_attempt:
-        return (entry(job, first, last, LedgerOutcome.SKIPPED_RETRY, "a retry held the schedule"),)
-    return (entry(job, first, last, LedgerOutcome.MISSED, "the schedule was changed or ended before it fired"),)
+        return (ledger_entry(job, first, last, LedgerOutcome.SKIPPED_RETRY, "a retry held the schedule"),)
+    return (ledger_entry(job, first, last, LedgerOutcome.MISSED, "the schedule was changed or ended before it fired"),)
 
 
-def dropped(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
+def dropped_slots(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
     """What a change that is not a tick passes over: a pause, an edit, a death. None if the cadence waits as it was.
 
     A one-shot that is merely paused is not missed: it will fire however late.
@@ -56,10 +56,10 @@ def dropped(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[L
     if after.cadence_slot == before.cadence_slot:
         return ()
     waits = after.is_one_shot and after.anchor_at == before.anchor_at and after.status is Status.PAUSED
-    return () if before.is_one_shot and waits else passed_over(before, now)
+    return () if before.is_one_shot and waits else unaccounted_slots(before, now)
 
 
-def accounted(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:
+def with_last_slot(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:
     """The schedule once these slots have their outcome."""
     return replace(job, last_slot=entries[-1].last_slot) if entries else job
 
@@ -77,7 +77,7 @@ def missed_by_invalid_spec(job: ScheduledJob) -> LedgerEntry:
     )
 
 
-def entry(
+def ledger_entry(
     job: ScheduledJob,
     first: datetime,
     last: datetime,

@@ -62,13 +62,13 @@ class Zone:
         """The changes of the clocks in a year of UTC."""
         return _transitions(self, year)
 
-    def is_uneven(self, day: date) -> bool:
+    def is_clock_change_day(self, day: date) -> bool:
         """Whether the clocks change on this local day, or it has none or only a part of its hours."""
-        return day in self.uneven_days(day.year)
+        return day in self.clock_change_days(day.year)
 
-    def uneven_days(self, year: int) -> frozenset[date]:
+    def clock_change_days(self, year: int) -> frozenset[date]:
         """The local days of a year that are not plain."""
-        return _uneven_days(self, year)
+        return _clock_change_days(self, year)
 
     def pieces(self, day: date) -> list[Piece]:
         """What a local day is made of, in the order of real time; nothing for a day that was left out."""
@@ -105,7 +105,7 @@ class Zone:
     def instant(self, wall: datetime) -> datetime:
         """When the clock shows this: the first time that it does, or right after the gap that leaves it out."""
         day = wall.date()
-        if not self.is_uneven(day):
+        if not self.is_clock_change_day(day):
             return wall.replace(tzinfo=self._info).astimezone(UTC)
         for piece in self.pieces(day):
             if wall < piece.wall(piece.end):
@@ -143,7 +143,7 @@ def _transitions(place: Zone, year: int) -> tuple[Transition, ...]:
 
 
 @lru_cache(maxsize=8192)
-def _uneven_days(place: Zone, year: int) -> frozenset[date]:
+def _clock_change_days(place: Zone, year: int) -> frozenset[date]:
     near = [change for one in (year - 1, year, year + 1) for change in place.transitions(one)]
     return frozenset(day for change in near for day in _touched(change) if day.year == year)
 
@@ -244,7 +244,7 @@ class Hours:
 
     def __init__(self, place: Zone, allowed: Window | None, excluded: tuple[str, ...]) -> None:
         """Without a window and without excluded days, always."""
-        self.place = place
+        self.zone = place
         self._window = allowed
         self._excluded = frozenset(_weekday(name) for name in excluded)
         self.always = allowed is None and not excluded
@@ -253,31 +253,31 @@ class Hours:
         """Whether the time of the day is allowed."""
         if self._window is None:
             return True
-        wall = self.place.local(moment)
+        wall = self.zone.local(moment)
         minutes = wall.hour * 60 + wall.minute
         return any(start <= minutes < end for start, end in self._window.spans())
 
     def on_weekday(self, moment: datetime) -> bool:
         """Whether the day of the week is allowed."""
-        return self.allows_day(self.place.local(moment))
+        return self.allows_day(self.zone.local(moment))
 
     def allows_day(self, day: date) -> bool:
         """The same of a local day."""
         return day.weekday() not in self._excluded
 
-    def allow(self, moment: datetime) -> bool:
+    def allows(self, moment: datetime) -> bool:
         """Whether both are."""
         return self.always or (self.on_weekday(moment) and self.in_window(moment))
 
-    def allow_minute(self, minute: int) -> bool:
+    def allows_minute(self, minute: int) -> bool:
         """Whether a minute of a plain day lies in the window."""
         return self._window is None or any(start <= minute < end for start, end in self._window.spans())
 
     def opening(self, moment: datetime) -> datetime | None:
         """The first allowed moment from this one on, or None if there is none within reach."""
-        if self.allow(moment):
+        if self.allows(moment):
             return moment
-        day = self.place.local(moment).date() - DAY
+        day = self.zone.local(moment).date() - DAY
         for _ in range(_SEARCHED_DAYS):
             # Where the clocks were set back over midnight, days are interleaved.
             near = (*self._spans(day), *self._spans(day + DAY), *self._spans(day + 2 * DAY))
@@ -289,7 +289,7 @@ class Hours:
 
     def closing(self, moment: datetime) -> datetime | None:
         """The end, excluded, of the last allowed stretch that ended at or before this moment."""
-        day = self.place.local(moment).date() + DAY
+        day = self.zone.local(moment).date() + DAY
         for _ in range(_SEARCHED_DAYS):
             near = (*self._spans(day), *self._spans(day - DAY), *self._spans(day - 2 * DAY))
             earlier = [end for _, end in near if end <= moment]
@@ -300,7 +300,7 @@ class Hours:
 
     def stretches(self, first: datetime, last: datetime) -> Iterable[tuple[datetime, datetime]]:
         """All allowed stretches from one moment to another; their ends are excluded."""
-        day, final = self.place.local(first).date() - DAY, self.place.local(last).date() + DAY
+        day, final = self.zone.local(first).date() - DAY, self.zone.local(last).date() + DAY
         while day <= final:
             for start, end in self._spans(day):
                 if start <= last and end > first:
@@ -319,10 +319,10 @@ class Hours:
         return tuple(span for span in cut if span[0] < span[1])
 
     def _pieces(self, day: date) -> list[Piece]:
-        if self.place.is_uneven(day):
-            return self.place.pieces(day)
-        start = self.place.midnight(day)
-        return [Piece(start, start + DAY, self.place.offset(start))]
+        if self.zone.is_clock_change_day(day):
+            return self.zone.pieces(day)
+        start = self.zone.midnight(day)
+        return [Piece(start, start + DAY, self.zone.offset(start))]
 
 
 # One bound for the days of all of them.

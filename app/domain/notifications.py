@@ -33,7 +33,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
 
 
-def of_run(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Notice]:
+def run_notices(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Notice]:
     """What the end of a run is worth telling: that it failed, and what that made of its schedule."""
     if run.status is ExecutionStatus.SUCCESS and not before.last_error:
         return []
@@ -50,7 +50,7 @@ def of_run(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Not
     return notices
 
 
-def of_entries(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Notice]:
+def missed_notices(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Notice]:
     """The slots that were missed."""
     return [
         _notice(
@@ -68,7 +68,7 @@ def of_entries(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Noti
     ]
 
 
-def of_breaker(breaker: Breaker) -> list[Notice]:
+def breaker_notices(breaker: Breaker) -> list[Notice]:
     """That a breaker has opened."""
     return [
         Notice(event=NoticeEvent.BREAKER_OPENED, workflow_id=breaker.workflow_id, data={"reason": change.reason})

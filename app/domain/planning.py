@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.identities import jitter_share
-from app.domain.ledger import LedgerEntry, LedgerOutcome, entry
+from app.domain.ledger import LedgerEntry, LedgerOutcome, ledger_entry
 from app.domain.schedules import CatchUp, Reason, ScheduledJob, Status, with_status
 from app.domain.specs import Cadence, parse_duration
 
@@ -53,12 +53,12 @@ def finished(job: ScheduledJob, reason: Reason) -> ScheduledJob:
     return with_status(without_tick(job), Status.DONE, reason)
 
 
-def ended(job: ScheduledJob) -> ScheduledJob:
+def _out_of_slots(job: ScheduledJob) -> ScheduledJob:
     """No slot is left: a one-shot is exhausted, all else has come to its end."""
     return finished(job, Reason.EXHAUSTED if job.is_one_shot else Reason.END_REACHED)
 
 
-def invalid(job: ScheduledJob) -> ScheduledJob:
+def paused_as_invalid(job: ScheduledJob) -> ScheduledJob:
     """Its spec can no longer be read: it waits until it can."""
     paused = with_status(without_tick(job), Status.PAUSED, Reason.INVALID_SPEC)
     return replace(paused, last_error=f"The spec is no longer valid: {job.spec.problem}")
@@ -73,31 +73,31 @@ def planned(job: ScheduledJob, slot: datetime | None, active_runs: int) -> Sched
         return without_tick(job)
     if slot is not None:
         return with_tick(job, slot)
-    return without_tick(job) if active_runs else ended(job)
+    return without_tick(job) if active_runs else _out_of_slots(job)
 
 
-def resumed_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+def with_next_slot(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """Go on with the first slot after now; a pending retry is dropped, and a schedule at its limit is done."""
     if job.limit_reached:
         return finished(job, Reason.REPEAT_LIMIT)
     if job.spec.problem:
-        return invalid(job)
+        return paused_as_invalid(job)
     return planned(job, job.cadence.first_after(now), active_runs)
 
 
-def begun_cadence(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+def with_first_slot(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """The same for a schedule that somebody sets going: a one-shot without an outcome fires, however late."""
-    if job.is_one_shot and not job.spec.problem and not is_spent(job):
+    if job.is_one_shot and not job.spec.problem and not one_shot_has_outcome(job):
         return planned(job, job.cadence.latest_at(now) or job.cadence.first_after(now), active_runs)
-    return resumed_cadence(job, active_runs, now)
+    return with_next_slot(job, active_runs, now)
 
 
-def is_spent(job: ScheduledJob) -> bool:
+def one_shot_has_outcome(job: ScheduledJob) -> bool:
     """Whether the slot of a one-shot has its outcome."""
     return job.last_slot is not None and job.last_slot >= job.anchor_at
 
 
-def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:
+def with_anchor(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Count the slots anew: from ``start_at`` if that is to come, else from now."""
     if job.is_one_shot:
         return replace(job, anchor_at=_only_slot(job, now))
@@ -105,10 +105,10 @@ def anchored(job: ScheduledJob, now: datetime) -> ScheduledJob:
     return replace(job, anchor_at=job.start_at if coming else now)
 
 
-def anchored_at_start(job: ScheduledJob, now: datetime) -> ScheduledJob:
+def with_start_anchor(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Count the slots from ``start_at`` where there is one, be it past: its phase is what was asked for."""
     if job.start_at is None or job.is_one_shot:
-        return anchored(job, now)
+        return with_anchor(job, now)
     return replace(job, anchor_at=job.start_at)
 
 
@@ -121,9 +121,9 @@ def _only_slot(job: ScheduledJob, now: datetime) -> datetime:
 
 
 # A tick is never handled in the very moment of its slot; up to this it is on time, whatever the grace.
-PUNCTUAL = timedelta(seconds=1)
+ON_TIME = timedelta(seconds=1)
 # run_all runs the newest of the missed slots, up to this many.
-MOST_CAUGHT_UP = 100
+MAX_CAUGHT_UP = 100
 
 
 class DueSlots(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ def due_slots(job: ScheduledJob, first: datetime, now: datetime, *, however_late
         latest = _latest_due(job, cadence, first, now)
         following = cadence.first_after(latest)
     lateness = now - due_time(job, latest)
-    if lateness <= PUNCTUAL or however_late or job.is_one_shot or lateness <= _grace(job):
+    if lateness <= ON_TIME or however_late or job.is_one_shot or lateness <= _grace(job):
         before = cadence.before(latest) if first < latest else None
         return DueSlots(missed=(first, before) if before else None, late=latest, following=following)
     return DueSlots(missed=(first, latest), late=None, following=following)
@@ -162,13 +162,13 @@ def catch_up_plan(job: ScheduledJob, due: DueSlots, room: int | None, now: datet
     first, last = due.missed
     if job.catch_up is CatchUp.SKIP:
         words = "a later slot was due already" if due.late else "later than misfire_grace_seconds"
-        return CatchUpPlan((), (entry(job, first, last, LedgerOutcome.MISSED, words),))
-    if not job.spec.hours.allow(now):
-        return CatchUpPlan((), (entry(job, first, last, LedgerOutcome.MISSED, "the window had closed"),))
-    wanted = 1 if job.catch_up is CatchUp.RUN_ONCE else MOST_CAUGHT_UP
+        return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, words),))
+    if not job.spec.hours.allows(now):
+        return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, "the window had closed"),))
+    wanted = 1 if job.catch_up is CatchUp.RUN_ONCE else MAX_CAUGHT_UP
     slots = _newest(job, first, last, wanted if room is None else min(wanted, room))
     if not slots:
-        return CatchUpPlan((), (entry(job, first, last, LedgerOutcome.MISSED, "the repeats were used up"),))
+        return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, "the repeats were used up"),))
     return CatchUpPlan(slots, _left_out(job, first, slots))
 
 
@@ -197,6 +197,6 @@ def _left_out(job: ScheduledJob, first: datetime, slots: tuple[datetime, ...]) -
     if last is None:
         return ()
     if job.catch_up is CatchUp.RUN_ONCE:
-        return (entry(job, first, last, LedgerOutcome.COALESCED, "run_once ran the latest missed slot for all"),)
+        return (ledger_entry(job, first, last, LedgerOutcome.COALESCED, "run_once ran the latest missed slot for all"),)
     words = f"run_all ran the newest {len(slots)} only"
-    return (entry(job, first, last, LedgerOutcome.MISSED, words),)
+    return (ledger_entry(job, first, last, LedgerOutcome.MISSED, words),)

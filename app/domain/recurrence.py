@@ -42,7 +42,7 @@ class Once:
 
     def __init__(self, slot: datetime, allowed: Hours) -> None:
         """None at all if the slot lies outside the allowed hours."""
-        self._slot = slot if allowed.allow(slot) else None
+        self._slot = slot if allowed.allows(slot) else None
 
     def next(self, after: datetime) -> datetime | None:
         """It, or nothing."""
@@ -94,7 +94,7 @@ class Evenly:
             return None
         slot = self._first_from(before) - self._interval
         for _ in range(_MAX_JUMPS):
-            if self._allowed.allow(slot):
+            if self._allowed.allows(slot):
                 return slot
             closing = self._allowed.closing(slot)
             if closing is None:
@@ -126,7 +126,7 @@ class Monthly:
     def __init__(self, anchor: datetime, allowed: Hours) -> None:
         """The anchor is one of the slots."""
         self._anchor = anchor
-        self._wall = allowed.place.local(anchor)
+        self._wall = allowed.zone.local(anchor)
         self._allowed = allowed
 
     def next(self, after: datetime) -> datetime | None:
@@ -135,7 +135,7 @@ class Monthly:
             return None
         number = self._number(after) - 1
         found = (self._slot(number + k) for k in range(_HORIZON_YEARS * _MONTHS_IN_YEAR))
-        return next((slot for slot in found if slot > after and self._allowed.allow(slot)), None)
+        return next((slot for slot in found if slot > after and self._allowed.allows(slot)), None)
 
     def previous(self, before: datetime) -> datetime | None:
         """Month by month, backwards."""
@@ -143,15 +143,15 @@ class Monthly:
             return None
         number = self._number(before) + 1
         found = (self._slot(number - k) for k in range(_HORIZON_YEARS * _MONTHS_IN_YEAR))
-        return next((slot for slot in found if slot < before and self._allowed.allow(slot)), None)
+        return next((slot for slot in found if slot < before and self._allowed.allows(slot)), None)
 
     def count(self, first: datetime, last: datetime) -> int:
         """By looking at each."""
         found = map(self._slot, range(self._number(first) - 1, self._number(last) + 2))
-        return sum(first <= slot <= last and self._allowed.allow(slot) for slot in found)
+        return sum(first <= slot <= last and self._allowed.allows(slot) for slot in found)
 
     def _number(self, moment: datetime) -> int:
-        wall = self._allowed.place.local(moment)
+        wall = self._allowed.zone.local(moment)
         return (wall.year - self._wall.year) * _MONTHS_IN_YEAR + wall.month - self._wall.month
 
     def _slot(self, number: int) -> datetime:
@@ -162,7 +162,7 @@ class Monthly:
         first = self._wall.replace(year=self._wall.year + years, month=month + 1, day=1)
         following = (first + 31 * DAY).replace(day=1)
         day = min(self._wall.day, (following - first).days)
-        return self._allowed.place.instant(first.replace(day=day))
+        return self._allowed.zone.instant(first.replace(day=day))
 
 
 class CronTimes:
@@ -178,16 +178,16 @@ class CronTimes:
         self._cron = cron(expression)
         self._fixed = is_fixed(expression)
         self._allowed = allowed
-        self._place = allowed.place
+        self._zone = allowed.zone
         # Two bytes each: thousands of expressions are kept, with up to 1,440 minutes.
         walls = (h * 60 + m for h in sorted(self._cron.hours) for m in sorted(self._cron.minutes))
         self._walls = array("H", walls)
-        self._minutes = array("H", (minute for minute in self._walls if allowed.allow_minute(minute)))
+        self._minutes = array("H", (minute for minute in self._walls if allowed.allows_minute(minute)))
 
     def next(self, after: datetime) -> datetime | None:
         """Day by day."""
-        day = self._place.local(after).date()
-        for candidate in self._days(day - DAY if self._place.is_uneven(day) else day, 1):
+        day = self._zone.local(after).date()
+        for candidate in self._days(day - DAY if self._zone.is_clock_change_day(day) else day, 1):
             found = self._first_on(candidate, after)
             if found is not None:
                 # Where the clocks were set back over midnight, two days are interleaved.
@@ -197,8 +197,8 @@ class CronTimes:
 
     def previous(self, before: datetime) -> datetime | None:
         """Day by day, backwards."""
-        day = self._place.local(before).date()
-        for candidate in self._days(day + DAY if self._place.is_uneven(day) else day, -1):
+        day = self._zone.local(before).date()
+        for candidate in self._days(day + DAY if self._zone.is_clock_change_day(day) else day, -1):
             found = self._last_on(candidate, before)
             if found is not None:
                 other = self._last_on(candidate - DAY, before) if self._interleaved(candidate - DAY) else None
@@ -208,35 +208,35 @@ class CronTimes:
     def count(self, first: datetime, last: datetime) -> int:
         """Whole days by their number of minutes."""
         plain, uneven = 0, set[datetime]()
-        final = self._place.local(last).date() + DAY
-        for day in self._days(self._place.local(first).date() - DAY, 1, final.year):
+        final = self._zone.local(last).date() + DAY
+        for day in self._days(self._zone.local(first).date() - DAY, 1, final.year):
             if day > final:
                 break
-            if self._place.is_uneven(day):
+            if self._zone.is_clock_change_day(day):
                 uneven.update(slot for slot in self._taken_apart(day) if first <= slot <= last)
             elif self._minutes:
-                start = self._place.midnight(day)
+                start = self._zone.midnight(day)
                 plain += bisect_right(self._minutes, (last - start) // MINUTE)
                 plain -= bisect_left(self._minutes, -((start - first) // MINUTE))
         return plain + len(uneven)
 
     def moved(self, slot: datetime) -> datetime | None:
         """The skipped wall time that a slot stands for, if a change of the clocks moved it."""
-        if not self._fixed or self._named(self._place.local(slot)):
+        if not self._fixed or self._named(self._zone.local(slot)):
             return None
-        day = self._place.local(slot).date()
+        day = self._zone.local(slot).date()
         for candidate in (day, day - DAY):
-            if self._place.is_uneven(candidate) and self._cron.match_day(candidate):
+            if self._zone.is_clock_change_day(candidate) and self._cron.match_day(candidate):
                 walls = (datetime.combine(candidate, time()) + minute * MINUTE for minute in self._walls)
-                found = next((wall for wall in walls if self._place.instant(wall) == slot), None)
+                found = next((wall for wall in walls if self._zone.instant(wall) == slot), None)
                 if found is not None:
                     return found
         return None
 
     def repeated(self, slot: datetime) -> bool:
         """Whether the wall shows the slot's time twice, and only the first is taken."""
-        wall = self._place.local(slot)
-        pieces = self._place.pieces(wall.date()) if self._place.is_uneven(wall.date()) else []
+        wall = self._zone.local(slot)
+        pieces = self._zone.pieces(wall.date()) if self._zone.is_clock_change_day(wall.date()) else []
         return self._fixed and sum(piece.wall(piece.start) <= wall < piece.wall(piece.end) for piece in pieces) > 1
 
     def _named(self, wall: datetime) -> bool:
@@ -244,7 +244,7 @@ class CronTimes:
         return minute and wall.month in self._cron.months and self._cron.match_day(wall.date())
 
     def _interleaved(self, day: date) -> bool:
-        return self._place.is_uneven(day) and self._place.is_uneven(day + DAY)
+        return self._zone.is_clock_change_day(day) and self._zone.is_clock_change_day(day + DAY)
 
     def _days(self, day: date, step: int, last_year: int | None = None) -> Iterator[date]:
         """The days that the expression names, from one on up to the horizon, that may have a slot."""
@@ -257,12 +257,12 @@ class CronTimes:
                 yield from self._days_of_year(year, step, day)
             else:
                 # Only where the clocks change may a slot be moved into the window.
-                uneven = sorted(self._place.uneven_days(year), reverse=step < 0)
+                uneven = sorted(self._zone.clock_change_days(year), reverse=step < 0)
                 yield from (one for one in uneven if self._matches(one) and (one >= day if step > 0 else one <= day))
 
     def _days_of_year(self, year: int, step: int, start: date) -> Iterator[date]:
         # The weekday that counts is the slot's own, which a change of the clocks may move.
-        uneven = self._place.uneven_days(year) if self._fixed else frozenset()
+        uneven = self._zone.clock_change_days(year) if self._fixed else frozenset()
         allowed, matches = self._allowed.allows_day, self._cron.match_day
         for month in sorted(self._cron.months, reverse=step < 0):
             first = date(year, month, 1).toordinal()
@@ -278,20 +278,20 @@ class CronTimes:
         return day.month in self._cron.months and self._cron.match_day(day)
 
     def _first_on(self, day: date, after: datetime) -> datetime | None:
-        if self._place.is_uneven(day):
+        if self._zone.is_clock_change_day(day):
             slots = self._taken_apart(day) if self._matches(day) else []
             index = bisect_right(slots, after)
             return slots[index] if index < len(slots) else None
-        start = self._place.midnight(day)
+        start = self._zone.midnight(day)
         index = bisect_right(self._minutes, (after - start) // MINUTE)
         return start + self._minutes[index] * MINUTE if index < len(self._minutes) else None
 
     def _last_on(self, day: date, before: datetime) -> datetime | None:
-        if self._place.is_uneven(day):
+        if self._zone.is_clock_change_day(day):
             slots = self._taken_apart(day) if self._matches(day) else []
             index = bisect_left(slots, before)
             return slots[index - 1] if index else None
-        start = self._place.midnight(day)
+        start = self._zone.midnight(day)
         index = bisect_left(self._minutes, -((start - before) // MINUTE))
         return start + self._minutes[index - 1] * MINUTE if index else None
 
@@ -304,7 +304,7 @@ class CronTimes:
         midnight = datetime.combine(day, time())
         seen: set[datetime] = set()
         slots: set[datetime] = set()
-        for piece in self._place.pieces(day):
+        for piece in self._zone.pieces(day):
             for wall in _within(piece, midnight, minutes):
                 if wall not in seen or not self._fixed:
                     slots.add((wall - piece.offset).replace(tzinfo=UTC))
@@ -315,11 +315,11 @@ class CronTimes:
         """The moments right after the gaps that skip a wall time of this day."""
         midnight = datetime.combine(day, time())
         found = set()
-        for start, end in self._place.gaps(day):
+        for start, end in self._zone.gaps(day):
             first = bisect_left(self._walls, -((midnight - start) // MINUTE))
             if first < len(self._walls) and midnight + self._walls[first] * MINUTE < end:
-                found.add(self._place.instant(start))
-        return {slot for slot in found if self._allowed.allow(slot)}
+                found.add(self._zone.instant(start))
+        return {slot for slot in found if self._allowed.allows(slot)}
 
 
 def _within(piece: Piece, midnight: datetime, minutes: Sequence[int]) -> Iterator[datetime]:

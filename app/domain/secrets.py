@@ -66,7 +66,7 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def choose(
+def choose_secret(
     users: Sequence[Actor], stored: Iterable[StoredSecret], environment: EnvironmentSecret | None, name: str
 ) -> Secret | None:
     """The secret of a name that all of these users may use: the first one's own, else one shared with them.

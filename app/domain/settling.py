@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.overlap import runs_alone
-from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
+from app.domain.planning import finished, with_next_slot, with_retry, without_tick
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, with_status
 
 # A worker may die once or twice of something else.
-MOST_LOST = 3
+MAX_LOST_RUNS = 3
 
 
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def _gone_on(job: ScheduledJob, other_active: int, now: datetime) -> ScheduledJo
     if job.limit_reached:
         return finished(job, Reason.REPEAT_LIMIT)
     if job.status is Status.ACTIVE and job.next_run_at is None:
-        return resumed_cadence(job, other_active, now)
+        return with_next_slot(job, other_active, now)
     return job
 
 
@@ -96,12 +96,12 @@ def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) 
 
 def is_poison(times_lost: int) -> bool:
     """Whether a slot is given up: a run that takes its worker down with it would take down one after another."""
-    return times_lost >= MOST_LOST
+    return times_lost >= MAX_LOST_RUNS
 
 
 def _quarantined(job: ScheduledJob) -> ScheduledJob:
     """Paused until somebody has looked at it, however many retries are left."""
-    error = f"Quarantined: {MOST_LOST} runs of one slot lost their worker. {job.last_error}"
+    error = f"Quarantined: {MAX_LOST_RUNS} runs of one slot lost their worker. {job.last_error}"
     return replace(with_status(without_tick(job), Status.PAUSED, Reason.POISONED), last_error=error)
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.domain.cron_expression import FIELDS, cron, is_fixed
 from app.domain.local_time import DAY, Transition
-from app.domain.planning import begun_cadence, due_time
+from app.domain.planning import due_time, with_first_slot
 from app.domain.recurrence import CronTimes, Recurrence
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import Spec
@@ -67,14 +67,14 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
 
     def wall(self, moment: datetime) -> datetime:
         """What the wall clock shows, written in the same way."""
-        return self.spec.hours.place.local(moment).replace(tzinfo=UTC)
+        return self.spec.hours.zone.local(moment).replace(tzinfo=UTC)
 
     @cached_property
     def changes(self) -> list[Transition]:
         """The changes of the clocks within the first year."""
         until = self.since + _YEAR if self.end is None else min(self.since + _YEAR, self.end)
         years = range(self.since.year, until.year + 1)
-        found = (change for year in years for change in self.spec.hours.place.transitions(year))
+        found = (change for year in years for change in self.spec.hours.zone.transitions(year))
         return [change for change in found if self.since < change.at <= until]
 
 
@@ -103,11 +103,11 @@ def _why_never(case: _Case) -> str:
     spec = case.spec
     if case.end is not None and case.following is not None:
         return f"It never fires: it ends at {rfc3339(case.end)}, and its next slot would be {rfc3339(case.following)}."
-    if spec.is_one_shot and spec.hours.allow(case.anchor):
+    if spec.is_one_shot and spec.hours.allows(case.anchor):
         return f"The moment has passed: {rfc3339(case.anchor)}."
     if spec.is_one_shot:
         return f"It never fires: {_excluding(spec)} {rfc3339(case.anchor)}."
-    if spec.every_slot(case.anchor).next(case.since) is not None:
+    if spec.unrestricted_slots(case.anchor).next(case.since) is not None:
         return f"It never fires: {_excluding(spec)} every slot."
     return "It never fires: no date fits the expression."
 
@@ -287,14 +287,14 @@ def _coming(job: ScheduledJob, now: datetime) -> Iterator[datetime]:
     """The pending slot first, or the one that would be planned."""
     slot = job.next_slot if job.next_attempt == 0 else job.cadence_slot
     if slot is None:
-        slot = begun_cadence(job, 0, now).next_slot
+        slot = with_first_slot(job, 0, now).next_slot
     while slot is not None:
         yield slot
         slot = job.cadence.first_after(slot)
 
 
 def _note(job: ScheduledJob, times: CronTimes, slot: datetime) -> str:
-    wall = job.spec.hours.place.local(slot)
+    wall = job.spec.hours.zone.local(slot)
     skipped = times.moved(slot)
     if skipped is not None:
         return f"the clocks skip {skipped:%H:%M} on {skipped:%Y-%m-%d}: moved to {wall:%H:%M}"

@@ -22,7 +22,7 @@ UNITS = {
     "s": timedelta(seconds=1),
 }
 # Beyond this a duration is a mistake, and a date could leave the calendar.
-LONGEST = timedelta(seconds=2**31 - 1)
+LONGEST_DURATION = timedelta(seconds=2**31 - 1)
 _PART = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)\s*([wdhms])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _MICROSECOND = timedelta(microseconds=1)
@@ -35,7 +35,7 @@ def parse_duration(text: str) -> timedelta:
     if not _WHOLE.fullmatch(spelled):
         raise ValueError("Expected a duration such as '90s', '5m', '1.5h', '3d' or '2w'.")
     micros = sum(Decimal(number) * (UNITS[unit] // _MICROSECOND) for number, unit in _PART.findall(spelled))
-    if micros > LONGEST // _MICROSECOND:
+    if micros > LONGEST_DURATION // _MICROSECOND:
         raise ValueError("The duration is too long.")
     return timedelta(microseconds=int(micros))
 
@@ -88,7 +88,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """All its slots, counted from ``anchor``; ``ValueError`` if the stored form is no longer valid."""
         return self._recurrence(anchor, self.hours)
 
-    def every_slot(self, anchor: datetime) -> Recurrence:
+    def unrestricted_slots(self, anchor: datetime) -> Recurrence:
         """The slots as if no window and no weekday were excluded."""
         return self._recurrence(anchor, hours(self.timezone, None, ()))
 
@@ -190,7 +190,7 @@ def _only_between(text: str) -> dict[str, Any]:
 def _interval(seconds: float) -> dict[str, Any]:
     if seconds < 1:
         raise ValueError(SHORTEST_INTERVAL)
-    if seconds > LONGEST.total_seconds():
+    if seconds > LONGEST_DURATION.total_seconds():
         raise ValueError("The interval is too long.")
     return {"interval_seconds": float(seconds)}
 

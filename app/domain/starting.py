@@ -12,7 +12,7 @@ from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 
 # How soon a run that finds no place asks again.
-GUARD_PAUSE = timedelta(seconds=1)
+GUARD_WAIT = timedelta(seconds=1)
 SWITCHED_OFF = "schedules are switched off"
 
 
@@ -59,7 +59,7 @@ def may_start(
     if run.was_parked:
         return Go(gate)
     if run.handed_back:
-        return Wait(GUARD_PAUSE) if gate.full else Go(gate.entered(run.execution_id, now))
+        return Wait(GUARD_WAIT) if gate.guard_refusal else Go(gate.entered(run.execution_id, now))
     if switched_off:
         return GiveUp(SWITCHED_OFF)
     return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
@@ -108,6 +108,6 @@ def _by_the_workflow(run: Candidate, gate: Gate, now: datetime) -> Go | Wait | G
     refusal = gate.breaker.refusal(now, run.execution_id) if gate.breaker else ""
     if refusal:
         return GiveUp(refusal, LedgerOutcome.SKIPPED_BREAKER)
-    if gate.full:
-        return GiveUp(gate.full, LedgerOutcome.SKIPPED_GUARD) if run.attempt else Wait(GUARD_PAUSE)
+    if gate.guard_refusal:
+        return GiveUp(gate.guard_refusal, LedgerOutcome.SKIPPED_GUARD) if run.attempt else Wait(GUARD_WAIT)
     return Go(gate.entered(run.execution_id, now))

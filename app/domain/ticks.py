@@ -8,15 +8,31 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.breakers import Gate
-from app.domain.executions import ActiveRun, Trigger, counting
+from app.domain.executions import ActiveRun, Trigger, count_repeats
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, entry, missed_by_invalid_spec, passed_over
+from app.domain.ledger import (
+    LedgerEntry,
+    LedgerOutcome,
+    ledger_entry,
+    missed_by_invalid_spec,
+    unaccounted_slots,
+    with_last_slot,
+)
 from app.domain.overlap import Arrival, Queue, Refuse, must_wait, overlap, runs_alone
-from app.domain.planning import CatchUpPlan, DueSlots, catch_up_plan, due_slots, finished, invalid, planned, with_retry
+from app.domain.planning import (
+    CatchUpPlan,
+    DueSlots,
+    catch_up_plan,
+    due_slots,
+    finished,
+    paused_as_invalid,
+    planned,
+    with_retry,
+)
 from app.domain.schedules import Reason, ScheduledJob, Status
 
 # How long a retry makes way for a run that somebody started by hand.
-MAKE_WAY = timedelta(seconds=5)
+MANUAL_RUN_WAIT = timedelta(seconds=5)
 # How often a one-shot that is due asks whether schedules are on again.
 SWITCHED_OFF_PAUSE = timedelta(seconds=5)
 
@@ -141,19 +157,19 @@ def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
     """The one slot that is known is missed; a one-shot never is, and waits."""
     expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.is_one_shot
     ledger = (missed_by_invalid_spec(job),) if expected else ()
-    return Decided(job=accounted(invalid(job), ledger), ledger=ledger)
+    return Decided(job=with_last_slot(paused_as_invalid(job), ledger), ledger=ledger)
 
 
 def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
     """What is due is missed and not made up for; a retry is given up. One-shots, never missed, wait."""
     if job.is_one_shot:
         return NotDue(wait=SWITCHED_OFF_PAUSE)
-    going_on = planned(job, job.cadence.first_after(now), counting(active))
+    going_on = planned(job, job.cadence.first_after(now), count_repeats(active))
     first, last = job.cadence_slot, job.cadence.latest_at(now)
     if first is None or last is None or first > last:
         return Decided(job=going_on)
-    ledger = (entry(job, first, last, LedgerOutcome.MISSED, "disabled"),)
-    return Decided(job=accounted(going_on, ledger), ledger=ledger)
+    ledger = (ledger_entry(job, first, last, LedgerOutcome.MISSED, "disabled"),)
+    return Decided(job=with_last_slot(going_on, ledger), ledger=ledger)
 
 
 def _decide_slots(
@@ -185,11 +201,11 @@ def _fire_late(
     """Fire a single slot, as ``if_running`` says."""
     decision = overlap(job.if_running, Arrival.SLOT, active, job.max_queued)
     if isinstance(decision, Refuse):
-        skipped = entry(job, slot, slot, decision.outcome, decision.reason, decision.execution_id)
+        skipped = ledger_entry(job, slot, slot, decision.outcome, decision.reason, decision.execution_id)
         return _nothing_fires(job, due, active, (*plan.ledger, skipped))
     left = _without(active, decision.cancels)
     start = Start.QUEUED if isinstance(decision, Queue) else Start.NOW
-    fire = _first_attempt(job, slot, counting(left), start)
+    fire = _first_attempt(job, slot, count_repeats(left), start)
     return _cancelling(decision.cancels, _fired(job, due.following, (fire,), left, plan.ledger, now))
 
 
@@ -197,7 +213,7 @@ def _fire_in_turn(
     job: ScheduledJob, due: DueSlots, plan: CatchUpPlan, active: tuple[ActiveRun, ...], now: datetime
 ) -> Decided:
     """Missed slots run one after another, then the late one, whatever ``if_running`` says."""
-    before = counting(active)
+    before = count_repeats(active)
     fires = [
         replace(_first_attempt(job, slot, before + k), trigger=Trigger.CATCH_UP, start=Start.QUEUED)
         for k, slot in enumerate(plan.slots)
@@ -215,13 +231,13 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
     """A retry fires its own slot again; the slots that it held up are skipped. What is queued waits for it."""
     opening = job.spec.hours.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
-        held_up = passed_over(job, now)
-        return Decided(job=accounted(finished(job, Reason.END_REACHED), held_up), ledger=held_up)
+        held_up = unaccounted_slots(job, now)
+        return Decided(job=with_last_slot(finished(job, Reason.END_REACHED), held_up), ledger=held_up)
     if opening > now:
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
     decision = overlap(job.if_running, Arrival.RETRY, active, job.max_queued)
     if isinstance(decision, Refuse) and decision.only_manual:
-        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
+        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MANUAL_RUN_WAIT))
     if isinstance(decision, Refuse) or _refusal(gate, now) is not None:
         return _given_up(job, active, now)
     fire = Fire(
@@ -231,15 +247,15 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
         repeat_number=job.current_repeat,
     )
     left = _without(active, decision.cancels)
-    fired = _fired(job, _after_retry(job, now), (fire,), left, passed_over(job, now), now)
+    fired = _fired(job, _after_retry(job, now), (fire,), left, unaccounted_slots(job, now), now)
     return _cancelling(decision.cancels, fired)
 
 
 def _given_up(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
     """The slot of a retry has its outcome already; the schedule goes back to its cadence."""
     going_on = _after_retry(job, now) or job.cadence.first_after(now)
-    held_up = passed_over(job, now)
-    return Decided(job=accounted(planned(job, going_on, counting(active)), held_up), ledger=held_up)
+    held_up = unaccounted_slots(job, now)
+    return Decided(job=with_last_slot(planned(job, going_on, count_repeats(active)), held_up), ledger=held_up)
 
 
 def _after_retry(job: ScheduledJob, now: datetime) -> datetime | None:
@@ -257,7 +273,7 @@ def _fired(
 ) -> Decided:
     slot = fires[-1].slot
     after = replace(
-        planned(job, following, counting(active) + len(fires)),
+        planned(job, following, count_repeats(active) + len(fires)),
         last_fired_at=now,
         last_run_at=now if any(fire.start is not Start.QUEUED for fire in fires) else job.last_run_at,
         last_slot=max(slot, job.last_slot or slot, *(one.last_slot for one in ledger)),
@@ -272,7 +288,7 @@ def _cancelling(cancels: tuple[UUID, ...], fired: Decided) -> Decided:
 def _nothing_fires(
     job: ScheduledJob, due: DueSlots, active: tuple[ActiveRun, ...], ledger: tuple[LedgerEntry, ...]
 ) -> Decided:
-    return Decided(job=accounted(planned(job, due.following, counting(active)), ledger), ledger=ledger)
+    return Decided(job=with_last_slot(planned(job, due.following, count_repeats(active)), ledger), ledger=ledger)
 
 
 def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int, start: Start = Start.NOW) -> Fire:
@@ -297,7 +313,7 @@ def _pending_slot(job: ScheduledJob) -> datetime:
 
 def _room(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> int | None:
     """How many more runs the repeats allow; None if they are not limited."""
-    return max(0, job.total_repeats - job.current_repeat - counting(active)) if job.is_limited else None
+    return max(0, job.total_repeats - job.current_repeat - count_repeats(active)) if job.is_limited else None
 
 
 def _late(due: DueSlots) -> tuple[datetime, ...]:
@@ -309,8 +325,8 @@ def _refusal(gate: Gate, now: datetime) -> _Refusal | None:
     open_breaker = gate.breaker.refusal(now) if gate.breaker else ""
     if open_breaker:
         return _Refusal(LedgerOutcome.SKIPPED_BREAKER, open_breaker)
-    return _Refusal(LedgerOutcome.SKIPPED_GUARD, gate.full) if gate.full else None
+    return _Refusal(LedgerOutcome.SKIPPED_GUARD, gate.guard_refusal) if gate.guard_refusal else None
 
 
 def _refused(job: ScheduledJob, slots: tuple[datetime, ...], refusal: _Refusal) -> tuple[LedgerEntry, ...]:
-    return (entry(job, slots[0], slots[-1], refusal.outcome, refusal.reason),) if slots else ()
+    return (ledger_entry(job, slots[0], slots[-1], refusal.outcome, refusal.reason),) if slots else ()

@@ -180,7 +180,7 @@ _SHORTEST = len("null")
 _encode = msgspec.json.Encoder().encode
 
 
-def bounded(output: Any) -> Any:
+def bound_output(output: Any) -> Any:
     """The output as it is if it fits, else its first part.
 
     An object keeps the values that fit, the largest is cut, and ``truncated`` is true. All else becomes

@@ -17,7 +17,7 @@ from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, P
 from app.domain.identities import manual_execution_id
 from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap, runs_alone
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.workflows import bounded
+from app.domain.workflows import bound_output
 from app.engine.ringing import Ringer
 from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
@@ -151,12 +151,12 @@ class CallbackService:
     ) -> Completion:
         succeeded = said.status == "success"
         if not callback.shown:
-            return Completion(succeeded, bounded(said.output), said.error)
+            return Completion(succeeded, bound_output(said.output), said.error)
         values = await self._shown_values(connection, callback.shown, token)
         if values is None:
             return Completion(succeeded, None if said.output is None else UNREADABLE, UNREADABLE if said.error else "")
         hider = Redactor(values)
-        return Completion(succeeded, bounded(hider.hidden(said.output)), hider.hidden(said.error))
+        return Completion(succeeded, bound_output(hider.hidden(said.output)), hider.hidden(said.error))
 
     async def _shown_values(
         self, connection: Connection, shown: tuple[ShownSecret, ...], token: str
