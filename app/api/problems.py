@@ -129,9 +129,7 @@ def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationExce
     """A parameter of the query that Litestar refused."""
     found = error.extra if isinstance(error.extra, list) else []
     errors = [FieldError(str(one.get("key", "")), str(one.get("message", ""))) for one in found]
-    return problem_response(
-        HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, (InvalidError.__doc__ or "").strip(), errors
-    )
+    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, InvalidError.text, errors)
 
 
 def on_http_error(_request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:

@@ -1,57 +1,68 @@
-"""Errors as types, each with a stable code. They know nothing of HTTP; ``app.api.problems`` maps them to responses."""
+"""Errors as types, each with a stable code and a text. ``app.api.problems`` maps them to HTTP responses."""
 
 import re
 from typing import ClassVar
 
 import msgspec
 
+# The end of msgspec's messages: the path of the value. A wrong key is reported as "`key` in" its object.
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
+_FIELD_NAME = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
+
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with one field."""
+    """A field that is not valid, and what is wrong with it."""
 
     field: str
     message: str
 
 
 class CarillonError(Exception):
-    """Something was refused."""
+    """The base of all errors that a caller can be told about."""
 
     code: ClassVar[str] = "error"
+    # What a caller reads if the error is raised without a detail.
+    text: ClassVar[str] = "The request was refused."
 
     def __init__(self, detail: str = "") -> None:
-        """Say what was refused; without words, the docstring of the type speaks."""
-        self.detail = detail or (type(self).__doc__ or "").strip()
+        """Take what is wrong in this case; without it, the text of the type is used."""
+        self.detail = detail or self.text
         super().__init__(self.detail)
 
 
 class NotFoundError(CarillonError):
-    """There is no such thing, or it is not yours."""
+    """The object does not exist, or belongs to another user."""
 
     code = "not_found"
+    text = "The object does not exist, or it belongs to another user."
 
 
 class UnauthenticatedError(CarillonError):
-    """A valid bearer token is needed."""
+    """The request has no valid token."""
 
     code = "unauthenticated"
+    text = "A valid bearer token is needed."
 
 
 class ForbiddenError(CarillonError):
-    """This needs the role admin."""
+    """The actor is not an admin."""
 
     code = "forbidden"
+    text = "This needs the role admin."
 
 
 class WrongStateError(CarillonError):
-    """The state that it is in does not allow this."""
+    """The state of the object does not allow the operation."""
 
     code = "wrong_state"
+    text = "The object is in a state that does not allow this."
 
 
 class ConflictError(CarillonError):
-    """Another change stands in the way."""
+    """The object was changed by another request at the same time, or a name is taken."""
 
     code = "conflict"
+    text = "The object was changed by another request. Read it again and retry."
 
 
 class ForeignWorkflowError(CarillonError):
@@ -60,7 +71,7 @@ class ForeignWorkflowError(CarillonError):
     code = "foreign_workflow"
 
     def __init__(self, workflow_owner: int, *errors: FieldError) -> None:
-        """Name the owner, so that the request can be repeated with it; in a batch, each item that is concerned."""
+        """Take the owner, to be named in a repeated request, and in a batch the items that are concerned."""
         super().__init__(
             f"The workflow belongs to the user {workflow_owner}, who can change what it does. "
             f"To schedule it, repeat the request with `workflow_owner`: {workflow_owner}."
@@ -70,29 +81,30 @@ class ForeignWorkflowError(CarillonError):
 
 
 class QuotaExceededError(CarillonError):
-    """The user has as many of these as the quota allows."""
+    """The user has as many objects of a kind as the quota allows."""
 
     code = "quota_exceeded"
 
     def __init__(self, detail: str, limit: int, used: int) -> None:
-        """Say how many are allowed, and how many there are."""
+        """Take what is wrong, how many objects are allowed, and how many there are."""
         super().__init__(detail)
         self.limit = limit
         self.used = used
 
 
 class InvalidError(CarillonError):
-    """Some fields are not valid."""
+    """Fields of a request are not valid."""
 
     code = "validation"
+    text = "Some fields are not valid."
 
     def __init__(self, *errors: FieldError) -> None:
-        """Name every field that is wrong."""
+        """Take every field that is not valid."""
         super().__init__()
         self.errors = errors
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """Return the text and all fields in one line."""
         return " ".join((self.detail, *(f"{error.field}: {error.message}" for error in self.errors)))
 
 
@@ -100,73 +112,81 @@ class NoTriggerError(CarillonError):
     """No trigger node of the workflow matches the event."""
 
     code = "no_trigger"
+    text = "No trigger node of the workflow matches the event."
 
 
 class UnavailableError(CarillonError):
-    """The database cannot be reached right now."""
+    """The database cannot be reached, or cannot be used now."""
 
     code = "database_unavailable"
+    text = "The database cannot be reached right now."
 
 
 class DatabaseRefusesError(UnavailableError):
-    """The database refuses the user or the password."""
+    """The login to the database failed."""
+
+    text = "The database refuses the user or the password."
 
 
 class NoSuchDatabaseError(UnavailableError):
-    """The server has no database of that name."""
+    """The database does not exist on the server."""
+
+    text = "The server has no database of that name."
 
 
 class ReadOnlyDatabaseError(UnavailableError):
-    """The database takes no writes: it is a standby, or it was made read-only."""
+    """The database is read-only."""
+
+    text = "The database takes no writes: it is a standby, or it was made read-only."
 
 
 class DiskFullError(UnavailableError):
-    """The database has no space left to write to."""
+    """The disk of the database is full."""
+
+    text = "The database has no space left to write to."
 
 
 class NotMigratedError(UnavailableError):
-    """The database is not migrated yet."""
+    """The schema of the database is older than this release needs."""
 
-    def __init__(self, found: str, wanted: str) -> None:
-        """Name the schema that is there, and the one that is needed."""
-        super().__init__(f"The database is not migrated yet: its schema is {found}, {wanted} is needed.")
+    def __init__(self, current: str, needed: str) -> None:
+        """Take the current version of the schema and the one that is needed."""
+        super().__init__(f"The database is not migrated yet: its schema is {current}, {needed} is needed.")
 
 
 class QueryTimeoutError(UnavailableError):
-    """The query took too long. Narrow it down by filters or by `limit`, or try again later."""
+    """The query was stopped at its time limit."""
 
     code = "query_timeout"
+    text = "The query took too long. Narrow it down by filters or by `limit`, or try again later."
 
 
 class ShareUsedUpError(CarillonError):
-    """Other requests of this user are using all the database connections that one user may use."""
+    """The user has used up their share of the database connections."""
 
     code = "too_many_at_once"
+    text = "Other requests of this user are using all the database connections that one user may use. Try again later."
 
 
 class InDoubtError(UnavailableError):
-    """The answer to a commit was lost: it may have been written, or not."""
+    """The connection was lost during a commit: it may have been written, or not."""
 
     code = "in_doubt"
+    text = "The connection was lost during a commit, so it may have been stored or not. Read the object to find out."
 
 
 class LeaseExpiredError(CarillonError):
-    """The worker's lease has run out, so that nothing may be claimed under it."""
+    """The lease of the worker has expired."""
 
     code = "lease_expired"
-
-
-# A key that is wrong is said as "`key` in" the object that has it.
-_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
-_NAMED = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
+    text = "The worker's lease has expired, so it may not claim anything."
 
 
 def field_error(error: msgspec.ValidationError, within: str = "") -> FieldError:
-    """The field, below the place ``within``, and what is wrong with it."""
+    """Translate msgspec's error: the path of the field, below ``within``, and the message without the path."""
     text = str(error)
-    found = _PATH.search(text)
-    words = text[: found.start()] if found else text
-    named = _NAMED.search(words)
-    steps = (within, found.group(1) if found else "", named.group(1) if named else "")
-    path = ".".join(step for step in steps if step).replace(".[", "[")
-    return FieldError(path, f"{words}.")
+    path = _PATH.search(text)
+    message = text[: path.start()] if path else text
+    field_name = _FIELD_NAME.search(message)
+    steps = (within, path.group(1) if path else "", field_name.group(1) if field_name else "")
+    return FieldError(".".join(step for step in steps if step).replace(".[", "["), f"{message}.")

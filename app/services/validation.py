@@ -16,6 +16,7 @@ class MalformedError(CarillonError):
     """The body is not JSON."""
 
     code = "malformed"
+    text = "The body is not JSON."
 
 
 def read(body: bytes, wanted: type[T]) -> T:

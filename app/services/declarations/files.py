@@ -40,6 +40,7 @@ class BadFileError(CarillonError):
     """A file cannot be applied."""
 
     code = "bad_declaration"
+    text = "A file cannot be applied."
 
     def __init__(self, *problems: Problem) -> None:
         """Name everything that is wrong."""
