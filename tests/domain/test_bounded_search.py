@@ -170,7 +170,7 @@ def test_a_preview_ends_when_it_is_enough() -> None:
 def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
     """Whoever asks for all zones and all years pushes out what others asked for; what is kept does not grow."""
     zones = (local_time._transitions, local_time._clock_change_days, local_time._pieces, local_time._spans)
-    kept = (*zones, recurrence._slots_on)
+    kept = (*zones, recurrence._slots_of_change_day)
     for number, name in enumerate(sorted(local_time._names().values())):
         place = zone(name)
         for year in range(2000 + number % 9, 2060):
@@ -181,4 +181,4 @@ def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
         fresh({"cron": "0-59 0-23 29 3 *", "only_between": "01:00-05:00"}, place).next(ANCHOR)
     assert all(one.cache_info().currsize <= one.cache_info().maxsize <= 8192 for one in kept)
     assert local_time._transitions.cache_info().currsize == local_time._transitions.cache_info().maxsize
-    assert recurrence._slots_on.cache_info().maxsize <= 256
+    assert recurrence._slots_of_change_day.cache_info().maxsize <= 256
