@@ -33,7 +33,7 @@ FIRST_TOKEN = 1
 
 
 class Trigger(StrEnum):
-    """What started an execution."""
+    """The origin of an execution."""
 
     SCHEDULE = "schedule"
     MANUAL = "manual"

@@ -11,7 +11,7 @@ from app.domain.schedules import ScheduledJob, Status
 
 
 class LedgerOutcome(StrEnum):
-    """Why a slot did not fire."""
+    """The outcomes of slots that did not fire."""
 
     SKIPPED_OVERLAP = "skipped_overlap"
     SKIPPED_GUARD = "skipped_guard"

@@ -71,7 +71,7 @@ def with_retry(job: ScheduledJob, slot: datetime, attempt: int, due: datetime) -
 
     The retry holds the cadence: ``cadence_slot`` stays, and no further slot fires before the retry. If slots went on
     firing, a failing target would get new slots on top of its retries, and a later slot could succeed before an
-    earlier one. Under ``if_running: allow`` a retry is an execution of its own instead, and does not come here.
+    earlier one. Under ``if_running: allow`` a failed run is retried as an execution of its own instead.
     """
     return replace(job, next_slot=slot, next_run_at=due, next_attempt=attempt, generation=job.generation + 1)
 

@@ -74,7 +74,7 @@ class NotDue(msgspec.Struct, frozen=True):
 
 
 class Start(StrEnum):
-    """When a new execution starts."""
+    """The time at which a new execution starts."""
 
     NOW = "now"
     # As soon as a worker has a place for it; it is not run by the worker that handles the tick.
@@ -107,7 +107,7 @@ Decision = Stale | LeftToNewer | NotDue | Decided
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """Why breaker or guard lets no run start."""
+    """The reason why the breaker or the guard lets no run start, and the outcome of the slot."""
 
     outcome: LedgerOutcome
     reason: str
