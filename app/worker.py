@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from app.config import Settings, load_settings, require_stores
-from app.domain.identities import uuid_of
+from app.domain.identities import parse_uuid
 from app.engine.queue_port import EXECUTE, RUN
 from app.engine.ringing import BellHealth
 from app.engine.ticks import TickEngine
@@ -33,10 +33,10 @@ def handlers_of(engine: TickEngine) -> Handlers:
     """Return the functions that messages name. The queue has checked the arguments before it calls one."""
 
     async def execute_scheduled_job(job_id: str, generation: int) -> None:
-        await engine.execute_scheduled_job(uuid_of(job_id), generation)
+        await engine.execute_scheduled_job(parse_uuid(job_id), generation)
 
     async def run_execution(execution_id: str, token: int) -> None:
-        await engine.run_execution(uuid_of(execution_id), token)
+        await engine.run_execution(parse_uuid(execution_id), token)
 
     return {EXECUTE: execute_scheduled_job, RUN: run_execution}
 

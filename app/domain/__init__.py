@@ -1,5 +1,5 @@
-"""Decides: values in, values out.
+"""The decisions, as pure functions: values in, values out.
 
-What fires when, what an outcome does to a schedule, who may see what. Nothing here reads a clock, touches a
-database, a socket or a file, or imports a package of this project other than itself: ``now`` is an argument.
+When a schedule fires, what the result of a run does to it, who may see what. Nothing here reads a clock (``now`` is an
+argument), touches a database, a socket or a file, or imports another package of this project.
 """

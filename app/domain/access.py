@@ -1,4 +1,4 @@
-"""Who may see and change what. Not yours and not there look the same from outside."""
+"""Access: who may see and change what. An object of another user is reported like one that does not exist."""
 
 from enum import StrEnum
 
@@ -8,25 +8,25 @@ from app.domain.errors import ForbiddenError, ForeignWorkflowError, NotFoundErro
 
 
 class Role(StrEnum):
-    """Admins see and change everything, members what is theirs."""
+    """The roles of users: admins see and change everything, members their own objects."""
 
     ADMIN = "admin"
     MEMBER = "member"
 
 
 class OwnerKind(StrEnum):
-    """Who owns things: a user, be it a person or a service, or a plugin."""
+    """The kinds of owners: a user (a person or a service), or a plugin."""
 
     USER = "user"
     PLUGIN = "plugin"
 
 
-# No user's name can hold a colon, so that nobody is taken for a plugin.
+# The prefix of plugins' user names. Names of users cannot contain a colon, so no user can pose as a plugin.
 PLUGIN_NAMES = "plugin:"
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """On whose behalf something is done."""
+    """The user or plugin on whose behalf something is done."""
 
     user_id: int
     username: str
@@ -35,25 +35,25 @@ class Actor(msgspec.Struct, frozen=True):
 
     @property
     def owner_id(self) -> str:
-        """What its kind knows it by: a user's number, a plugin's name."""
+        """Return the id within its kind: the number of a user, the name of a plugin."""
         return self.username.removeprefix(PLUGIN_NAMES) if self.kind is OwnerKind.PLUGIN else str(self.user_id)
 
     @property
     def sees_all(self) -> bool:
-        """Whether ownership does not limit this actor."""
+        """Return whether the actor may see the objects of all owners."""
         return self.role is Role.ADMIN
 
     @property
     def owner_filter(self) -> int | None:
-        """The owner whose rows this actor sees, or None for everybody's."""
+        """Return the owner whose rows this actor sees, or None for the rows of all owners."""
         return None if self.sees_all else self.user_id
 
     def may_use(self, owner_id: int | None) -> bool:
-        """Whether what belongs to this owner, or to nobody, is there for this actor."""
+        """Return whether the actor may use an object of this owner; None means that the object does not exist."""
         return owner_id is not None and (self.sees_all or owner_id == self.user_id)
 
 
-# What two different members have in common: nothing. No user has this id.
+# The actor of a run whose two owners have no rights in common. No user has the id 0.
 NOBODY = Actor(0, "nobody", Role.MEMBER)
 
 
@@ -69,7 +69,7 @@ def lesser_rights(schedule_owner: Actor, workflow_owner: Actor) -> Actor:
 
 
 def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int | None) -> None:
-    """Refuse a workflow of another user than the schedule's owner, unless the request names that user."""
+    """Raise ``ForeignWorkflowError`` unless the workflow belongs to the named user, by default the schedule's owner."""
     if named is None and workflow_owner == schedule_owner:
         return
     if named != workflow_owner:
@@ -77,12 +77,12 @@ def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int 
 
 
 def require_admin(actor: Actor) -> None:
-    """Refuse everyone but admins."""
+    """Raise ``ForbiddenError`` unless the actor is an admin."""
     if not actor.sees_all:
         raise ForbiddenError
 
 
 def require_owner(actor: Actor, owner_id: int | None, what: str) -> None:
-    """Refuse what belongs to someone else, or to nobody, as if it did not exist."""
+    """Raise ``NotFoundError`` if the object belongs to another user, or does not exist."""
     if not actor.may_use(owner_id):
         raise NotFoundError(f"There is no such {what}.")

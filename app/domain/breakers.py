@@ -1,4 +1,8 @@
-"""The circuit breaker of a workflow: opens after failures in a row, then lets exactly one run through to try."""
+"""Breaker and guard of a workflow.
+
+The breaker opens after failures in a row, and after a while lets exactly one run through as a probe. The guard bounds
+how many runs the workflow has at once.
+"""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,7 +18,7 @@ DEFAULT_RESET_SECONDS = 60
 
 
 class BreakerState(StrEnum):
-    """Closed lets runs through, open does not, half-open lets one through at a time."""
+    """The states of a breaker: closed lets all runs start, open none, half-open one at a time."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -22,7 +26,7 @@ class BreakerState(StrEnum):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of state, and why."""
+    """A change of a breaker's state, and its reason."""
 
     workflow_id: int
     from_state: BreakerState
@@ -33,7 +37,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one workflow's breaker, and the changes that are still to be written down."""
+    """The breaker of one workflow; ``transitions`` are the changes of its state that are not stored yet."""
 
     workflow_id: int
     threshold: int
@@ -41,19 +45,19 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     state: BreakerState = BreakerState.CLOSED
     failure_count: int = 0
     opened_at: datetime | None = None
-    # The run that tries whether it works again.
+    # The run that tries whether the workflow succeeds again.
     probe_execution_id: UUID | None = None
     transitions: tuple[Transition, ...] = ()
 
     @property
     def half_opens_at(self) -> datetime | None:
-        """When an open breaker lets a run through again."""
+        """Return when an open breaker lets a probe start, or None if it is not open."""
         if self.state is not BreakerState.OPEN or self.opened_at is None:
             return None
         return self.opened_at + timedelta(seconds=self.reset_seconds)
 
     def refusal(self, now: datetime, execution_id: UUID | None = None) -> str:
-        """Why no run may start now; nothing if one may. The probe itself may, if it comes back."""
+        """Return why no run may start now, or an empty string. The probe itself may start again after a hand-back."""
         if self.half_opens_at is not None and now < self.half_opens_at:
             return f"the breaker is open until {rfc3339(self.half_opens_at)}"
         if self.state is BreakerState.HALF_OPEN and self.probe_execution_id not in {None, execution_id}:
@@ -61,16 +65,21 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     def let_through(self, execution_id: UUID, now: datetime) -> "Breaker":
-        """A run starts; unless the breaker is closed, it is the probe."""
+        """Return the breaker after a run has started; unless the breaker is closed, this run is the probe."""
         if self.state is BreakerState.CLOSED:
             return self
         probing = replace(self, probe_execution_id=execution_id)
         if self.state is BreakerState.HALF_OPEN:
             return probing
-        return probing.moved(BreakerState.HALF_OPEN, "the reset time has passed: one run may try", now, execution_id)
+        return probing.with_state(
+            BreakerState.HALF_OPEN, "the reset time has passed: one run may try", now, execution_id
+        )
 
     def after(self, execution_id: UUID, status: ExecutionStatus, error: str, now: datetime) -> "Breaker":
-        """A run has ended. While the breaker is not closed, only the probe's word counts."""
+        """Return the breaker after a run has ended. While it is not closed, only the probe's result counts.
+
+        Runs that started before it opened may still end: their results say nothing about now.
+        """
         if self.state is BreakerState.CLOSED:
             return self._closed_after(execution_id, status, error, now)
         if execution_id != self.probe_execution_id:
@@ -79,18 +88,20 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
             return self._opened(f"the probe failed: {error}", now, execution_id)
         if status is ExecutionStatus.SUCCESS:
             return self.closed("the probe succeeded", now, execution_id)
-        # Cancelled or skipped: it proves nothing, and another may try.
+        # Cancelled or skipped: the probe has no result, and the next run becomes the probe.
         return replace(self, probe_execution_id=None)
 
     def closed(self, reason: str, now: datetime, execution_id: UUID | None = None) -> "Breaker":
-        """Everything may run again."""
+        """Return the breaker as closed, with its failures forgotten."""
         reset = replace(self, failure_count=0, opened_at=None, probe_execution_id=None)
         return (
-            reset if self.state is BreakerState.CLOSED else reset.moved(BreakerState.CLOSED, reason, now, execution_id)
+            reset
+            if self.state is BreakerState.CLOSED
+            else reset.with_state(BreakerState.CLOSED, reason, now, execution_id)
         )
 
-    def moved(self, state: BreakerState, reason: str, now: datetime, execution_id: UUID | None) -> "Breaker":
-        """In another state, with the change noted."""
+    def with_state(self, state: BreakerState, reason: str, now: datetime, execution_id: UUID | None) -> "Breaker":
+        """Return the breaker in another state, with the transition added."""
         change = Transition(
             workflow_id=self.workflow_id,
             from_state=self.state,
@@ -109,28 +120,30 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
         counted = replace(self, failure_count=self.failure_count + 1)
         if counted.failure_count < self.threshold:
             return counted
-        words = f"{counted.failure_count} consecutive failures, the last: {error}"
-        return counted._opened(words, now, execution_id)  # noqa: SLF001 - of its own kind
+        reason = f"{counted.failure_count} consecutive failures, the last: {error}"
+        return counted._opened(reason, now, execution_id)  # noqa: SLF001 - of its own kind
 
     def _opened(self, reason: str, now: datetime, execution_id: UUID) -> "Breaker":
-        return replace(self, opened_at=now, probe_execution_id=None).moved(BreakerState.OPEN, reason, now, execution_id)
+        return replace(self, opened_at=now, probe_execution_id=None).with_state(
+            BreakerState.OPEN, reason, now, execution_id
+        )
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workflow lets through: its breaker, if it has one, and the places that its guard leaves, if it has one."""
+    """The breaker and the guard of a workflow, each if it has one, as one value that a claim asks."""
 
     breaker: Breaker | None = None
     max_running: int | None = None
     running: int = 0
 
     @property
-    def full(self) -> str:
-        """Why the guard lets nobody in; nothing if it does."""
+    def guard_refusal(self) -> str:
+        """Return why the guard lets no run start, or an empty string."""
         if self.max_running is None or self.running < self.max_running:
             return ""
         return f"{self.running} of {self.max_running} concurrent runs of the workflow were under way"
 
     def entered(self, execution_id: UUID, now: datetime) -> "Gate":
-        """A run has started."""
+        """Return the gate after a run has started."""
         breaker = self.breaker.let_through(execution_id, now) if self.breaker else None
         return replace(self, breaker=breaker, running=self.running + 1)

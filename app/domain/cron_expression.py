@@ -1,7 +1,7 @@
-"""Cron expressions: many spellings, one stored form, and the days and minutes that it names.
+"""Cron expressions: validation, the conversion of all spellings into one stored form, and parsing.
 
-cronsim parses and knows the calendar (last days, nth weekdays); what it lacks (``@daily`` and its kin, wrapped ranges,
-``?``) is rewritten before.
+cronsim parses the stored form and knows the calendar (last days, nth weekdays). Spellings that it does not know
+(``@daily`` and other aliases, ranges such as ``22-2``, ``?``) are rewritten before.
 """
 
 from datetime import UTC, datetime
@@ -22,12 +22,12 @@ ALIASES = {
 }
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# Any moment does: the fields do not depend on it.
+# cronsim wants a start; the parsed fields do not depend on it.
 _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One of the five fields: its name for people, its bounds, and the names that its values have."""
+    """One of the five fields: its name in messages, its bounds, and the names of its values."""
 
     name: str
     low: int
@@ -35,12 +35,12 @@ class Field(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
     def canonical(self, text: str) -> str:
-        """The field in its stored form."""
+        """Return the field in its stored form. Raise ``ValueError`` if it is not valid."""
         items = text.split(",")
         if any(not item for item in items):
             raise ValueError(f"The {self.name} field has an empty item.")
         if text.startswith("*"):
-            # The star decides how days are matched and how a change of the clocks is taken: it stays.
+            # The star must stay: it decides how days are combined and whether slots follow the wall clock.
             return self._starred(items)
         numbers: set[int] = set()
         special: set[str] = set()
@@ -52,12 +52,12 @@ class Field(msgspec.Struct, frozen=True):
         return ",".join((*_ranges(sorted(numbers)), *sorted(special)))
 
     def _starred(self, items: list[str]) -> str:
-        """With the smallest step that is in it, and what is left."""
+        """Return a field that begins with a star: its smallest step, then the values that the step does not reach."""
         values = set[int]().union(*map(self._numbers, items))
         if len(items) == 1:
             step = int(items[0].partition("/")[2] or 1)
             return "*" if step == 1 else f"*/{step}"
-        stepped = next(one for one in map(self._every, range(1, self.top + 2)) if one <= values)
+        stepped = next(steps for steps in map(self._every, range(1, self.top + 2)) if steps <= values)
         step = min(stepped - {self.low}, default=self.top + 1) - self.low
         return "*" if step == 1 else ",".join((f"*/{step}", *_ranges(sorted(values - stepped))))
 
@@ -66,7 +66,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def top(self) -> int:
-        """The highest value, Sunday being 0 alone."""
+        """Return the highest value of the stored form, in which Sunday is 0 and not 7."""
         return 6 if self.names is DAYS else self.high
 
     def _numbers(self, item: str) -> set[int]:
@@ -75,7 +75,7 @@ class Field(msgspec.Struct, frozen=True):
             raise ValueError(f"The {self.name} field has a bad step: '{item[:20]}'.")
         first, last = self._span(span, stepped=bool(step))
         if last < first:
-            # 22-2, fri-mon: on to the end and again from the start.
+            # A range such as 22-2 or fri-mon goes on at the start of the field.
             last += self.top - self.low + 1
         values = range(first, last + 1, int(step or 1))
         return {(value - self.low) % (self.top - self.low + 1) + self.low for value in values}
@@ -118,13 +118,15 @@ FIELDS = (
 
 
 def canonical_cron(text: str) -> str:
-    """The expression in its stored form; ``ValueError`` if it is none, or names no date that exists."""
+    """Return an expression in its stored form. Raise ``ValueError`` if it is not valid or names no date that exists."""
     if len(text) > LONGEST_EXPRESSION:
         raise ValueError(f"The expression is longer than {LONGEST_EXPRESSION} characters.")
     lowered = text.strip().lower()
     parts = ALIASES.get(lowered, lowered).split()
     if len(parts) != len(FIELDS):
-        raise ValueError("Expected five fields: minute, hour, day of month, month, day of week; or @daily and its kin.")
+        raise ValueError(
+            "Expected five fields: minute, hour, day of month, month, day of week; or an alias such as @daily."
+        )
     parts[2], parts[4] = ("*" if part == "?" else part for part in (parts[2], parts[4]))
     expression = " ".join(field.canonical(part) for field, part in zip(FIELDS, parts, strict=True))
     cron(expression)
@@ -133,7 +135,7 @@ def canonical_cron(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def cron(expression: str) -> CronSim:
-    """A stored expression, parsed; ``ValueError`` if it names no date that exists."""
+    """Return a stored expression, parsed. Raise ``ValueError`` if it names no date that exists."""
     if len(expression.split()) != len(FIELDS):
         raise ValueError("The expression does not have five fields.")
     try:
@@ -144,13 +146,13 @@ def cron(expression: str) -> CronSim:
 
 
 def is_fixed(expression: str) -> bool:
-    """Whether it names wall times (plain hours and minutes), not steps of elapsed time."""
+    """Return whether an expression names wall times (plain hours and minutes), not steps of elapsed time."""
     minute, hour, *_ = expression.split()
     return not minute.startswith("*") and not hour.startswith("*")
 
 
 def _ranges(numbers: list[int]) -> list[str]:
-    """Sorted numbers, neighbours joined: 1-5,7."""
+    """Return sorted numbers with neighbours joined: 1-5,7."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:

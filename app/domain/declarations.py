@@ -76,7 +76,7 @@ class Managed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Act(StrEnum):
-    """What is done with the object of a key."""
+    """The kinds of steps."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -87,7 +87,7 @@ class Act(StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What is done with one object, and which values differ."""
+    """The step for one object, and the values that differ."""
 
     act: Act
     key: Key

@@ -1,6 +1,6 @@
 """A spec in plain words: part of a sentence, such as "every weekday at 09:00 Europe/Berlin".
 
-The words come from the stored form alone, so there are some, too, for one that has become invalid.
+The text is made from the stored form alone, so that a spec that has become invalid has one too.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,14 +18,14 @@ from app.domain.trigger_event import rfc3339
 _HOUR_MINUTES = 60
 _DAY_MINUTES = 24 * _HOUR_MINUTES
 _LAST_DATE = 31
-# A single day is told as 24 hours: that is what is counted, and a day may have 23.
+# One day is written as 24 hours: an interval counts hours, and a local day may have 23.
 _UNITS = (("day", 86_400, 2), ("hour", 3600, 1), ("minute", 60, 1))
-# Up to so many are listed, whatever pattern they have; and up to so many where they have none.
+# Up to _FEW times are listed even if they have a pattern, up to _SEVERAL if they have none.
 _FEW, _SEVERAL = 4, 8
-# A stretch of neighbours is told by its ends from three on; more than three stretches are no help.
+# From _STRETCH neighbours on, only the ends are named; more than _STRETCHES stretches are not easier to read.
 _STRETCH, _STRETCHES = 3, 3
-# What takes more words than this is clearer as the expression itself.
-_LONGEST_WORDS = 160
+# A longer text is harder to read than the expression itself, which is shown instead.
+_LONGEST_TEXT = 160
 _LONGEST_QUOTE = 150
 
 _WORKING_DAYS = list(range(5))
@@ -41,23 +41,23 @@ _LAST_DAYS = {CronSim.LAST: "the last day", CronSim.LAST_WEEKDAY: "the last week
 def describe(
     spec: Spec, *, start_at: datetime | None = None, end_at: datetime | None = None, jitter_seconds: int = 0
 ) -> str:
-    """When a schedule is due, with all that narrows it down. The zone is named once, where it matters."""
-    words, by_the_wall = _when(spec)
-    if by_the_wall:
-        words = _in_zone(words, spec.timezone)
+    """Return when a schedule is due, with its window, bounds and jitter. The zone is named once, if it matters."""
+    text, uses_zone = _when(spec)
+    if uses_zone:
+        text = _in_zone(text, spec.timezone)
     limits = list(_limits(spec))
-    words = ", ".join((words, *limits))
-    if limits and not by_the_wall:
-        words = _in_zone(words, spec.timezone)
-    return ", ".join((words, *_bounds(start_at, end_at), *_delay(jitter_seconds)))
+    text = ", ".join((text, *limits))
+    if limits and not uses_zone:
+        text = _in_zone(text, spec.timezone)
+    return ", ".join((text, *_bounds(start_at, end_at), *_delay(jitter_seconds)))
 
 
 def _when(spec: Spec) -> tuple[str, bool]:
-    """What the spec names, and whether the zone has a say in it."""
+    """Return the text for the kind of the spec, and whether the zone matters for it."""
     if spec.cron is not None:
-        return _cron_words(spec.cron)
+        return _describe_cron(spec.cron)
     if spec.every is not None:
-        # In UTC there is nothing that a reader could mistake.
+        # UTC is what a reader expects, so it is not named.
         return f"every {'month' if spec.every == MONTHLY else _quoted(spec.every)}", spec.timezone != "UTC"
     return _elapsed(spec), False
 
@@ -67,7 +67,7 @@ def _elapsed(spec: Spec) -> str:
         return _every(spec.interval_seconds)
     if spec.at is not None:
         return f"once at {rfc3339(spec.at)}"
-    return "at no time" if spec.after is None else f"once, {_delay_words(spec.after)} after it was created"
+    return "at no time" if spec.after is None else f"once, {_delay_text(spec.after)} after it was created"
 
 
 def _limits(spec: Spec) -> Iterator[str]:
@@ -90,9 +90,9 @@ def _delay(jitter_seconds: int) -> Iterator[str]:
         yield f"up to {_length(jitter_seconds)} later"
 
 
-def _in_zone(words: str, zone: str) -> str:
-    """The zone follows a time of day without a comma."""
-    return f"{words} {zone}" if words[-3:-2] == ":" else f"{words}, {zone}"
+def _in_zone(text: str, zone: str) -> str:
+    """Add the zone: without a comma if the text ends with a time of day."""
+    return f"{text} {zone}" if text[-3:-2] == ":" else f"{text}, {zone}"
 
 
 def _every(seconds: float) -> str:
@@ -100,7 +100,7 @@ def _every(seconds: float) -> str:
 
 
 def _length(seconds: float) -> str:
-    """In the largest unit that it is a whole number of."""
+    """Return a length as a whole number of the largest unit possible."""
     for unit, size, least in _UNITS:
         count, rest = divmod(seconds, size)
         if count >= least and not rest:
@@ -112,7 +112,7 @@ def _counted(number: str, unit: str) -> str:
     return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
 
 
-def _delay_words(text: str) -> str:
+def _delay_text(text: str) -> str:
     try:
         return _length(parse_duration(text).total_seconds())
     except ValueError:
@@ -120,23 +120,23 @@ def _delay_words(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _cron_words(text: str) -> tuple[str, bool]:
-    """An expression in words, and whether the zone has a say in it; itself, where words fail or are too many."""
+def _describe_cron(expression: str) -> tuple[str, bool]:
+    """Return an expression in words, or itself if that is clearer, and whether the zone matters for it."""
     try:
-        fields = cron(canonical_cron(text))
+        fields = cron(canonical_cron(expression))
     except ValueError:
-        return f"cron {_quoted(text)}", False
+        return f"cron {_quoted(expression)}", False
     times = _times(fields)
     listed = times.startswith("at ")
     days = _days(fields, first=listed)
-    words = f"{days} {times}" if listed else f"{times} {days}".rstrip()
-    if len(words) > _LONGEST_WORDS:
-        return f"cron {_quoted(text)}", True
-    return words, listed or ":" in times or bool(days)
+    text = f"{days} {times}" if listed else f"{times} {days}".rstrip()
+    if len(text) > _LONGEST_TEXT:
+        return f"cron {_quoted(expression)}", True
+    return text, listed or ":" in times or bool(days)
 
 
 def _times(fields: CronSim) -> str:
-    """At which times of a day; what begins with "at" wants the day before it, all else after it."""
+    """Return the times of day. A text that begins with "at" comes after the days in the sentence, others before."""
     walls = [hour * _HOUR_MINUTES + minute for hour in sorted(fields.hours) for minute in sorted(fields.minutes)]
     stepped = fields.parts[2].startswith("*")
     even = _around_the_clock(walls) if stepped or len(walls) > _FEW else ""
@@ -150,7 +150,7 @@ def _times(fields: CronSim) -> str:
 
 
 def _around_the_clock(walls: list[int]) -> str:
-    """Even steps that meet again at midnight."""
+    """Return the text for equal steps through the whole day, or an empty string."""
     step, rest = divmod(_DAY_MINUTES, len(walls))
     first = walls[0]
     if rest or len(walls) == 1 or walls != list(range(first, _DAY_MINUTES, step)):
@@ -168,7 +168,7 @@ def _listed(walls: list[int], most: int) -> str:
 
 
 def _stretches(walls: list[int]) -> str:
-    """Even steps from one time to another."""
+    """Return the text for equal steps from one time to another, or an empty string."""
     step = min(later - earlier for earlier, later in pairwise(walls))
     stretches = _neighbours(walls, step)
     if len(stretches) > _STRETCHES or max(map(len, stretches)) < _STRETCH:
@@ -195,13 +195,13 @@ def _clock(wall: int) -> str:
 
 
 def _days(fields: CronSim, *, first: bool) -> str:
-    """On which days; nothing for every day, unless these words come ``first`` in the sentence."""
+    """Return the days; an empty string for every day, unless this text comes ``first`` in the sentence."""
     by_date = not fields.days.issuperset(range(1, _LAST_DATE + 1))
     by_weekday = not fields.weekdays.issuperset(range(len(WEEKDAYS)))
     if by_date and by_weekday:
         also = "but only" if fields.day_and else "or"
         return f"{_on_dates(fields)} {also} {_on_weekdays(fields, first=False)}"
-    # Either is enough where neither has a star: what names all days leaves nothing to the other.
+    # If neither field has a star, a day that fits one of them is enough; a field that fits all days includes the other.
     if by_date and fields.day_and:
         return _on_dates(fields)
     if by_weekday and fields.day_and:
@@ -211,7 +211,7 @@ def _days(fields: CronSim, *, first: bool) -> str:
 
 def _on_dates(fields: CronSim) -> str:
     days = sorted(day for day in fields.days if day > 0)
-    nouns = [words for mark, words in _LAST_DAYS.items() if mark in fields.days]
+    nouns = [noun for mark, noun in _LAST_DAYS.items() if mark in fields.days]
     if days:
         nouns.insert(0, _numbered("day", days))
     step = days[1] - days[0] if len(days) > _FEW else 1
@@ -221,20 +221,20 @@ def _on_dates(fields: CronSim) -> str:
 
 
 def _on_weekdays(fields: CronSim, *, first: bool) -> str:
-    # cron counts from Sunday, the house from Monday.
+    # cron counts from Sunday, WEEKDAYS from Monday.
     plain = sorted({(day - 1) % 7 for day in fields.weekdays if isinstance(day, int)})
-    special = [(nth, day) for day, nth in (one for one in fields.weekdays if not isinstance(one, int))]
-    words = []
+    special = [(nth, day) for day, nth in (item for item in fields.weekdays if not isinstance(item, int))]
+    parts = []
     if plain:
-        words.append(f"{_weekdays(plain, each=first and not special)}{_in_months(fields)}")
+        parts.append(f"{_weekdays(plain, each=first and not special)}{_in_months(fields)}")
     if special:
         nouns = (f"the {_NTH[nth]} {WEEKDAYS[day - 1].capitalize()}" for nth, day in sorted(special, key=_in_order))
-        words.append(f"on {_joined(nouns)} {_of_months(fields)}")
-    return " and ".join(words)
+        parts.append(f"on {_joined(nouns)} {_of_months(fields)}")
+    return " and ".join(parts)
 
 
 def _in_order(nth_weekday: tuple[int, int]) -> tuple[bool, int, int]:
-    """The last after the fifth."""
+    """Return the sort key of an nth weekday; "last" comes after "fifth"."""
     nth, day = nth_weekday
     return nth < 0, nth, day
 
@@ -274,21 +274,21 @@ def _numbered(noun: str, numbers: list[int]) -> str:
 
 
 def _spans(values: list[int], say: Callable[[int], str], to: str) -> str:
-    """Sorted values as a list, neighbours joined: 1-5, 7 and 9."""
-    words: list[str] = []
+    """Return sorted values as a list with neighbours joined: 1-5, 7 and 9."""
+    parts: list[str] = []
     for run in _neighbours(values, 1):
-        words += [f"{say(run[0])}{to}{say(run[-1])}"] if len(run) >= _STRETCH else map(say, run)
-    return _joined(words)
+        parts += [f"{say(run[0])}{to}{say(run[-1])}"] if len(run) >= _STRETCH else map(say, run)
+    return _joined(parts)
 
 
 def _neighbours(values: list[int], step: int) -> list[list[int]]:
-    """Sorted values, cut where one is not a step away from the one before."""
+    """Split sorted values where two neighbours are not one step apart."""
     runs = groupby(enumerate(values), key=lambda numbered: numbered[1] - numbered[0] * step)
     return [[value for _, value in run] for _, run in runs]
 
 
-def _joined(words: Iterable[str]) -> str:
-    *others, last = words
+def _joined(items: Iterable[str]) -> str:
+    *others, last = items
     return f"{', '.join(others)} and {last}" if others else last
 
 

@@ -1,4 +1,4 @@
-"""Things with times of their own, in somebody's table: when they run next, and when a failed run is tried again."""
+"""Entities: rows of other tables that fire by their own times. When they run next, and when a failed run is retried."""
 
 from datetime import datetime
 from typing import Any
@@ -16,10 +16,10 @@ ONE_KIND = "Exactly one of a cron expression and an interval in minutes is neede
 
 
 class ScheduledJobConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of an entity: what to do, and when.
+    """A job of an entity: what to run, and when.
 
-    ``job_type`` names an action of the catalog and ``job_data`` is its configuration. Without a user it runs on
-    behalf of the plugin that brings the scheduler. ``error`` says why nothing more can be planned.
+    ``job_type`` names an action of the catalog and ``job_data`` is its configuration. Without ``user_profile_id`` it
+    runs on behalf of the plugin that provides the entity scheduler. ``error`` says why no further run can be planned.
     """
 
     id: str
@@ -41,7 +41,7 @@ class ScheduledJobConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entity(self) -> Entity:
-        """The same as what an execution carries with it."""
+        """Return the entity as its executions carry it."""
         work = EntityWork(
             name=self.name or f"{self.entity_type} {self.entity_id}",
             action=self.job_type,
@@ -51,10 +51,11 @@ class ScheduledJobConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Entity(self.entity_type, self.entity_id, work)
 
 
-def following(job: ScheduledJobConfig, now: datetime) -> ScheduledJobConfig:
-    """The job after the run that is due: the next time after it that is still to come, in the same phase.
+def with_next_time(job: ScheduledJobConfig, now: datetime) -> ScheduledJobConfig:
+    """Return the job after its due run, with the next time that lies in the future.
 
-    Times that have passed meanwhile are not made up for. What cannot be planned says why, and has no next time.
+    Intervals keep their phase, and times that have passed meanwhile are not caught up. If no time can be planned, there
+    is none, and ``error`` says why.
     """
     slot = job.next_execution_time or now
     try:
@@ -65,7 +66,7 @@ def following(job: ScheduledJobConfig, now: datetime) -> ScheduledJobConfig:
 
 
 def first_time(job: ScheduledJobConfig, anchor: datetime, after: datetime) -> datetime:
-    """The first time after a moment, intervals being counted from the anchor; ``ValueError`` says what is wrong."""
+    """Return the first time after ``after``, intervals counted from ``anchor``; ``ValueError`` if there is none."""
     if (job.cron_expression is None) == (job.interval_minutes is None):
         raise ValueError(ONE_KIND)
     interval = None if job.interval_minutes is None else job.interval_minutes * 60
@@ -73,16 +74,16 @@ def first_time(job: ScheduledJobConfig, anchor: datetime, after: datetime) -> da
     try:
         upcoming = Spec(**canonical(given)).slots(anchor).next(after)
     except InvalidError as error:
-        raise ValueError(" ".join(one.message for one in error.errors)) from None
+        raise ValueError(" ".join(problem.message for problem in error.errors)) from None
     if upcoming is None:
-        raise ValueError("No time ever comes.")
+        raise ValueError("The cron expression has no time in the future. Change it, or switch the job off.")
     return upcoming
 
 
 def retry_at(
     entity: Entity, status: ExecutionStatus, attempt: int, now: datetime, times_lost: int = 0
 ) -> datetime | None:
-    """When a run of an entity that has ended is tried again, if it is; ``attempt`` counts from 0."""
+    """Return when a run of an entity is retried, or None if it is not; ``attempt`` counts from 0."""
     if status not in FAILURES or attempt >= entity.work.max_retries or is_poison(times_lost):
         return None
     return now + DEFAULT_BACKOFF.delay(attempt + 1)

@@ -1,4 +1,4 @@
-"""One run of a workflow as a value, and the states it goes through."""
+"""Executions (runs) as values: their states, what started them, and their results."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -11,7 +11,7 @@ from app.domain.ledger import LedgerOutcome
 
 
 class ExecutionStatus(StrEnum):
-    """Pending, running, then one of the ends."""
+    """The states of an execution: pending, running, then one of the final ones."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -26,14 +26,14 @@ class ExecutionStatus(StrEnum):
 
 ACTIVE = frozenset({ExecutionStatus.PENDING, ExecutionStatus.RUNNING})
 FAILURES = frozenset({ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.LOST})
-# The token of an execution that nobody has put aside, handed back or ended yet.
-FIRST_TOKEN = 1
-# These end the repeat without a run to count.
+# A repeat that ends with one of these is complete, but does not count as a run or as a failure.
 NEUTRAL_ENDS = frozenset({ExecutionStatus.SKIPPED, ExecutionStatus.BLOCKED})
+# The token of a new execution. It moves when the execution is parked, handed back or ended.
+FIRST_TOKEN = 1
 
 
 class Trigger(StrEnum):
-    """What started an execution."""
+    """The origin of an execution."""
 
     SCHEDULE = "schedule"
     MANUAL = "manual"
@@ -43,43 +43,43 @@ class Trigger(StrEnum):
 
 
 class ActiveRun(msgspec.Struct, frozen=True):
-    """An execution that is pending or running, as far as overlap is concerned."""
+    """A pending or running execution, with the facts that overlap is decided by."""
 
     execution_id: UUID
     trigger: Trigger
-    # It waits for its turn behind others of its schedule.
+    # It waits until runs of its schedule that are ahead of it have ended.
     queued: bool = False
-    # It may not run beside others.
+    # It may not run at the same time as others of its schedule.
     exclusive: bool = True
-    # It has not begun, be it for its turn, for its time or for a worker; one that was handed back has.
+    # It has never started: it waits for other runs, for its due time or for a worker.
     waiting: bool = False
     attempt: int = 0
 
     @property
     def counts(self) -> bool:
-        """Whether it will complete a repeat of its schedule; a manual run never does."""
+        """Return whether the run completes a repeat of its schedule; a manual run never does."""
         return self.trigger is not Trigger.MANUAL
 
 
-def counting(runs: tuple[ActiveRun, ...]) -> int:
-    """How many of the active runs count toward the repeats of their schedule."""
+def count_repeats(runs: tuple[ActiveRun, ...]) -> int:
+    """Return how many of these runs count as repeats of their schedule."""
     if not runs:
         return 0
     return sum(run.counts for run in runs)
 
 
 class PendingRun(msgspec.Struct, frozen=True):
-    """An execution that nothing but its time keeps from being started."""
+    """An execution that can be started as soon as its due time has come."""
 
     execution_id: UUID
     token: int
     due_at: datetime
-    # Whose it is, where that was asked for.
+    # The owner; None where the query does not read it.
     user_profile_id: int | None = None
 
 
 class EntityWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What an entity wants done: an action with its configuration."""
+    """The work of an entity: an action with its configuration."""
 
     name: str
     action: str
@@ -88,7 +88,7 @@ class EntityWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entity(msgspec.Struct, frozen=True):
-    """A thing with a time of its own that fires instead of a schedule."""
+    """A row of another table that fires by its own times, without a schedule."""
 
     type: str
     id: str
@@ -96,14 +96,14 @@ class Entity(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """What its executions are named after."""
+        """Return the name that the ids of its executions are derived from."""
         return f"entity/{self.type}/{self.id}"
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """An execution that a worker holds: what to run, for which slot, under which fencing token.
 
-    It is a schedule's, and runs its workflow; or an entity's, and does what that says.
+    It belongs to a schedule and runs the workflow, or to an entity and runs that entity's action.
     """
 
     id: UUID
@@ -121,22 +121,22 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int
     payload: dict[str, Any]
     token: int
-    # What is left of its time by the database's clock, where it has been put aside to wait for a callback.
+    # If it was parked to wait for a callback: what is left of its timeout by the database's clock.
     seconds_left: float | None = None
-    # When it was started again by the database's clock, and the graph that it began with, where it has been put aside.
+    # If it was parked: when it was started again by the database's clock, and the graph that it started with.
     resumed_at: datetime | None = None
     graph: dict[str, Any] | None = None
-    # The request that asked for it, for traces alone.
+    # The trace of the request that caused it. Used for tracing only.
     trace_context: str | None = None
 
     @property
     def source(self) -> str:
-        """What fires it."""
+        """Return the id of what fires it, from which its idempotency keys are derived: a schedule or an entity."""
         return str(self.scheduled_job_id) if self.entity is None else self.entity.source
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node of a workflow did in one execution."""
+    """The result of one node in one execution."""
 
     node_id: str
     type: str
@@ -148,14 +148,14 @@ class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an execution ended, and the token that says who may say so."""
+    """The result of an execution, with the fencing token under which it ran."""
 
     execution_id: UUID
-    # None, where it is an entity's.
+    # None for an execution of an entity.
     scheduled_job_id: UUID | None
     token: int
     status: ExecutionStatus
     error: str = ""
     node_results: tuple[NodeResult, ...] = ()
-    # What to account for its slot if it never began.
+    # The outcome of its slot in the ledger if it never started.
     unrun: LedgerOutcome = LedgerOutcome.MISSED

@@ -1,4 +1,4 @@
-"""Why a schedule did, or did not, run at some time: the nearest slot, the chain of checks, one sentence."""
+"""Explain why a schedule did or did not run at some time: the nearest slot, its checks in order, and one sentence."""
 
 import itertools
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from app.domain.trigger_event import rfc3339
 
 
 class Check(StrEnum):
-    """The checks, in their order."""
+    """The checks, in the order in which they are made."""
 
     SPEC = "spec"
     START_END = "start_end"
@@ -33,7 +33,7 @@ class Check(StrEnum):
     OVERLAP = "overlap"
 
 
-# The outcomes of slots that have an execution, and of those that neither fired nor stand in the ledger.
+# Outcomes of slots that have an execution (fired, queued), and of slots without an execution or a ledger entry.
 FIRED = "fired"
 QUEUED = "queued"
 NOT_EXPECTED = "not_expected"
@@ -60,7 +60,7 @@ def failed_check(outcome: LedgerOutcome) -> Check:
 
 
 _LEDGER_OUTCOMES = frozenset(LedgerOutcome)
-# The checks of a slot that is expected, and what to say when it passes.
+# The checks of an expected slot, with the text if it passes.
 _PASSED = {
     Check.RETRY: "no retry held the schedule",
     Check.MISSED: "it was handled in time, or caught up",
@@ -71,7 +71,7 @@ _PASSED = {
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One check and how it went."""
+    """The result of one check."""
 
     check: Check
     passed: bool
@@ -79,7 +79,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer."""
+    """The explanation of one slot."""
 
     slot: datetime | None
     outcome: str
@@ -88,20 +88,20 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: UUID | None = None
 
 
-class Since(msgspec.Struct, frozen=True):
-    """The change that had brought a schedule into its state."""
+class LastChange(msgspec.Struct, frozen=True):
+    """The change that brought a schedule into its state."""
 
     at: datetime
     author: str
     note: str = ""
 
     def __str__(self) -> str:
-        """By whom and when, with the note."""
+        """Return the author, the time and the note in one line."""
         return f"by {self.author} at {rfc3339(self.at)}" + (f" ({self.note})" if self.note else "")
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger, or an execution, says about a slot."""
+class SlotRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a slot, from the ledger or from its execution."""
 
     outcome: str
     reason: str = ""
@@ -112,52 +112,51 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known. ``then`` is the schedule as it was at the slot, ``job`` as it is now."""
+    """The facts for an explanation. ``then`` is the schedule at the time of the slot, ``job`` the schedule now."""
 
     job: ScheduledJob
     then: ScheduledJob
-    since: Since | None
-    recorded: Recorded | None
+    since: LastChange | None
+    recorded: SlotRecord | None
     active: tuple[ActiveRun, ...]
     gate: Gate
     now: datetime
 
 
 def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
-    """The slot of the bare spec that is nearest to a moment, whatever window, weekday or end say."""
+    """Return the slot that is nearest to a moment, without regard to window, weekdays and end."""
     if job.spec.problem:
         return None
-    slots = job.spec.every_slot(job.anchor_at)
-    # What lies before start_at is a slot that was not wanted; what lies before the anchor is none.
+    slots = job.spec.unrestricted_slots(job.anchor_at)
+    # Slots before start_at are slots that were not expected. Before the anchor there are no slots.
     first = job.created_at if job.anchor_at == job.start_at else job.first_moment
-    around = (slots.previous(moment + timedelta.resolution), slots.next(moment))
-    found = [slot for slot in around if slot is not None and slot >= first]
-    return min(found, key=lambda slot: abs(slot - moment), default=None)
+    neighbours = (slots.previous(moment + timedelta.resolution), slots.next(moment))
+    candidates = [slot for slot in neighbours if slot is not None and slot >= first]
+    return min(candidates, key=lambda slot: abs(slot - moment), default=None)
 
 
 def explain(facts: Facts, slot: datetime | None) -> Explanation:
-    """Why this slot fired or not; for one that is to come, what would happen as far as known."""
+    """Explain why a slot fired or not; for one in the future, what would happen as far as is known now."""
     if slot is None or (facts.recorded is None and facts.job.spec.problem):
         problem = facts.job.spec.problem or facts.then.spec.problem
-        words = f"The spec is not valid: {problem}" if problem else "The spec names no slot near that time."
-        return Explanation(
-            slot=slot, outcome=NOT_EXPECTED, sentence=words, checks=(Result(Check.SPEC, passed=False, detail=words),)
-        )
+        sentence = f"The spec is not valid: {problem}" if problem else "The spec names no slot near that time."
+        failed_spec = Result(Check.SPEC, passed=False, detail=sentence)
+        return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=(failed_spec,))
     spec_checks = _spec_checks(facts.then, slot)
     if facts.recorded is not None:
-        return _recorded(slot, spec_checks, facts.recorded)
+        return _explain_record(slot, spec_checks, facts.recorded)
     checks = (*spec_checks, _active_check(facts, slot))
-    failed = next((one for one in checks if not one.passed), None)
+    failed = next((result for result in checks if not result.passed), None)
     if failed is not None:
         reached = checks[: checks.index(failed) + 1]
-        words = f"The slot {rfc3339(slot)} {_tense(facts, slot)} not expected: {failed.detail}."
-        return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=words, checks=reached)
-    return _past(facts, slot, checks) if slot <= facts.now else _to_come(facts, slot, checks)
+        sentence = f"The slot {rfc3339(slot)} {_tense(facts, slot)} not expected: {failed.detail}."
+        return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=reached)
+    return _explain_past(facts, slot, checks) if slot <= facts.now else _explain_future(facts, slot, checks)
 
 
 def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
     allowed, place = job.spec.hours, job.timezone
-    wall = allowed.place.local(slot)
+    wall = allowed.zone.local(slot)
     shown = f"{wall:%A %H:%M} {place}"
     too_early = job.start_at is not None and slot < job.start_at
     too_late = job.end_at is not None and slot > job.end_at
@@ -166,19 +165,19 @@ def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
     return (
         Result(Check.SPEC, passed=True, detail=f"{describe(job.spec)} names {rfc3339(slot)}"),
         Result(Check.START_END, passed=not too_early and not too_late, detail=bounds),
-        Result(Check.WINDOW, allowed.in_window(slot), _window_words(job, slot, shown)),
-        Result(Check.WEEKDAY, allowed.on_weekday(slot), _weekday_words(job, slot, shown)),
+        Result(Check.WINDOW, allowed.in_window(slot), _window_detail(job, slot, shown)),
+        Result(Check.WEEKDAY, allowed.on_weekday(slot), _weekday_detail(job, slot, shown)),
     )
 
 
-def _window_words(job: ScheduledJob, slot: datetime, shown: str) -> str:
+def _window_detail(job: ScheduledJob, slot: datetime, shown: str) -> str:
     if job.only_between is None:
         return "there is no window"
     where = "inside" if job.spec.hours.in_window(slot) else "outside"
     return f"{shown} is {where} only_between {job.only_between}"
 
 
-def _weekday_words(job: ScheduledJob, slot: datetime, shown: str) -> str:
+def _weekday_detail(job: ScheduledJob, slot: datetime, shown: str) -> str:
     if not job.not_on:
         return "no weekday is excluded"
     verdict = "allows" if job.spec.hours.on_weekday(slot) else "excludes"
@@ -189,11 +188,11 @@ def _active_check(facts: Facts, slot: datetime) -> Result:
     then, verb = facts.then, _tense(facts, slot)
     if then.status is Status.ACTIVE:
         return Result(Check.ACTIVE, passed=True, detail=f"the schedule {verb} active")
-    words = f"the schedule {verb} {then.status}" + (f" ({then.status_reason})" if then.status_reason else "")
-    return Result(Check.ACTIVE, passed=False, detail=f"{words}, {facts.since}" if facts.since else words)
+    detail = f"the schedule {verb} {then.status}" + (f" ({then.status_reason})" if then.status_reason else "")
+    return Result(Check.ACTIVE, passed=False, detail=f"{detail}, {facts.since}" if facts.since else detail)
 
 
-def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: Recorded) -> Explanation:
+def _explain_record(slot: datetime, spec_checks: tuple[Result, ...], record: SlotRecord) -> Explanation:
     active = Result(Check.ACTIVE, passed=True, detail="the schedule was active")
     return Explanation(
         slot=slot,
@@ -204,7 +203,7 @@ def _recorded(slot: datetime, spec_checks: tuple[Result, ...], record: Recorded)
     )
 
 
-def _outcome_checks(record: Recorded) -> tuple[Result, ...]:
+def _outcome_checks(record: SlotRecord) -> tuple[Result, ...]:
     """Return the checks that the outcome shows, up to the one that did not pass."""
     if record.outcome in {FIRED, QUEUED}:
         return tuple(Result(check, passed=True, detail=detail) for check, detail in _PASSED.items())
@@ -217,33 +216,33 @@ def _outcome_checks(record: Recorded) -> tuple[Result, ...]:
     return (*results, Result(failed, passed=False, detail=_with_execution(record)))
 
 
-def _recorded_sentence(slot: datetime, record: Recorded) -> str:
-    return _fired_words(slot, record) if record.outcome in {FIRED, QUEUED} else _held_up_words(slot, record)
+def _recorded_sentence(slot: datetime, record: SlotRecord) -> str:
+    return _fired_sentence(slot, record) if record.outcome in {FIRED, QUEUED} else _not_fired_sentence(slot, record)
 
 
-def _fired_words(slot: datetime, record: Recorded) -> str:
+def _fired_sentence(slot: datetime, record: SlotRecord) -> str:
     run = f"execution {record.execution_id}"
     if record.started_at is None:
         return f"The slot {rfc3339(slot)} was queued as {run} and waits for its turn."
     return f"The slot {rfc3339(slot)} fired at {rfc3339(record.started_at)} as {run}, which is {record.status}."
 
 
-def _held_up_words(slot: datetime, record: Recorded) -> str:
+def _not_fired_sentence(slot: datetime, record: SlotRecord) -> str:
     return f"The slot {rfc3339(slot)} did not fire ({record.outcome}): {_with_execution(record)}."
 
 
-def _with_execution(record: Recorded) -> str:
+def _with_execution(record: SlotRecord) -> str:
     return record.reason + (f" (execution {record.execution_id})" if record.execution_id else "")
 
 
-def _past(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanation:
-    """A slot that has come, and of which nothing is written."""
+def _explain_past(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanation:
+    """Explain a past slot that has no record."""
     job = facts.job
     waiting = job.status is Status.ACTIVE and job.cadence_slot is not None and job.cadence_slot <= slot
     if waiting and job.next_attempt and job.next_slot is not None:
-        words = f"a retry of the slot {rfc3339(job.next_slot)} holds the schedule"
-        held = Result(Check.RETRY, passed=False, detail=words)
-        sentence = f"The slot {rfc3339(slot)} does not fire (skipped_retry): {words}."
+        detail = f"a retry of the slot {rfc3339(job.next_slot)} holds the schedule"
+        held = Result(Check.RETRY, passed=False, detail=detail)
+        sentence = f"The slot {rfc3339(slot)} does not fire (skipped_retry): {detail}."
         return Explanation(slot=slot, outcome="skipped_retry", sentence=sentence, checks=(*checks, held))
     if waiting:
         sentence = f"The slot {rfc3339(slot)} is due at {rfc3339(due_time(job, slot))}; no worker has taken it up yet."
@@ -252,30 +251,31 @@ def _past(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanati
     return Explanation(slot=slot, outcome=UNKNOWN, sentence=sentence, checks=checks)
 
 
-def _to_come(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanation:
-    """What would happen, as far as known."""
+def _explain_future(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> Explanation:
+    """Explain what would happen to a slot in the future, as far as is known now."""
     job = facts.job
     if not job.expects_more(0) or (job.next_run_at is None and not facts.active):
         sentence = f"The slot {rfc3339(slot)} will not come: nothing is planned any more."
         return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=checks)
     due = due_time(job, slot)
-    known = (_breaker_to_come(facts, due), _guard_to_come(facts), _overlap_to_come(facts))
-    failed = next((one for one in known if not one.passed), None)
-    words = f"The slot {rfc3339(slot)} is expected to fire at {rfc3339(due)}"
+    known = (_future_breaker(facts, due), _future_guard(facts), _future_overlap(facts))
+    failed = next((result for result in known if not result.passed), None)
+    sentence = f"The slot {rfc3339(slot)} is expected to fire at {rfc3339(due)}"
     doubt = f", unless it stays so: {failed.detail}" if failed else ""
-    return Explanation(slot=slot, outcome=EXPECTED, sentence=f"{words}{doubt}.", checks=(*checks, *known))
+    return Explanation(slot=slot, outcome=EXPECTED, sentence=f"{sentence}{doubt}.", checks=(*checks, *known))
 
 
-def _breaker_to_come(facts: Facts, due: datetime) -> Result:
+def _future_breaker(facts: Facts, due: datetime) -> Result:
     refusal = facts.gate.breaker.refusal(due) if facts.gate.breaker else ""
     return Result(Check.BREAKER, passed=not refusal, detail=refusal or "the breaker lets it through")
 
 
-def _guard_to_come(facts: Facts) -> Result:
-    return Result(Check.GUARD, passed=not facts.gate.full, detail=facts.gate.full or "the guard has a place")
+def _future_guard(facts: Facts) -> Result:
+    refusal = facts.gate.guard_refusal
+    return Result(Check.GUARD, passed=not refusal, detail=refusal or "the guard has a place")
 
 
-def _overlap_to_come(facts: Facts) -> Result:
+def _future_overlap(facts: Facts) -> Result:
     if not facts.active:
         return Result(Check.OVERLAP, passed=True, detail="nothing is running now")
     decision = overlap(facts.job.if_running, Arrival.SLOT, facts.active, facts.job.max_queued)

@@ -1,4 +1,8 @@
-"""Deterministic ids: the same schedule, slot and attempt always give the same execution id."""
+"""Deterministic ids: the same schedule, slot and attempt always give the same execution id.
+
+The id is the primary key of an execution, so a slot that is claimed twice, by two workers or after a lost reply, is
+refused by the database. It begins with the time of the slot, so it also gives the order and the partition of a row.
+"""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
@@ -6,65 +10,72 @@ from uuid import UUID
 
 from asyncpg.pgproto import pgproto
 
-
-def uuid_of(value: str | bytes) -> UUID:
-    """From its text or its 16 bytes; ``ValueError`` if it is neither."""
-    made: UUID = pgproto.UUID(value)
-    return made
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_DIGEST = 2**62 - 1
+_DIGEST_MASK = 2**62 - 1
 _LAST_ATTEMPT = 2**12 - 1
 _LAST_MILLISECOND = 2**48 - 1
 
 
-def execution_id(source: UUID | str, slot: datetime, attempt: int) -> UUID:
-    """The fire key as an id: the same (schedule or entity, slot, attempt) is the same execution.
+def parse_uuid(value: str | bytes) -> UUID:
+    """Return a UUID from its text or its 16 bytes. Raise ``ValueError`` if it is neither.
 
-    A UUID of version 8 that begins with the slot's milliseconds and the attempt, so that ids sort by time.
+    asyncpg's class is a subclass of the standard one and is parsed faster, which counts at every tick.
     """
-    since = (slot - _EPOCH) // _MICROSECOND
-    return _timed_id(since, f"{source}/{since}/{attempt}", attempt)
+    parsed: UUID = pgproto.UUID(value)
+    return parsed
+
+
+def execution_id(source: UUID | str, slot: datetime, attempt: int) -> UUID:
+    """Return the id of the execution of a slot: the same schedule or entity, slot and attempt give the same id.
+
+    It is a UUID of version 8 that begins with the slot's milliseconds and the attempt, so that ids sort by time.
+    """
+    microseconds = _microseconds(slot)
+    return _timed_id(microseconds, f"{source}/{microseconds}/{attempt}", attempt)
 
 
 def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
-    """The id of a run that a person asked for: two requests in one microsecond are still two runs."""
-    return _timed_id((slot - _EPOCH) // _MICROSECOND, f"{job_id}/manual/{nonce}")
+    """Return the id of a manual run. The nonce tells two requests in one microsecond apart."""
+    return _timed_id(_microseconds(slot), f"{job_id}/manual/{nonce}")
 
 
 def slot_of(execution: UUID) -> datetime:
-    """The slot of an execution, which its id begins with, to the millisecond."""
+    """Return the slot of an execution, to the millisecond, from the beginning of its id."""
     return _EPOCH + timedelta(milliseconds=execution.int >> 80)
 
 
 def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
-    """The key that an HTTP target sees: constant over all attempts at one slot's node."""
-    return hashlib.sha256(f"{source}/{(slot - _EPOCH) // _MICROSECOND}/{node_id}".encode()).hexdigest()[:32]
+    """Return the key that an HTTP target sees: the same for all attempts at one node of one slot."""
+    return hashlib.sha256(f"{source}/{_microseconds(slot)}/{node_id}".encode()).hexdigest()[:32]
 
 
 def jitter_share(job_id: UUID, slot: datetime) -> float:
-    """A number in [0, 1) that a slot of a schedule always has: its part of the jitter."""
-    digest = hashlib.sha256(f"{job_id}/{(slot - _EPOCH) // _MICROSECOND}/jitter".encode()).digest()
+    """Return the share of the jitter that a slot gets, in [0, 1): always the same for one schedule and slot."""
+    digest = hashlib.sha256(f"{job_id}/{_microseconds(slot)}/jitter".encode()).digest()
     return int.from_bytes(digest[:6]) / 2**48
 
 
 def first_id_at(moment: datetime) -> UUID:
-    """No execution of a slot at or after this moment has a smaller id; one of an earlier millisecond always has."""
+    """Return the lower bound of ids at or after a moment: ids of earlier milliseconds are smaller, others are not."""
     return UUID(int=_bounded_milliseconds(moment) << 80)
 
 
 def last_id_at(moment: datetime) -> UUID:
-    """Every execution of a slot at this moment, or in its millisecond, has a smaller id; later ones have not."""
+    """Return the upper bound of ids up to a moment: ids of its millisecond are smaller, later ones are not."""
     return UUID(int=min(_bounded_milliseconds(moment) + 1, _LAST_MILLISECOND) << 80)
 
 
-def _timed_id(since: int, name: str, attempt: int = 0) -> UUID:
-    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) & _DIGEST
-    # Version 8 and the RFC 9562 variant stand between.
-    number = _milliseconds(since) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest
-    return uuid_of(number.to_bytes(16))
+def _timed_id(microseconds: int, name: str, attempt: int = 0) -> UUID:
+    """Return a UUID of version 8: 48 bits of milliseconds, 12 bits of the attempt, 62 bits of a hash of the name."""
+    digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) & _DIGEST_MASK
+    # The 8 is the version and the 2 the variant of RFC 9562.
+    number = _milliseconds(microseconds) << 80 | 8 << 76 | min(attempt, _LAST_ATTEMPT) << 64 | 2 << 62 | digest
+    return parse_uuid(number.to_bytes(16))
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _milliseconds(microseconds: int) -> int:
@@ -72,5 +83,5 @@ def _milliseconds(microseconds: int) -> int:
 
 
 def _bounded_milliseconds(moment: datetime) -> int:
-    """The milliseconds that an id begins with; a moment before 1970 is the first of them, as no slot lies there."""
-    return max(0, (moment - _EPOCH) // _MICROSECOND // 1000)
+    """Return the milliseconds that an id begins with. No slot lies before 1970, so earlier moments count as 0."""
+    return max(0, _microseconds(moment) // 1000)

@@ -11,7 +11,7 @@ from app.domain.schedules import ScheduledJob, Status
 
 
 class LedgerOutcome(StrEnum):
-    """Why a slot did not fire."""
+    """The outcomes of slots that did not fire."""
 
     SKIPPED_OVERLAP = "skipped_overlap"
     SKIPPED_GUARD = "skipped_guard"
@@ -23,49 +23,41 @@ class LedgerOutcome(StrEnum):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot, or a run of neighbouring slots, that shared an outcome."""
+    """One slot, or a range of consecutive slots, with one outcome."""
 
     first_slot: datetime
     last_slot: datetime
     slot_count: int
     outcome: LedgerOutcome
     reason: str
-    # The execution that stood in the way, where there was one.
+    # The execution that kept the slot from firing, if there was one.
     execution_id: UUID | None = None
 
 
-def passed_over(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
-    """The slots of the cadence that have come due and have no outcome yet, as one range."""
-    if job.cadence_slot is None or job.cadence_slot > now:
-        return ()
-    if job.spec.problem:
-        return (missed_by_invalid_spec(job),)
-    first, last = job.cadence_slot, job.cadence.latest_at(now)
-    if last is None or first > last:
-        return ()
-    if job.next_attempt:
-        return (entry(job, first, last, LedgerOutcome.SKIPPED_RETRY, "a retry held the schedule"),)
-    return (entry(job, first, last, LedgerOutcome.MISSED, "the schedule was changed or ended before it fired"),)
-
-
-def dropped(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
-    """What a change that is not a tick passes over: a pause, an edit, a death. None if the cadence waits as it was.
-
-    A one-shot that is merely paused is not missed: it will fire however late.
-    """
-    if after.cadence_slot == before.cadence_slot:
-        return ()
-    waits = after.is_one_shot and after.anchor_at == before.anchor_at and after.status is Status.PAUSED
-    return () if before.is_one_shot and waits else passed_over(before, now)
-
-
-def accounted(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:
-    """The schedule once these slots have their outcome."""
-    return replace(job, last_slot=entries[-1].last_slot) if entries else job
+def ledger_entry(
+    job: ScheduledJob,
+    first: datetime,
+    last: datetime,
+    outcome: LedgerOutcome,
+    reason: str,
+    execution_id: UUID | None = None,
+) -> LedgerEntry:
+    """Return the entry for the slots from ``first`` to ``last``, with their number counted."""
+    return LedgerEntry(
+        first_slot=first,
+        last_slot=last,
+        slot_count=job.cadence.count(first, last),
+        outcome=outcome,
+        reason=reason,
+        execution_id=execution_id,
+    )
 
 
 def missed_by_invalid_spec(job: ScheduledJob) -> LedgerEntry:
-    """The one slot that is known of a schedule whose spec can no longer be read."""
+    """Return the entry for the pending slot of a schedule whose spec no longer compiles.
+
+    Slots after it cannot be computed without a valid spec, so only this one is accounted for.
+    """
     if job.cadence_slot is None:
         raise AssertionError(f"schedule {job.id} expects no slot")
     return LedgerEntry(
@@ -77,20 +69,33 @@ def missed_by_invalid_spec(job: ScheduledJob) -> LedgerEntry:
     )
 
 
-def entry(
-    job: ScheduledJob,
-    first: datetime,
-    last: datetime,
-    outcome: LedgerOutcome,
-    reason: str,
-    execution_id: UUID | None = None,
-) -> LedgerEntry:
-    """An entry for the slots from ``first`` to ``last``."""
-    return LedgerEntry(
-        first_slot=first,
-        last_slot=last,
-        slot_count=job.cadence.count(first, last),
-        outcome=outcome,
-        reason=reason,
-        execution_id=execution_id,
-    )
+def unaccounted_slots(job: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
+    """Return one entry for all slots of the cadence that are due and have no outcome yet, or none."""
+    if job.cadence_slot is None or job.cadence_slot > now:
+        return ()
+    if job.spec.problem:
+        return (missed_by_invalid_spec(job),)
+    first, last = job.cadence_slot, job.cadence.latest_at(now)
+    if last is None or first > last:
+        return ()
+    if job.next_attempt:
+        return (ledger_entry(job, first, last, LedgerOutcome.SKIPPED_RETRY, "a retry held the schedule"),)
+    reason = "the schedule was changed or ended before it fired"
+    return (ledger_entry(job, first, last, LedgerOutcome.MISSED, reason),)
+
+
+def dropped_slots(before: ScheduledJob, after: ScheduledJob, now: datetime) -> tuple[LedgerEntry, ...]:
+    """Return the entry for due slots that a pause, an edit or the end of a schedule drops, or none.
+
+    If the cadence still waits for the same slot, nothing is dropped. A one-shot that is only paused is not missed: it
+    fires after the pause, however late.
+    """
+    if after.cadence_slot == before.cadence_slot:
+        return ()
+    only_paused = after.is_one_shot and after.anchor_at == before.anchor_at and after.status is Status.PAUSED
+    return () if before.is_one_shot and only_paused else unaccounted_slots(before, now)
+
+
+def with_last_slot(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:
+    """Return the schedule with the last slot of these entries as the latest that has an outcome."""
+    return replace(job, last_slot=entries[-1].last_slot) if entries else job

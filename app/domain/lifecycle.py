@@ -9,13 +9,13 @@ from app.domain.declarations import same
 from app.domain.errors import FieldError, InvalidError, WrongStateError
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.planning import (
-    anchored,
-    anchored_at_start,
-    begun_cadence,
     finished,
-    invalid,
-    is_spent,
+    one_shot_has_outcome,
+    paused_as_invalid,
     planned,
+    with_anchor,
+    with_first_slot,
+    with_start_anchor,
     with_tick,
     without_tick,
 )
@@ -32,7 +32,7 @@ LIMITS = frozenset({"total_repeats", "end_at", "at", "after"})
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
     """Return a new schedule with its first slot planned; one that ends before its first slot is done at once."""
-    return begun_cadence(anchored_at_start(draft, now), 0, now)
+    return with_first_slot(with_start_anchor(draft, now), 0, now)
 
 
 def paused(job: ScheduledJob) -> ScheduledJob:
@@ -49,17 +49,17 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     active = with_status(job, Status.ACTIVE, Reason.NONE)
     if job.status_reason is Reason.INVALID_SPEC:
         active = replace(active, last_error="")
-    fresh = active if job.is_one_shot and is_spent(job) else anchored(active, now)
-    return begun_cadence(fresh, active_runs, now)
+    fresh = active if job.is_one_shot and one_shot_has_outcome(job) else with_anchor(active, now)
+    return with_first_slot(fresh, active_runs, now)
 
 
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """Return the dead schedule as active, with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
-    alive = anchored(replace(with_status(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
+    alive = with_anchor(replace(with_status(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
     if alive.is_one_shot and not alive.spec.problem:
         alive = replace(alive, anchor_at=alive.spec.hours.opening(max(alive.anchor_at, now)) or now)
-    return begun_cadence(alive, active_runs, now)
+    return with_first_slot(alive, active_runs, now)
 
 
 def edited(
@@ -80,7 +80,7 @@ def edited(
     if job.status is Status.PAUSED:
         repaired = job.status_reason is Reason.INVALID_SPEC and not changed.spec.problem
         return resumed(changed, active_runs, now) if repaired else changed
-    return invalid(changed) if changed.spec.problem else _replanned(changed, changes, active_runs, now)
+    return paused_as_invalid(changed) if changed.spec.problem else _replanned(changed, changes, active_runs, now)
 
 
 def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:
@@ -97,7 +97,7 @@ def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[
         return [FieldError("at", "The time is past by more than `misfire_grace_seconds`. Choose a later one.")]
     if job.start_at is not None and at < job.start_at:
         return [FieldError("at", "The time is before `start_at`. Choose a later one.")]
-    if is_spent(job):
+    if one_shot_has_outcome(job):
         return [FieldError("at", "A slot at or after this time has its outcome already. Choose a later time.")]
     return []
 
@@ -105,7 +105,7 @@ def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[
 def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     """Return an error if the spec has no slot at all, whatever ``end_at`` says."""
     if job.is_one_shot:
-        comes = job.spec.hours.allow(job.anchor_at)
+        comes = job.spec.hours.allows(job.anchor_at)
     else:
         comes = job.spec.slots(job.anchor_at).next(max(now, job.anchor_at)) is not None
     if comes:
@@ -122,7 +122,7 @@ def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, ca
         errors.append(FieldError("end_at", "The end must not be before start_at."))
     if PHASE_FIELDS & changes.keys():
         errors += problems(job, now)
-    elif CADENCE_FIELDS & changes.keys() and not (job.is_one_shot and is_spent(job)):
+    elif CADENCE_FIELDS & changes.keys() and not (job.is_one_shot and one_shot_has_outcome(job)):
         errors += [FieldError(job.kind, job.spec.problem)] if job.spec.problem else _never(job, now)
     if errors:
         raise InvalidError(*errors)
@@ -131,7 +131,7 @@ def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, ca
 def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """Return an active schedule after an edit, with a pending tick that fits its cadence and its limits."""
     if CADENCE_FIELDS & changes.keys() or job.next_run_at is None:
-        return begun_cadence(job, active_runs, now)
+        return with_first_slot(job, active_runs, now)
     if not job.expects_more(active_runs):
         return without_tick(job)
     if job.end_at is not None and job.next_run_at > job.end_at:
@@ -151,16 +151,16 @@ def _past_end(job: ScheduledJob) -> bool:
 
 def _reanchored(job: ScheduledJob, changes: dict[str, Any], now: datetime) -> ScheduledJob:
     if "start_at" in changes:
-        return anchored_at_start(job, now)
-    return anchored(job, now) if PHASE_FIELDS & changes.keys() else job
+        return with_start_anchor(job, now)
+    return with_anchor(job, now) if PHASE_FIELDS & changes.keys() else job
 
 
 def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now: datetime) -> ScheduledJob:
     """Return a finished schedule as active if an edit of its limits leaves it something to do."""
     if not LIMITS & changes.keys() or job.limit_reached or job.spec.problem:
         return job
-    fresh = job if job.is_one_shot else anchored(job, now)
-    armed = begun_cadence(with_status(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
+    fresh = job if job.is_one_shot else with_anchor(job, now)
+    armed = with_first_slot(with_status(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
     return armed if armed.status is Status.ACTIVE else job
 
 

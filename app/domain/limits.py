@@ -1,4 +1,4 @@
-"""Limits: how many objects a user may have, how large single values may be, and how a worker's places are shared."""
+"""Limits: how large values may be, how many objects a user may have, and how the places of a worker are shared."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,63 +8,20 @@ import msgspec
 
 from app.domain.errors import FieldError, QuotaExceededError
 
-
-def kept_at_least(total: int) -> int:
-    """The places that are always kept for owners who hold few: a tenth, where there is more than one place."""
-    return max(1, total // 10) if total > 1 else 0
-
-
-def kept_for_others(total: int, owners: int, kept: int, *, were_short: bool) -> int:
-    """The places to keep from now on, given those kept until now.
-
-    Doubled while others found no place, up to what leaves the greediest owner its equal share; halved when they did.
-    """
-    least, most = kept_at_least(total), total - equal_share(total, owners)
-    wanted = kept * 2 if were_short else kept // 2
-    return min(max(wanted, least), max(most, least))
-
-
-def equal_share(total: int, owners: int) -> int:
-    """What each of so many owners would have."""
-    return max(1, total // max(1, owners))
-
-
-class Crowd(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's places: how many there are, are used and are kept for others, and how many owners want some."""
-
-    total: int
-    used: int
-    kept: int
-    owners: int
-
-
-def may_enter(crowd: Crowd, held: int) -> bool:
-    """Whether a run of an owner who holds so many places may take a free one, the kept ones included.
-
-    Up to its equal share an owner takes what is kept for others. The last tenth is for those who hold next to nothing,
-    so that a second greedy owner does not use it up.
-    """
-    free, last = crowd.total - crowd.used, kept_at_least(crowd.total)
-    if free > crowd.kept:
-        return True
-    if free > last:
-        return held < equal_share(crowd.total, crowd.owners)
-    return free > 0 and held < max(1, last // 4)
-
-
+# The fields that are bounded by ``Caps.payload_bytes``.
 PAYLOADS = ("trigger_payload", "payload")
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest values that new and changed objects may have; what is stored already is not judged again."""
+    """The largest values that new and changed objects may have. Stored values are not checked again."""
 
     max_retries: int = 1_000
     timeout_seconds: int = 30 * 86_400
-    # As JSON.
+    # The size as JSON.
     payload_bytes: int = 65_536
 
     def errors(self, values: Mapping[str, Any]) -> list[FieldError]:
-        """Return what is too large among these values, by their names."""
+        """Return an error for each of these values that is too large."""
         return [
             *_too_many("max_retries", values, self.max_retries),
             *_too_many("timeout_seconds", values, self.timeout_seconds),
@@ -89,7 +46,7 @@ def _too_long(name: str, values: Mapping[str, Any], most: int) -> list[FieldErro
 
 
 class Quota(StrEnum):
-    """What is counted for each user."""
+    """The kinds of objects that are counted for each user."""
 
     SCHEDULES = "schedules"
     WORKFLOWS = "workflows"
@@ -99,7 +56,7 @@ class Quota(StrEnum):
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits for each user, admins included; 0 is no limit."""
+    """The number of objects that each user, admins included, may have; 0 is no limit."""
 
     schedules: int = 0
     workflows: int = 0
@@ -113,14 +70,58 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
         return limit
 
 
-def has_room(limit: int, used: int, wanted: int = 1) -> bool:
-    """Return whether so many more fit below a limit; 0 is no limit."""
-    return not limit or used + wanted <= limit
+def has_room(limit: int, used: int, added: int = 1) -> bool:
+    """Return whether ``added`` more objects fit below a limit; 0 is no limit."""
+    return not limit or used + added <= limit
 
 
-def require_room(quota: Quota, limit: int, used: int, wanted: int = 1) -> None:
-    """Refuse so many more objects if they do not fit below a limit; 0 is no limit."""
-    if not has_room(limit, used, wanted):
-        what = quota.replace("_", " ")
-        message = f"This user may have {limit} {what} and has {used}. Free some, or ask for a higher quota."
+def require_room(quota: Quota, limit: int, used: int, added: int = 1) -> None:
+    """Raise ``QuotaExceededError`` if ``added`` more objects do not fit below a limit; 0 is no limit."""
+    if not has_room(limit, used, added):
+        kind = quota.replace("_", " ")
+        message = f"This user may have {limit} {kind} and has {used}. Free some, or ask for a higher quota."
         raise QuotaExceededError(message, limit, used)
+
+
+class PlaceUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of a worker: how many there are, are used and are reserved, and how many owners want some."""
+
+    total: int
+    used: int
+    reserved: int
+    owners: int
+
+
+def may_take_place(usage: PlaceUsage, held: int) -> bool:
+    """Return whether a run of an owner who holds ``held`` places may take a free one, a reserved one included.
+
+    Up to its equal share an owner may take reserved places. The last tenth is for owners who hold next to nothing, so
+    that a second owner with many runs does not use it up.
+    """
+    free, last = usage.total - usage.used, min_reserved(usage.total)
+    if free > usage.reserved:
+        return True
+    if free > last:
+        return held < equal_share(usage.total, usage.owners)
+    return free > 0 and held < max(1, last // 4)
+
+
+def min_reserved(total: int) -> int:
+    """Return how many places are always reserved for owners who hold few: a tenth, unless there is only one place."""
+    return max(1, total // 10) if total > 1 else 0
+
+
+def equal_share(total: int, owners: int) -> int:
+    """Return how many places each owner has if they are shared equally."""
+    return max(1, total // max(1, owners))
+
+
+def next_reserved(total: int, owners: int, reserved: int, *, were_short: bool) -> int:
+    """Return how many places to reserve from now on, given how many were reserved until now.
+
+    Doubled while other owners found no place, up to what leaves the largest owner its equal share; halved otherwise.
+    Places that stay reserved without need are throughput that the only busy owner lacks.
+    """
+    least, most = min_reserved(total), total - equal_share(total, owners)
+    adjusted = reserved * 2 if were_short else reserved // 2
+    return min(max(adjusted, least), max(most, least))

@@ -1,4 +1,9 @@
-"""Local time: timezones and their clock changes, and the hours and weekdays in which slots are allowed."""
+"""Local time: timezones and their clock changes, and the hours and weekdays in which slots are allowed.
+
+Most local days are plain: 24 hours from midnight to midnight, so that slots are arithmetic. On a clock-change day this
+is wrong: an hour may be missing or come twice, midnight may not exist, and days may even be left out. Such a day is
+split into pieces of real time with one offset each. Within a piece, arithmetic is right again.
+"""
 
 import re
 from bisect import bisect_right
@@ -12,13 +17,18 @@ import msgspec
 
 DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
-# Not a name of a place but of whatever this machine is set to.
+# These names mean what the machine is set to, so two workers could read them differently.
 _NOT_PORTABLE = frozenset({"localtime", "posixrules", "Factory"})
 _MAX_NAME = 64
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
+_DAY_MINUTES = 24 * 60
+# How far the next opening is searched. A window opens once a week at least, and clock changes remove few openings.
+_SEARCHED_DAYS = 60
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """A moment at which the distance from UTC changes."""
+    """A clock change: the moment at which the offset from UTC changes, and the offset before and after."""
 
     at: datetime
     before: timedelta
@@ -26,147 +36,152 @@ class Transition(msgspec.Struct, frozen=True):
 
     @property
     def skipped(self) -> tuple[datetime, datetime] | None:
-        """The wall times that do not exist, from (included) to (excluded); None if the clock was set back."""
+        """Return the wall times that do not exist, end excluded, or None if the clock was set back."""
         wall = self.at.replace(tzinfo=None)
         return (wall + self.before, wall + self.after) if self.after > self.before else None
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A stretch of real time within one local day, with one distance from UTC."""
+    """A stretch of real time within one local day, with one offset from UTC; the end is excluded."""
 
     start: datetime
     end: datetime
     offset: timedelta
 
     def wall(self, moment: datetime) -> datetime:
-        """What the clock on the wall shows at a moment of this piece."""
+        """Return the wall time of a moment of this piece."""
         return moment.replace(tzinfo=None) + self.offset
 
 
 class Zone:
-    """A timezone. Days on which no clock changes are plain; the others are taken apart."""
+    """A timezone, with its clock changes and the pieces of its clock-change days."""
 
     def __init__(self, info: tzinfo) -> None:
-        """Wrap what the standard library knows."""
+        """Take the timezone of the standard library."""
         self._info = info
 
     def local(self, moment: datetime) -> datetime:
-        """The wall time of a moment, without a zone."""
+        """Return the wall time of a moment, without a zone."""
         return moment.astimezone(self._info).replace(tzinfo=None, fold=0)
 
     def offset(self, moment: datetime) -> timedelta:
-        """The distance from UTC at a moment."""
+        """Return the offset from UTC at a moment."""
         return moment.astimezone(self._info).utcoffset() or timedelta(0)
 
     def transitions(self, year: int) -> tuple[Transition, ...]:
-        """The changes of the clocks in a year of UTC."""
+        """Return the clock changes in a year of UTC."""
         return _transitions(self, year)
 
-    def is_uneven(self, day: date) -> bool:
-        """Whether the clocks change on this local day, or it has none or only a part of its hours."""
-        return day in self.uneven_days(day.year)
+    def is_clock_change_day(self, day: date) -> bool:
+        """Return whether this local day lacks or repeats some of its time, or all of it."""
+        return day in self.clock_change_days(day.year)
 
-    def uneven_days(self, year: int) -> frozenset[date]:
-        """The local days of a year that are not plain."""
-        return _uneven_days(self, year)
+    def clock_change_days(self, year: int) -> frozenset[date]:
+        """Return the local days of a year that are not plain."""
+        return _clock_change_days(self, year)
 
     def pieces(self, day: date) -> list[Piece]:
-        """What a local day is made of, in the order of real time; nothing for a day that was left out."""
+        """Return the pieces of a local day in the order of real time; a day that was left out has none."""
         return _pieces(self, day)
 
     def midnight(self, day: date) -> datetime:
-        """The first moment of a plain day."""
+        """Return the first moment of a plain day."""
         return datetime.combine(day, time(), self._info).astimezone(UTC)
 
-    def taken_apart(self, day: date) -> list[Piece]:
-        """The same, computed."""
-        wall = datetime.combine(day, time())
-        around = wall.replace(tzinfo=UTC)
-        changes = [one.at for year in {day.year - 1, day.year, day.year + 1} for one in self.transitions(year)]
-        edges = sorted({around - 2 * DAY, *changes, around + 3 * DAY})
-        found = []
+    def compute_pieces(self, day: date) -> list[Piece]:
+        """Compute ``pieces``, which is cached."""
+        midnight = datetime.combine(day, time(), UTC)
+        years = {day.year - 1, day.year, day.year + 1}
+        changes = [transition.at for year in years for transition in self.transitions(year)]
+        edges = sorted({midnight - 2 * DAY, *changes, midnight + 3 * DAY})
+        pieces = []
         for start, end in pairwise(edges):
             offset = self.offset(start)
-            first, last = max(start, around - offset), min(end, around + DAY - offset)
+            first, last = max(start, midnight - offset), min(end, midnight + DAY - offset)
             if first < last:
-                found.append(Piece(first, last, offset))
-        return found
+                pieces.append(Piece(first, last, offset))
+        return pieces
 
     def gaps(self, day: date) -> list[tuple[datetime, datetime]]:
-        """The wall times of a local day that do not exist, from (included) to (excluded)."""
-        start, found = datetime.combine(day, time()), []
-        for piece in sorted(self.pieces(day), key=lambda one: one.wall(one.start)):
+        """Return the wall times of a local day that do not exist, as stretches with their ends excluded."""
+        start, gaps = datetime.combine(day, time()), []
+        for piece in sorted(self.pieces(day), key=lambda piece: piece.wall(piece.start)):
             if piece.wall(piece.start) > start:
-                found.append((start, piece.wall(piece.start)))
+                gaps.append((start, piece.wall(piece.start)))
             start = max(start, piece.wall(piece.end))
         end = datetime.combine(day + DAY, time())
-        return [*found, (start, end)] if start < end else found
+        return [*gaps, (start, end)] if start < end else gaps
 
     def instant(self, wall: datetime) -> datetime:
-        """When the clock shows this: the first time that it does, or right after the gap that leaves it out."""
+        """Return the first moment at which the clock shows a wall time, or the end of the gap that skips it."""
         day = wall.date()
-        if not self.is_uneven(day):
+        if not self.is_clock_change_day(day):
             return wall.replace(tzinfo=self._info).astimezone(UTC)
         for piece in self.pieces(day):
             if wall < piece.wall(piece.end):
                 return max(piece.start, (wall - piece.offset).replace(tzinfo=UTC))
         return self.instant(datetime.combine(day + DAY, time()))
 
-    def searched(self, year: int) -> list[Transition]:
-        """In strides of three days, and where one differs at its ends day by day: no clock is so fickle."""
-        found: list[Transition] = []
+    def find_transitions(self, year: int) -> list[Transition]:
+        """Compute ``transitions``, which is cached.
+
+        The offset is compared every three days, and where it differs, day by day. Two changes that cancel each other
+        within three days would be overlooked; no timezone has them.
+        """
+        transitions: list[Transition] = []
         start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
         while start < end:
             following = min(start + 3 * DAY, end)
             if self.offset(start) != self.offset(following):
-                found += self._changes(start, following)
+                transitions += self._changes(start, following)
             start = following
-        return found
+        return transitions
 
     def _changes(self, start: datetime, end: datetime) -> Iterator[Transition]:
         while start < end:
             before, after = self.offset(start), self.offset(start + DAY)
             if after != before:
-                yield Transition(self._changed(start, start + DAY, before), before, after)
+                yield Transition(self._change_second(start, start + DAY, before), before, after)
             start += DAY
 
-    def _changed(self, start: datetime, end: datetime, before: timedelta) -> datetime:
+    def _change_second(self, start: datetime, end: datetime, before: timedelta) -> datetime:
+        """Find the first second with another offset than ``before``, by bisection."""
         seconds = range(1, (end - start) // _SECOND + 1)
         index = bisect_right(seconds, 0, key=lambda second: self.offset(start + second * _SECOND) != before)
         return start + seconds[index] * _SECOND
 
 
-# One bound for all zones: whoever asks for all of them, over all years, pushes out what others asked for, no more.
+# The caches are shared by all zones: a request for all of them over all years evicts entries, and memory stays bounded.
 @lru_cache(maxsize=8192)
-def _transitions(place: Zone, year: int) -> tuple[Transition, ...]:
-    return tuple(place.searched(year))
+def _transitions(zone: Zone, year: int) -> tuple[Transition, ...]:
+    return tuple(zone.find_transitions(year))
 
 
 @lru_cache(maxsize=8192)
-def _uneven_days(place: Zone, year: int) -> frozenset[date]:
-    near = [change for one in (year - 1, year, year + 1) for change in place.transitions(one)]
-    return frozenset(day for change in near for day in _touched(change) if day.year == year)
+def _clock_change_days(zone: Zone, year: int) -> frozenset[date]:
+    near = [change for near_year in (year - 1, year, year + 1) for change in zone.transitions(near_year)]
+    return frozenset(day for change in near for day in _affected_days(change) if day.year == year)
 
 
 @lru_cache(maxsize=4096)
-def _pieces(place: Zone, day: date) -> list[Piece]:
-    return place.taken_apart(day)
+def _pieces(zone: Zone, day: date) -> list[Piece]:
+    return zone.compute_pieces(day)
 
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> Zone:
-    """The zone of this name; ``ValueError`` if there is none."""
+    """Return the zone of this name. Raise ``ValueError`` if there is none."""
     try:
         return Zone(ZoneInfo(name))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"There is no timezone '{name}'.") from None
+        raise ValueError(f"There is no timezone '{name}'. Use an IANA name such as 'Europe/Berlin'.") from None
 
 
 def canonical_zone(name: str) -> str:
-    """The name as the timezone database spells it, however it was written; ``ValueError`` if there is none."""
+    """Return a name as the timezone database spells it, upper and lower case. Raise ``ValueError`` if there is none."""
     known = _names().get(name.strip().lower())
     if known is None:
-        raise ValueError(f"There is no timezone '{name[:_MAX_NAME]}'.")
+        raise ValueError(f"There is no timezone '{name[:_MAX_NAME]}'. Use an IANA name such as 'Europe/Berlin'.")
     return known
 
 
@@ -175,61 +190,54 @@ def _names() -> dict[str, str]:
     return {name.lower(): name for name in sorted(available_timezones() - _NOT_PORTABLE)}
 
 
-def _touched(change: Transition) -> list[date]:
-    """The local days that a change of the clocks cuts, repeats or leaves out."""
+def _affected_days(change: Transition) -> list[date]:
+    """Return the local days that a clock change shortens, lengthens or leaves out."""
     wall = change.at.replace(tzinfo=None)
-    # The moment before the change belongs to the day that ends, be it at midnight.
+    # The second before the change is included: a change at midnight affects the day that ends, too.
     walls = (wall + change.before - _SECOND, wall + change.before, wall + change.after)
     first, last = min(walls).date(), max(walls).date()
     return [first + k * DAY for k in range((last - first).days + 1)]
 
 
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
-_DAY_MINUTES = 24 * 60
-# A window opens once a week at least; a change of the clocks may take a few of them away.
-_SEARCHED_DAYS = 60
-
-
 class Window(msgspec.Struct, frozen=True):
-    """Hours of the day in minutes after midnight: the start is in, the end is out, and it may span midnight."""
+    """Hours of the day, in minutes after midnight. The end is excluded; a start after the end spans midnight."""
 
     start: int
     end: int
 
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The same as stretches that lie within one day."""
+        """Return the window as stretches that lie within one day."""
         if self.start < self.end:
             return ((self.start, self.end),)
         return tuple(span for span in ((0, self.end), (self.start, _DAY_MINUTES)) if span[0] < span[1])
 
     def __str__(self) -> str:
-        """As it is stored and shown."""
+        """Return the stored form, such as ``08:00-18:00``."""
         return f"{self.start // 60:02}:{self.start % 60:02}-{self.end // 60:02}:{self.end % 60:02}"
 
 
 def window(text: str) -> Window:
-    """The hours that ``08:00-18:00`` names; ``ValueError`` if it names none."""
-    found = _WINDOW.fullmatch(text.strip())
-    if found is None:
+    """Return the window that a text such as ``08:00-18:00`` names. Raise ``ValueError`` if it names none."""
+    match = _WINDOW.fullmatch(text.strip())
+    if match is None:
         raise ValueError("Expected a window such as '08:00-18:00'.")
-    hour, minute, to_hour, to_minute = map(int, found.groups())
+    hour, minute, to_hour, to_minute = map(int, match.groups())
     start, end = hour * 60 + minute, to_hour * 60 + to_minute
     if max(minute, to_minute) > 59 or start >= _DAY_MINUTES or end > _DAY_MINUTES:  # noqa: PLR2004 - a clock has 60
         raise ValueError("The hours go from 00:00 to 24:00.")
     if start == end:
-        raise ValueError("The window is empty: it starts when it ends.")
+        raise ValueError("The window is empty: its start and its end are equal.")
     return Window(start, end or _DAY_MINUTES)
 
 
 def weekdays(given: Iterable[int | str]) -> tuple[str, ...]:
-    """Days by their names, in the order of the week; ``ValueError`` if one is none."""
-    numbers = {_weekday(one) for one in given}
+    """Return weekdays by their full names, in the order of the week. Raise ``ValueError`` if one is not a weekday."""
+    numbers = {_weekday(day) for day in given}
     return tuple(name for number, name in enumerate(WEEKDAYS) if number in numbers)
 
 
 def _weekday(given: int | str) -> int:
-    """Monday is 0, as Python has it; given numbers count as cron does, Sunday being 0 and 7."""
+    """Return the number of a weekday with Monday as 0. Given numbers count as in cron, with Sunday as 0 and 7."""
     text = str(given).strip().lower()
     if text.isdecimal() and text.isascii() and int(text) <= len(WEEKDAYS):
         return (int(text) - 1) % len(WEEKDAYS)
@@ -240,46 +248,46 @@ def _weekday(given: int | str) -> int:
 
 
 class Hours:
-    """The moments that are allowed: within the window, and not on the excluded days."""
+    """The moments at which slots are allowed: within the window, and not on the excluded weekdays."""
 
-    def __init__(self, place: Zone, allowed: Window | None, excluded: tuple[str, ...]) -> None:
-        """Without a window and without excluded days, always."""
-        self.place = place
+    def __init__(self, zone: Zone, allowed: Window | None, excluded: tuple[str, ...]) -> None:
+        """Take the zone, the window if there is one, and the excluded weekdays."""
+        self.zone = zone
         self._window = allowed
         self._excluded = frozenset(_weekday(name) for name in excluded)
         self.always = allowed is None and not excluded
 
     def in_window(self, moment: datetime) -> bool:
-        """Whether the time of the day is allowed."""
+        """Return whether the time of day of a moment is allowed."""
         if self._window is None:
             return True
-        wall = self.place.local(moment)
+        wall = self.zone.local(moment)
         minutes = wall.hour * 60 + wall.minute
         return any(start <= minutes < end for start, end in self._window.spans())
 
     def on_weekday(self, moment: datetime) -> bool:
-        """Whether the day of the week is allowed."""
-        return self.allows_day(self.place.local(moment))
+        """Return whether the weekday of a moment is allowed."""
+        return self.allows_day(self.zone.local(moment))
 
     def allows_day(self, day: date) -> bool:
-        """The same of a local day."""
+        """Return whether the weekday of a local day is allowed."""
         return day.weekday() not in self._excluded
 
-    def allow(self, moment: datetime) -> bool:
-        """Whether both are."""
+    def allows(self, moment: datetime) -> bool:
+        """Return whether a moment is allowed by its time of day and its weekday."""
         return self.always or (self.on_weekday(moment) and self.in_window(moment))
 
-    def allow_minute(self, minute: int) -> bool:
-        """Whether a minute of a plain day lies in the window."""
+    def allows_minute(self, minute: int) -> bool:
+        """Return whether a minute of a plain day lies in the window."""
         return self._window is None or any(start <= minute < end for start, end in self._window.spans())
 
     def opening(self, moment: datetime) -> datetime | None:
-        """The first allowed moment from this one on, or None if there is none within reach."""
-        if self.allow(moment):
+        """Return the first allowed moment at or after ``moment``, or None if the search ends."""
+        if self.allows(moment):
             return moment
-        day = self.place.local(moment).date() - DAY
+        day = self.zone.local(moment).date() - DAY
         for _ in range(_SEARCHED_DAYS):
-            # Where the clocks were set back over midnight, days are interleaved.
+            # Where the clocks were set back over midnight, two local days alternate in real time.
             near = (*self._spans(day), *self._spans(day + DAY), *self._spans(day + 2 * DAY))
             later = [start for start, _ in near if start > moment]
             if later:
@@ -288,8 +296,8 @@ class Hours:
         return None
 
     def closing(self, moment: datetime) -> datetime | None:
-        """The end, excluded, of the last allowed stretch that ended at or before this moment."""
-        day = self.place.local(moment).date() + DAY
+        """Return the end, excluded, of the last allowed stretch that ended by ``moment``, or None."""
+        day = self.zone.local(moment).date() + DAY
         for _ in range(_SEARCHED_DAYS):
             near = (*self._spans(day), *self._spans(day - DAY), *self._spans(day - 2 * DAY))
             earlier = [end for _, end in near if end <= moment]
@@ -299,8 +307,8 @@ class Hours:
         return None
 
     def stretches(self, first: datetime, last: datetime) -> Iterable[tuple[datetime, datetime]]:
-        """All allowed stretches from one moment to another; their ends are excluded."""
-        day, final = self.place.local(first).date() - DAY, self.place.local(last).date() + DAY
+        """Yield the allowed stretches from ``first`` to ``last``; their ends are excluded."""
+        day, final = self.zone.local(first).date() - DAY, self.zone.local(last).date() + DAY
         while day <= final:
             for start, end in self._spans(day):
                 if start <= last and end > first:
@@ -310,35 +318,35 @@ class Hours:
     def _spans(self, day: date) -> tuple[tuple[datetime, datetime], ...]:
         return _spans(self, day)
 
-    def spans_on(self, day: date) -> tuple[tuple[datetime, datetime], ...]:
-        """The allowed stretches of a local day."""
+    def compute_spans(self, day: date) -> tuple[tuple[datetime, datetime], ...]:
+        """Compute the allowed stretches of a local day, which are cached."""
         if not self.allows_day(day):
             return ()
         windows = ((0, _DAY_MINUTES),) if self._window is None else self._window.spans()
-        cut = (_cut(piece, day, start, end) for piece in self._pieces(day) for start, end in windows)
-        return tuple(span for span in cut if span[0] < span[1])
+        spans = (_part(piece, day, start, end) for piece in self._pieces(day) for start, end in windows)
+        return tuple(span for span in spans if span[0] < span[1])
 
     def _pieces(self, day: date) -> list[Piece]:
-        if self.place.is_uneven(day):
-            return self.place.pieces(day)
-        start = self.place.midnight(day)
-        return [Piece(start, start + DAY, self.place.offset(start))]
+        if self.zone.is_clock_change_day(day):
+            return self.zone.pieces(day)
+        start = self.zone.midnight(day)
+        return [Piece(start, start + DAY, self.zone.offset(start))]
 
 
-# One bound for the days of all of them.
+# Shared by all windows, so that the memory that it takes is bounded.
 @lru_cache(maxsize=8192)
 def _spans(allowed: Hours, day: date) -> tuple[tuple[datetime, datetime], ...]:
-    return allowed.spans_on(day)
+    return allowed.compute_spans(day)
 
 
 @lru_cache(maxsize=4096)
 def hours(timezone: str, only_between: str | None, not_on: tuple[str, ...]) -> Hours:
-    """The allowed moments of a spec; ``ValueError`` if it names what does not exist."""
+    """Return the allowed moments of a spec. Raise ``ValueError`` if its zone, window or weekdays are not valid."""
     return Hours(zone(timezone), window(only_between) if only_between else None, not_on)
 
 
-def _cut(piece: Piece, day: date, start: int, end: int) -> tuple[datetime, datetime]:
-    """The part of a piece in which the wall shows from minute ``start`` to minute ``end``."""
+def _part(piece: Piece, day: date, start: int, end: int) -> tuple[datetime, datetime]:
+    """Return the part of a piece in which the wall clock shows minute ``start`` to minute ``end`` of the day."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=piece.start.tzinfo) - piece.offset
     return (
         max(piece.start, midnight + timedelta(minutes=start)),

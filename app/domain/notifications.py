@@ -1,4 +1,4 @@
-"""What people want to be told of: events of schedules and workflows, as values."""
+"""Events of schedules and workflows that notifications report, and when each one occurs."""
 
 from enum import StrEnum
 from typing import Any
@@ -15,7 +15,7 @@ from app.domain.trigger_event import rfc3339
 
 
 class NoticeEvent(StrEnum):
-    """What happened."""
+    """The kinds of events."""
 
     RUN_FAILED = "run.failed"
     SCHEDULE_DEAD = "schedule.dead"
@@ -25,7 +25,7 @@ class NoticeEvent(StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened, and to what."""
+    """One event, with the schedule and the workflow that it concerns."""
 
     event: NoticeEvent
     workflow_id: int
@@ -33,8 +33,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
 
 
-def of_run(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Notice]:
-    """What the end of a run is worth telling: that it failed, and what that made of its schedule."""
+def run_notices(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Notice]:
+    """Return the events of a run that has ended: it failed, its schedule died, or its schedule recovered."""
     if run.status is ExecutionStatus.SUCCESS and not before.last_error:
         return []
     notices = []
@@ -44,14 +44,15 @@ def of_run(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> list[Not
         notices.append(_notice(NoticeEvent.RUN_FAILED, after, failed))
     if after.status is Status.DEAD and before.status is not Status.DEAD:
         notices.append(_notice(NoticeEvent.SCHEDULE_DEAD, after, {**about, "error": run.error}))
-    troubled = run.trigger is not Trigger.MANUAL and before.last_error
-    if run.status is ExecutionStatus.SUCCESS and troubled:
+    # A manual run does not clear the schedule's error, so its success is not a recovery.
+    was_failing = run.trigger is not Trigger.MANUAL and before.last_error
+    if run.status is ExecutionStatus.SUCCESS and was_failing:
         notices.append(_notice(NoticeEvent.SCHEDULE_RECOVERED, after, about))
     return notices
 
 
-def of_entries(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Notice]:
-    """The slots that were missed."""
+def missed_notices(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Notice]:
+    """Return an event for each range of missed slots among these entries."""
     return [
         _notice(
             NoticeEvent.SLOTS_MISSED,
@@ -68,8 +69,8 @@ def of_entries(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Noti
     ]
 
 
-def of_breaker(breaker: Breaker) -> list[Notice]:
-    """That a breaker has opened."""
+def breaker_notices(breaker: Breaker) -> list[Notice]:
+    """Return an event for each time that the breaker has opened."""
     return [
         Notice(event=NoticeEvent.BREAKER_OPENED, workflow_id=breaker.workflow_id, data={"reason": change.reason})
         for change in breaker.transitions

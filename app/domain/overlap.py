@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain.executions import ActiveRun, Trigger, counting
+from app.domain.executions import ActiveRun, Trigger, count_repeats
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 
@@ -90,7 +90,7 @@ def _cancel(arrival: Arrival, others: tuple[ActiveRun, ...]) -> Begin | Queue:
 
 def _skip(others: tuple[ActiveRun, ...]) -> Refuse:
     reason = "an earlier execution was still active"
-    return Refuse(LedgerOutcome.SKIPPED_OVERLAP, reason, others[0].execution_id, only_manual=not counting(others))
+    return Refuse(LedgerOutcome.SKIPPED_OVERLAP, reason, others[0].execution_id, only_manual=not count_repeats(others))
 
 
 def _queue(others: tuple[ActiveRun, ...], max_queued: int) -> Queue | Refuse:

@@ -13,7 +13,7 @@ from app.domain.schedules import EDITABLE, ScheduledJob, Status
 
 
 class Action(StrEnum):
-    """What happened to a schedule or a workflow."""
+    """The kinds of changes of a schedule or a workflow."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -25,7 +25,7 @@ class Action(StrEnum):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """Who made a change."""
+    """The user or service that made a change."""
 
     user_id: int | None
     name: str

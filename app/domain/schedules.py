@@ -32,7 +32,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 
 
 class Reason(StrEnum):
-    """Why a schedule is in its state: stable codes for ``status_reason``."""
+    """The reasons for a schedule's state: stable codes for ``status_reason``."""
 
     NONE = ""
     MANUAL = "manual"
@@ -141,7 +141,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
 
     @property
     def unknown_value(self) -> str:
-        """The first stored value that this release does not know, as ``field=value``; empty if it knows them all.
+        """Return the first stored value that this release does not know, as ``field=value``, or an empty string.
 
         While releases are mixed, a newer one may have stored a value of an enum that this one lacks. Such a schedule is
         left to newer workers: it is neither fired nor quarantined here.

@@ -1,4 +1,4 @@
-"""What the end of a run does to its schedule: the repeat and retry state machine."""
+"""Settling: what the end of a run does to its schedule. This is the state machine of repeats and retries."""
 
 from datetime import datetime
 from uuid import UUID
@@ -9,15 +9,16 @@ from msgspec.structs import replace
 from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.overlap import runs_alone
-from app.domain.planning import finished, resumed_cadence, with_retry, without_tick
+from app.domain.planning import finished, with_next_slot, with_retry, without_tick
 from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, with_status
 
-# A worker may die once or twice of something else.
-MOST_LOST = 3
+# When so many runs of one slot have lost their worker, the run itself is taken for the cause. One or two may be lost
+# for other reasons, such as a machine that fails.
+MAX_LOST_RUNS = 3
 
 
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that has ended, as far as its schedule is concerned."""
+    """The facts about a run that has ended that its schedule needs."""
 
     execution_id: UUID
     trigger: Trigger
@@ -25,12 +26,12 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     status: ExecutionStatus
     error: str = ""
-    # How many runs of this slot have lost their worker, this one among them.
+    # The number of runs of this slot that have lost their worker, this one included.
     times_lost: int = 0
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """The schedule after a run, and when the run is to be tried again as an execution of its own, if it is."""
+    """The schedule after a run, and the time of a retry that is an execution of its own, if there is one."""
 
     job: ScheduledJob
     retry_at: datetime | None = None
@@ -39,23 +40,23 @@ class Settlement(msgspec.Struct, frozen=True):
 def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
     """Return the schedule after this run; ``other_active`` counts its other runs that are still active."""
     if type(job.if_running) is not IfRunning:
-        # A newer release has stored it while this worker ran: the run is settled as under a policy that runs alone.
+        # A newer release stored the value during the run. It is settled like ``skip``, and the value is kept.
         settlement = after_run(replace(job, if_running=IfRunning.SKIP), run, other_active, now)
         return replace(settlement, job=replace(settlement.job, if_running=job.if_running))
     if run.trigger is Trigger.MANUAL:
         return Settlement(job)
     if run.status is ExecutionStatus.SUCCESS:
-        return Settlement(_gone_on(_succeeded(job, run, now), other_active, now))
+        return Settlement(_with_tick_or_done(_with_success(job, run, now), other_active, now))
     if run.status in NEUTRAL_ENDS:
-        return Settlement(_gone_on(_repeat_ended(job), other_active, now))
+        return Settlement(_with_tick_or_done(_with_ended_repeat(job), other_active, now))
     if run.status in FAILURES:
         return _failed(job, run, other_active, now)
-    return Settlement(_gone_on(job, other_active, now))
+    return Settlement(_with_tick_or_done(job, other_active, now))
 
 
-def _succeeded(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
+def _with_success(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
     return replace(
-        _repeat_ended(job),
+        _with_ended_repeat(job),
         run_count=job.run_count + 1,
         last_error="",
         last_success_at=now,
@@ -63,22 +64,26 @@ def _succeeded(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
     )
 
 
-def _repeat_ended(job: ScheduledJob) -> ScheduledJob:
+def _with_ended_repeat(job: ScheduledJob) -> ScheduledJob:
     return replace(job, current_repeat=job.current_repeat + 1, current_retry=0)
 
 
-def _gone_on(job: ScheduledJob, other_active: int, now: datetime) -> ScheduledJob:
-    """Done at the limit; else the pending tick stays as it is, or the cadence is taken up again."""
+def _with_tick_or_done(job: ScheduledJob, other_active: int, now: datetime) -> ScheduledJob:
+    """Return the schedule as done at its limit; else with its pending tick, which is planned if there is none.
+
+    There is none if the run that ended could have been the last repeat.
+    """
     if job.status in {Status.DONE, Status.DEAD}:
         return job
     if job.limit_reached:
         return finished(job, Reason.REPEAT_LIMIT)
     if job.status is Status.ACTIVE and job.next_run_at is None:
-        return resumed_cadence(job, other_active, now)
+        return with_next_slot(job, other_active, now)
     return job
 
 
 def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
+    """Count the failure, then retry, quarantine or end the schedule."""
     retry = job.current_retry + 1
     counted = replace(job, error_count=job.error_count + 1, last_error=run.error)
     if job.status in {Status.DONE, Status.DEAD}:
@@ -87,36 +92,39 @@ def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) 
         return Settlement(replace(with_status(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
     if is_poison(run.times_lost) and job.status is Status.ACTIVE:
         return Settlement(_quarantined(counted))
-    waiting = replace(counted, current_retry=retry)
+    retrying = replace(counted, current_retry=retry)
     if job.status is Status.PAUSED:
-        # A paused schedule plans nothing; the count of its failures goes on.
-        return Settlement(waiting)
-    return _retried(waiting, run, other_active, now)
+        # A paused schedule plans no retry, but its failures in a row still count.
+        return Settlement(retrying)
+    return _with_next_attempt(retrying, run, other_active, now)
 
 
 def is_poison(times_lost: int) -> bool:
-    """Whether a slot is given up: a run that takes its worker down with it would take down one after another."""
-    return times_lost >= MOST_LOST
+    """Return whether a slot is given up because its runs crash their workers: more retries would crash more workers."""
+    return times_lost >= MAX_LOST_RUNS
 
 
 def _quarantined(job: ScheduledJob) -> ScheduledJob:
-    """Paused until somebody has looked at it, however many retries are left."""
-    error = f"Quarantined: {MOST_LOST} runs of one slot lost their worker. {job.last_error}"
+    """Return the schedule as paused until a person resumes it, even if retries are left."""
+    error = f"Quarantined: {MAX_LOST_RUNS} runs of one slot lost their worker. {job.last_error}"
     return replace(with_status(without_tick(job), Status.PAUSED, Reason.POISONED), last_error=error)
 
 
-def _retried(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
-    """The next attempt holds the schedule; side by side with other runs it is an execution of its own."""
+def _with_next_attempt(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
+    """Plan the next attempt as the pending tick, so that it holds the cadence.
+
+    Under a policy that lets runs overlap, it is an execution of its own and the cadence goes on.
+    """
     due = _retry_time(job, now)
     if not runs_alone(job.if_running):
-        return Settlement(_gone_on(job, other_active, now)) if due is None else Settlement(job, retry_at=due)
+        return Settlement(_with_tick_or_done(job, other_active, now)) if due is None else Settlement(job, retry_at=due)
     if due is None:
         return Settlement(finished(job, Reason.END_REACHED))
     return Settlement(with_retry(job, run.slot, run.attempt + 1, due))
 
 
 def _retry_time(job: ScheduledJob, now: datetime) -> datetime | None:
-    """After the backoff, when the window is open; None if that is after the end, or never."""
+    """Return the first moment after the backoff at which the window is open; None if the schedule ends before."""
     due = now + schedule_backoff(job).delay(job.current_retry)
     if not job.spec.problem:
         opening = job.spec.hours.opening(due)

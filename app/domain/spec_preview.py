@@ -1,4 +1,4 @@
-"""The preview of a spec: its next runs, and warnings about what surprises people."""
+"""The preview of a spec: warnings about what users may not expect, and the next runs."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.domain.cron_expression import FIELDS, cron, is_fixed
 from app.domain.local_time import DAY, Transition
-from app.domain.planning import begun_cadence, due_time
+from app.domain.planning import due_time, with_first_slot
 from app.domain.recurrence import CronTimes, Recurrence
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import Spec
@@ -18,11 +18,14 @@ from app.domain.trigger_event import rfc3339
 
 _INSTANT = timedelta.resolution
 _YEAR = timedelta(days=366)
+# How many slots are looked at for warnings.
 _SAMPLED_SLOTS = 50
+# The search for next runs ends this long after the first one.
+HORIZON = timedelta(days=100 * 366)
 _SHORTEST_MONTH = 28
-# The days that some months lack, and those months.
+# Days that some months do not have, with those months.
 _LACKED_BY = {29: {2}, 30: {2}, 31: {2, 4, 6, 9, 11}}
-# Of a field with steps: what its values are, what its steps are, and what makes them begin anew.
+# For a field with steps: the name of its values, the unit of its steps, and the period after which they start again.
 _STEPS = {
     "minute": ("minute", "minute", "hour"),
     "hour": ("hour", "hour", "day"),
@@ -31,8 +34,22 @@ _STEPS = {
 }
 
 
+class NextRun(msgspec.Struct, frozen=True):
+    """The time of a run in the future, and a note if a clock change moves or repeats it."""
+
+    at: datetime
+    note: str
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """Runs in the future, and whether the search for more was stopped early."""
+
+    runs: list[NextRun]
+    cut: bool
+
+
 class _Case(msgspec.Struct, frozen=True, dict=True):
-    """A spec that can be compiled, as a schedule would have it from now on."""
+    """A valid spec with the anchor and bounds of the schedule that it is checked for."""
 
     spec: Spec
     anchor: datetime
@@ -42,17 +59,17 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def since(self) -> datetime:
-        """The first slot comes strictly after this."""
+        """Return the moment strictly after which the first slot comes."""
         return max(self.now, self.first_moment - _INSTANT)
 
     @cached_property
     def following(self) -> datetime | None:
-        """The first slot, whatever the end. A search that finds none is long: it is made once."""
+        """Return the first slot, without regard to the end. A search that finds none is slow, so it is done once."""
         return self.spec.slots(self.anchor).next(self.since)
 
     @cached_property
     def coming(self) -> list[datetime]:
-        """The first slots: enough to judge by, and for a year at most, as each may take a search."""
+        """Return the first slots of at most a year. Each may take a search, so only a sample is taken."""
         slots: list[datetime] = []
         slot = self.following
         while slot is not None and len(slots) < _SAMPLED_SLOTS and (self.end is None or slot <= self.end):
@@ -61,21 +78,21 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
         return slots
 
     @cached_property
-    def on_the_wall(self) -> Recurrence:
-        """The slots as a wall clock that never changes would show them, written as if in UTC."""
+    def wall_slots(self) -> Recurrence:
+        """Return the slots on a wall clock that is never changed, written as if it were UTC."""
         return replace(self.spec, timezone="UTC").slots(self.wall(self.anchor))
 
     def wall(self, moment: datetime) -> datetime:
-        """What the wall clock shows, written in the same way."""
-        return self.spec.hours.place.local(moment).replace(tzinfo=UTC)
+        """Return the wall time of a moment, written as if it were UTC."""
+        return self.spec.hours.zone.local(moment).replace(tzinfo=UTC)
 
     @cached_property
     def changes(self) -> list[Transition]:
-        """The changes of the clocks within the first year."""
+        """Return the clock changes within the first year."""
         until = self.since + _YEAR if self.end is None else min(self.since + _YEAR, self.end)
         years = range(self.since.year, until.year + 1)
-        found = (change for year in years for change in self.spec.hours.place.transitions(year))
-        return [change for change in found if self.since < change.at <= until]
+        changes = (change for year in years for change in self.spec.hours.zone.transitions(year))
+        return [change for change in changes if self.since < change.at <= until]
 
 
 def spec_warnings(
@@ -87,15 +104,15 @@ def spec_warnings(
     timeout_seconds: int,
     now: datetime,
 ) -> list[str]:
-    """What to warn of, for a schedule with this anchor; what is wrong, if the spec cannot be compiled."""
+    """Return the warnings for a schedule with this spec and anchor, or why the spec is not valid."""
     if spec.problem:
         return [spec.problem]
-    # As the schedule has it: what the slots are counted from is one of them only if it was asked for.
+    # As in ``ScheduledJob.first_moment``: the anchor is itself a slot only if it is ``start_at``, or of a one-shot.
     first_moment = anchor if spec.is_one_shot or anchor == start_at else anchor + _INSTANT
     case = _Case(spec, anchor, first_moment, end_at, now)
     if not case.coming:
         return [_why_never(case)]
-    checks = (_only_moved, _of_cron, _of_month_ends, _clock_changes, _day_lengths)
+    checks = (_only_moved, _cron_warnings, _month_ends, _clock_changes, _day_lengths)
     return [*(warning for check in checks for warning in check(case)), *_overlaps(case, timeout_seconds)]
 
 
@@ -103,11 +120,11 @@ def _why_never(case: _Case) -> str:
     spec = case.spec
     if case.end is not None and case.following is not None:
         return f"It never fires: it ends at {rfc3339(case.end)}, and its next slot would be {rfc3339(case.following)}."
-    if spec.is_one_shot and spec.hours.allow(case.anchor):
+    if spec.is_one_shot and spec.hours.allows(case.anchor):
         return f"The moment has passed: {rfc3339(case.anchor)}."
     if spec.is_one_shot:
         return f"It never fires: {_excluding(spec)} {rfc3339(case.anchor)}."
-    if spec.every_slot(case.anchor).next(case.since) is not None:
+    if spec.unrestricted_slots(case.anchor).next(case.since) is not None:
         return f"It never fires: {_excluding(spec)} every slot."
     return "It never fires: no date fits the expression."
 
@@ -119,12 +136,12 @@ def _excluding(spec: Spec) -> str:
 
 
 def _only_moved(case: _Case) -> Iterator[str]:
-    """A slot that the clocks move into the window is no slot that anybody meant."""
-    if _by_the_wall(case.spec) and case.on_the_wall.next(case.wall(case.since)) is None:
+    """Warn if every slot is excluded but those that a clock change moves into the window."""
+    if _names_wall_times(case.spec) and case.wall_slots.next(case.wall(case.since)) is None:
         yield f"It fires only where the clocks change: {_excluding(case.spec)} every other slot."
 
 
-def _of_cron(case: _Case) -> Iterator[str]:
+def _cron_warnings(case: _Case) -> Iterator[str]:
     expression = case.spec.cron
     if expression is not None:
         yield from _uneven_steps(case, expression)
@@ -136,26 +153,27 @@ def _of_cron(case: _Case) -> Iterator[str]:
 def _uneven_steps(case: _Case, expression: str) -> Iterator[str]:
     for field, text in zip(FIELDS, expression.split(), strict=True):
         step = _step(text)
+        # The last step is shorter if the field's values are not a multiple of it: */7 minutes end with 56, then 0.
         span = field.top - field.low + 1
         rest = span - (span - 1) // step * step
-        if field.name in _STEPS and rest != step and _comes_round(case, expression, field.name, step):
+        if field.name in _STEPS and rest != step and _has_short_gap(case, expression, field.name, step):
             value, unit, whole = _STEPS[field.name]
             last = field.low + span - rest
             yield f"The gap from {value} {last} to the next {whole} is {_counted(rest, unit)}, not {step}."
 
 
 def _step(text: str) -> int:
-    """What ``*/7`` steps by."""
+    """Return the step of a field such as ``*/7``, or 1."""
     _, _, step = text.partition("*/")
     return int(step) if step.isdecimal() else 1
 
 
-def _comes_round(case: _Case, expression: str, field: str, step: int) -> bool:
-    """Whether one hour, or day, follows another at all, so that there is a shorter gap."""
+def _has_short_gap(case: _Case, expression: str, field: str, step: int) -> bool:
+    """Return whether the shorter gap occurs: with one named hour, no further hour follows the last minute."""
     if field == "minute":
         return _has_gap_below(case, timedelta(minutes=step))
     if field == "hour":
-        # A single minute is left, so that the slots are as far apart as the hours.
+        # With a single minute, the distance between slots is that between hours.
         hourly = " ".join((str(min(cron(expression).minutes)), *expression.split()[1:]))
         return _has_gap_below(replace(case, spec=replace(case.spec, cron=hourly)), timedelta(hours=step))
     return True
@@ -181,38 +199,38 @@ def _lacking_days(expression: str) -> Iterator[str]:
     if expression.split()[2].startswith("*") or fields.LAST in fields.days:
         return
     for day, months in _LACKED_BY.items():
-        # Who names the day before, too, means the end of the month, however long it is.
+        # If the day before is named too, the end of the month was meant, whatever its length.
         if day in fields.days and day - 1 not in fields.days and months & fields.months:
             yield f"Day {day} is left out in months that do not have it."
 
 
-def _of_month_ends(case: _Case) -> Iterator[str]:
+def _month_ends(case: _Case) -> Iterator[str]:
     day = case.wall(case.anchor).day
     if case.spec.every is not None and day > _SHORTEST_MONTH:
         yield f"In months without day {day} it fires on their last day."
 
 
 def _clock_changes(case: _Case) -> Iterator[str]:
-    """The first time of day that is skipped, and the first that comes twice."""
-    told: set[bool] = set()
-    for change in case.changes if _by_the_wall(case.spec) else ():
+    """Warn of the first time of day that is skipped and of the first that comes twice."""
+    warned: set[bool] = set()
+    for change in case.changes if _names_wall_times(case.spec) else ():
         skips = change.skipped is not None
-        wall = None if skips in told else _touched(case, change)
+        wall = None if skips in warned else _affected_wall(case, change)
         if wall is not None:
-            told.add(skips)
+            warned.add(skips)
             effect = _skipped(case, change, wall) if skips else _repeated(case.spec, wall)
             yield f"On {wall:%Y-%m-%d} the clocks in {case.spec.timezone} {effect}."
 
 
-def _by_the_wall(spec: Spec) -> bool:
-    """Whether it names times of day, which a change of the clocks can skip or repeat."""
+def _names_wall_times(spec: Spec) -> bool:
+    """Return whether a spec names times of day, which a clock change can skip or repeat."""
     return spec.every is not None or (spec.cron is not None and spec.cron.split()[1] != "*")
 
 
-def _touched(case: _Case, change: Transition) -> datetime | None:
-    """The first time of day in the spec that a change skips or repeats."""
+def _affected_wall(case: _Case, change: Transition) -> datetime | None:
+    """Return the first time of day in the spec that a clock change skips or repeats, or None."""
     start, end = sorted(change.at + offset for offset in (change.before, change.after))
-    wall = case.on_the_wall.next(start - _INSTANT)
+    wall = case.wall_slots.next(start - _INSTANT)
     return wall if wall is not None and wall < end else None
 
 
@@ -248,32 +266,14 @@ def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
-# What comes later than this after the first run is not searched for.
-HORIZON = timedelta(days=100 * 366)
-
-
-class NextRun(msgspec.Struct, frozen=True):
-    """When a run would come, and what the clocks do to it."""
-
-    at: datetime
-    note: str
-
-
-class Runs(msgspec.Struct, frozen=True):
-    """The runs that would come, and whether the search for more was ended."""
-
-    runs: list[NextRun]
-    cut: bool
-
-
 def next_runs(job: ScheduledJob, count: int, now: datetime, is_enough: Callable[[], bool] = lambda: False) -> Runs:
-    """The first ``count`` runs of a schedule that is to begin now, or goes on.
+    """Return the next ``count`` runs of a schedule, or of one that would be created now.
 
-    The search ends early when ``is_enough`` says so, and with the first run that comes long after the first.
+    The search stops early if ``is_enough`` returns true, or if the next run lies beyond the horizon.
     """
     slots = job.spec.slots(job.anchor_at)
     runs: list[NextRun] = []
-    for slot in _coming(job, now):
+    for slot in _future_slots(job, now):
         if runs and (is_enough() or slot - runs[0].at > HORIZON):
             return Runs(runs, cut=True)
         note = _note(job, slots, slot) if isinstance(slots, CronTimes) else ""
@@ -283,18 +283,18 @@ def next_runs(job: ScheduledJob, count: int, now: datetime, is_enough: Callable[
     return Runs(runs, cut=False)
 
 
-def _coming(job: ScheduledJob, now: datetime) -> Iterator[datetime]:
-    """The pending slot first, or the one that would be planned."""
+def _future_slots(job: ScheduledJob, now: datetime) -> Iterator[datetime]:
+    """Yield the pending slot, or the one that would be planned, then those after it."""
     slot = job.next_slot if job.next_attempt == 0 else job.cadence_slot
     if slot is None:
-        slot = begun_cadence(job, 0, now).next_slot
+        slot = with_first_slot(job, 0, now).next_slot
     while slot is not None:
         yield slot
         slot = job.cadence.first_after(slot)
 
 
 def _note(job: ScheduledJob, times: CronTimes, slot: datetime) -> str:
-    wall = job.spec.hours.place.local(slot)
+    wall = job.spec.hours.zone.local(slot)
     skipped = times.moved(slot)
     if skipped is not None:
         return f"the clocks skip {skipped:%H:%M} on {skipped:%Y-%m-%d}: moved to {wall:%H:%M}"

@@ -1,4 +1,4 @@
-"""When a schedule is due, as it is written: canonicalised (many spellings, one stored form), then compiled to slots."""
+"""Specs: what users write to say when a schedule is due, converted into one stored form and compiled to slots."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +14,12 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.local_time import WEEKDAYS, Hours, canonical_zone, hours, weekdays, window
 from app.domain.recurrence import Evenly, Monthly, Once, Recurrence, cron_times
 
+MONTHLY = "monthly"
+EVERY_WORDS = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
+# The fields that say when; a spec has exactly one. ``interval_seconds`` and ``every`` are two spellings of one kind.
+KINDS = ("interval_seconds", "every", "cron", "at", "after")
+# Whether a spec compiles does not depend on the anchor, so any will do for a check.
+_ANY_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)
 UNITS = {
     "w": timedelta(weeks=1),
     "d": timedelta(days=1),
@@ -21,44 +27,37 @@ UNITS = {
     "m": timedelta(minutes=1),
     "s": timedelta(seconds=1),
 }
-# Beyond this a duration is a mistake, and a date could leave the calendar.
-LONGEST = timedelta(seconds=2**31 - 1)
+# A longer duration is a mistake, and adding it to a date could leave the calendar.
+LONGEST_DURATION = timedelta(seconds=2**31 - 1)
+SHORTEST_INTERVAL = "The shortest interval is one second."
 _PART = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)\s*([wdhms])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _MICROSECOND = timedelta(microseconds=1)
+_INSTANT = timedelta.resolution
 
 
 @lru_cache(maxsize=4096)
 def parse_duration(text: str) -> timedelta:
-    """What the text says; ``ValueError`` if it says no duration."""
-    spelled = text.strip().lower()
-    if not _WHOLE.fullmatch(spelled):
+    """Return the length of a duration such as ``1h 30m``. Raise ``ValueError`` if the text is not a duration."""
+    normalized = text.strip().lower()
+    if not _WHOLE.fullmatch(normalized):
         raise ValueError("Expected a duration such as '90s', '5m', '1.5h', '3d' or '2w'.")
-    micros = sum(Decimal(number) * (UNITS[unit] // _MICROSECOND) for number, unit in _PART.findall(spelled))
-    if micros > LONGEST // _MICROSECOND:
-        raise ValueError("The duration is too long.")
+    micros = sum(Decimal(number) * (UNITS[unit] // _MICROSECOND) for number, unit in _PART.findall(normalized))
+    if micros > LONGEST_DURATION // _MICROSECOND:
+        raise ValueError("The duration is too long: at most 68 years.")
     return timedelta(microseconds=int(micros))
 
 
 def format_duration(length: timedelta) -> str:
-    """The one way in which a duration is stored: in the largest unit that it is a whole number of."""
+    """Return a duration in its stored form: a whole number of the largest unit possible."""
     for letter, unit in UNITS.items():
         if length >= unit and not length % unit:
             return f"{length // unit}{letter}"
     return f"{Decimal(length // _MICROSECOND) / 1_000_000:f}s"
 
 
-MONTHLY = "monthly"
-SHORTEST_INTERVAL = "The shortest interval is one second."
-WORDS = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
-# Exactly one of these says when; ``interval_seconds`` and ``every`` are two spellings of the same.
-KINDS = ("interval_seconds", "every", "cron", "at", "after")
-# Whether a spec can be compiled does not depend on the anchor.
-_ANY_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)
-
-
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored form. ``every`` is left for what is not a number of seconds."""
+    """A spec in its stored form. ``every`` is used only for what is not a number of seconds: ``monthly``."""
 
     interval_seconds: float | None = None
     every: str | None = None
@@ -71,25 +70,25 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hours(self) -> Hours:
-        """The moments at which a slot is wanted."""
+        """Return the window and weekdays in which slots are allowed."""
         return hours(self.timezone, self.only_between, self.not_on)
 
     @property
     def interval(self) -> timedelta | None:
-        """The distance of its slots, where that is always the same."""
+        """Return the distance between slots, or None if it varies."""
         return None if self.interval_seconds is None else timedelta(seconds=self.interval_seconds)
 
     @property
     def is_one_shot(self) -> bool:
-        """Whether it has a single slot."""
+        """Return whether the spec has a single slot."""
         return self.at is not None or self.after is not None
 
     def slots(self, anchor: datetime) -> Recurrence:
-        """All its slots, counted from ``anchor``; ``ValueError`` if the stored form is no longer valid."""
+        """Return all slots, counted from ``anchor``. Raise ``ValueError`` if the stored form is no longer valid."""
         return self._recurrence(anchor, self.hours)
 
-    def every_slot(self, anchor: datetime) -> Recurrence:
-        """The slots as if no window and no weekday were excluded."""
+    def unrestricted_slots(self, anchor: datetime) -> Recurrence:
+        """Return the slots without regard to the window and the excluded weekdays."""
         return self._recurrence(anchor, hours(self.timezone, None, ()))
 
     def _recurrence(self, anchor: datetime, allowed: Hours) -> Recurrence:
@@ -108,7 +107,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """What is wrong with the stored form; nothing as long as it can be compiled."""
+        """Return why the stored form does not compile, or an empty string."""
         try:
             _compiles(self)
         except (ValueError, OverflowError) as error:
@@ -117,20 +116,20 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spelled_every(self) -> str | None:
-        """The interval as people write it."""
+        """Return the value of ``every`` for this spec, also if it was given in seconds."""
         return self.every if self.interval is None else format_duration(self.interval)
 
 
 @lru_cache(maxsize=4096)
 def _compiles(spec: Spec) -> None:
-    """Only what is valid is remembered: what is not may become so."""
+    """Compile a spec, to see whether it raises. Errors are not cached: a missing timezone may be installed later."""
     spec.slots(_ANY_ANCHOR)
 
 
 def canonical(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given fields of a spec in their stored form; ``InvalidError`` names each that is not valid.
+    """Return the given fields of a spec in their stored form. Raise ``InvalidError`` with each that is not valid.
 
-    A kind that is given replaces all others.
+    If one of ``KINDS`` is given, the others are set to None, so that it replaces the kind that is stored.
     """
     errors: list[FieldError] = []
     stored = {name: value for name, value in given.items() if name not in _READERS}
@@ -141,24 +140,24 @@ def canonical(given: Mapping[str, Any]) -> dict[str, Any]:
             except ValueError as error:
                 errors.append(FieldError(name, str(error)))
         elif name in given:
-            stored.setdefault(name, ()) if name == "not_on" else stored.setdefault(name, None)
-    named = [name for name in KINDS if given.get(name) is not None]
-    if len(named) > 1:
-        errors.append(FieldError(named[1], f"Exactly one of {', '.join(KINDS)} may be given."))
+            stored.setdefault(name, () if name == "not_on" else None)
+    kinds = [name for name in KINDS if given.get(name) is not None]
+    if len(kinds) > 1:
+        errors.append(FieldError(kinds[1], f"Exactly one of {', '.join(KINDS)} may be given."))
     if errors:
         raise InvalidError(*errors)
-    return dict.fromkeys(KINDS) | stored if named else stored
+    return dict.fromkeys(KINDS) | stored if kinds else stored
 
 
 def require_kind(stored: Mapping[str, Any]) -> None:
-    """A spec says when."""
+    """Raise ``InvalidError`` if no field says when the schedule is due."""
     if all(stored.get(name) is None for name in KINDS):
         raise InvalidError(FieldError("interval_seconds", f"One of {', '.join(KINDS)} is needed."))
 
 
 def _monthly(every: str, anchor: datetime, allowed: Hours) -> Monthly:
     if every != MONTHLY:
-        raise ValueError(f"'{every}' is no interval.")
+        raise ValueError(f"'{every}' is not an interval. Write a duration such as '5m', or 'monthly'.")
     return Monthly(anchor, allowed)
 
 
@@ -166,7 +165,7 @@ def _every(text: str) -> dict[str, Any]:
     word = text.strip().lower()
     if word == MONTHLY:
         return {"every": MONTHLY}
-    length = parse_duration(WORDS.get(word, word))
+    length = parse_duration(EVERY_WORDS.get(word, word))
     if length < timedelta(seconds=1):
         raise ValueError(SHORTEST_INTERVAL)
     return {"every": None, "interval_seconds": length.total_seconds()}
@@ -190,8 +189,8 @@ def _only_between(text: str) -> dict[str, Any]:
 def _interval(seconds: float) -> dict[str, Any]:
     if seconds < 1:
         raise ValueError(SHORTEST_INTERVAL)
-    if seconds > LONGEST.total_seconds():
-        raise ValueError("The interval is too long.")
+    if seconds > LONGEST_DURATION.total_seconds():
+        raise ValueError("The interval is too long: at most 68 years.")
     return {"interval_seconds": float(seconds)}
 
 
@@ -207,33 +206,30 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-_INSTANT = timedelta.resolution
-
-
 class Cadence:
-    """Slots from ``start`` (included) to ``end`` (included), where there is one. They never drift."""
+    """The slots of a schedule from ``start`` to ``end``, both included; without ``end``, they go on."""
 
     def __init__(self, slots: Recurrence, start: datetime, end: datetime | None = None) -> None:
-        """Nothing is computed yet."""
+        """Take the slots and their bounds; nothing is computed yet."""
         self._slots = slots
         self._start = start
         self._end = end
 
     def first_after(self, moment: datetime) -> datetime | None:
-        """The first slot strictly after ``moment``, or None when there is none left."""
+        """Return the first slot strictly after ``moment``, or None if there is none."""
         slot = self._slots.next(max(moment, self._start - _INSTANT))
         return None if slot is None or (self._end is not None and slot > self._end) else slot
 
     def latest_at(self, moment: datetime) -> datetime | None:
-        """The last slot at or before ``moment``, or None when the first is still to come."""
+        """Return the last slot at or before ``moment``, or None if the first comes later."""
         until = moment if self._end is None else min(moment, self._end)
         slot = self._slots.previous(until + _INSTANT) if until >= self._start else None
         return None if slot is None or slot < self._start else slot
 
     def before(self, slot: datetime) -> datetime | None:
-        """The slot that precedes ``slot``."""
+        """Return the last slot before ``slot``, or None."""
         return self.latest_at(slot - _INSTANT)
 
     def count(self, first: datetime, last: datetime) -> int:
-        """How many slots lie from slot ``first`` to slot ``last``, both included."""
+        """Return the number of slots from slot ``first`` to slot ``last``, both included."""
         return 1 if first == last else self._slots.count(first, last)

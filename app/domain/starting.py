@@ -1,4 +1,4 @@
-"""Whether an execution that exists already may start: its turn has come, now schedule and workflow have a say."""
+"""Starting an execution that exists already (manual, queued, caught up, retried, handed back): now, later or never."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,88 +11,77 @@ from app.domain.executions import Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 
-# How soon a run that finds no place asks again.
-GUARD_PAUSE = timedelta(seconds=1)
+# How long a run waits before it asks again, if the workflow's guard has no place for it.
+GUARD_WAIT = timedelta(seconds=1)
 SWITCHED_OFF = "schedules are switched off"
 
 
 class Go(msgspec.Struct, frozen=True):
-    """It may; the gate as it is then."""
+    """The execution starts; the gate counts it."""
 
     gate: Gate
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Not now; it shall be asked for again after this."""
+    """The execution cannot start yet; ask again after ``time``."""
 
     time: timedelta
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """It shall end without having run; what its slot is accounted as, if this was its first attempt."""
+    """The execution ends without a run; ``outcome`` is recorded for its slot if this was the first attempt."""
 
     reason: str
     outcome: LedgerOutcome = LedgerOutcome.MISSED
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that wants to start."""
+    """An execution that is to be started."""
 
     execution_id: UUID
     trigger: Trigger
     attempt: int
     due_at: datetime
-    # It has run before and was handed back.
+    # It was running and was handed back by its worker.
     handed_back: bool
-    # It was put aside while it waited, and has kept its place in its workflow.
+    # It was parked while it waited for a callback, and still counts as running in its workflow's guard.
     was_parked: bool = False
 
 
-def may_start(
-    run: Candidate, job: ScheduledJob, gate: Gate, now: datetime, *, switched_off: bool = False
-) -> Go | Wait | GiveUp:
-    """A manual run asks nobody, and what was handed back waits for a place at the most."""
-    if run.due_at > now:
-        return Wait(run.due_at - now)
-    if run.trigger is Trigger.MANUAL:
-        return Go(gate)
-    if run.was_parked:
-        return Go(gate)
-    if run.handed_back:
-        return Wait(GUARD_PAUSE) if gate.full else Go(gate.entered(run.execution_id, now))
-    if switched_off:
-        return GiveUp(SWITCHED_OFF)
-    return _by_the_schedule(run, job, now) or _by_the_workflow(run, gate, now)
-
-
 class EntityConflict(StrEnum):
-    """What else of an entity is under way."""
+    """Another execution of the same entity that keeps a run from starting."""
 
     RUN = "run"
     RETRY = "retry"
 
 
-_NOT_BESIDE = {
+_ENTITY_CONFLICTS = {
     EntityConflict.RUN: GiveUp("another run of the entity was under way", LedgerOutcome.SKIPPED_OVERLAP),
     EntityConflict.RETRY: GiveUp("an earlier run of the entity waited to be tried again", LedgerOutcome.SKIPPED_RETRY),
 }
 
 
-def entity_run_may_start(
-    run: Candidate, now: datetime, beside: EntityConflict | None, *, switched_off: bool
-) -> Wait | GiveUp | None:
-    """At its time, one at a time for each entity; None if nothing is in the way. What was handed back goes on."""
+def may_start(
+    run: Candidate, job: ScheduledJob, gate: Gate, now: datetime, *, switched_off: bool = False
+) -> Go | Wait | GiveUp:
+    """Decide whether an execution starts.
+
+    A manual run is not checked, and a parked one has its place already. One that was handed back has passed the checks
+    when it first started, so it only waits for a place.
+    """
     if run.due_at > now:
         return Wait(run.due_at - now)
+    if run.trigger is Trigger.MANUAL or run.was_parked:
+        return Go(gate)
     if run.handed_back:
-        return None
+        return Wait(GUARD_WAIT) if gate.guard_refusal else Go(gate.entered(run.execution_id, now))
     if switched_off:
         return GiveUp(SWITCHED_OFF)
-    return None if beside is None else _NOT_BESIDE[beside]
+    return _check_schedule(run, job, now) or _check_workflow(run, gate, now)
 
 
-def _by_the_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | GiveUp | None:
-    """Nothing fires unless it is active; a retry heeds window and end."""
+def _check_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | GiveUp | None:
+    """Return why the schedule keeps the run from starting, or None. A retry must lie within the window and the end."""
     if job.status is not Status.ACTIVE:
         return GiveUp(f"the schedule is {job.status}")
     if not run.attempt or job.spec.problem:
@@ -103,11 +92,27 @@ def _by_the_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait |
     return Wait(opening - now) if opening > now else None
 
 
-def _by_the_workflow(run: Candidate, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
-    """An open breaker ends it; a full house makes it wait, unless it is a retry."""
+def _check_workflow(run: Candidate, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
+    """Give up at an open breaker. If the guard is full, wait; a retry is given up instead, as in a tick."""
     refusal = gate.breaker.refusal(now, run.execution_id) if gate.breaker else ""
     if refusal:
         return GiveUp(refusal, LedgerOutcome.SKIPPED_BREAKER)
-    if gate.full:
-        return GiveUp(gate.full, LedgerOutcome.SKIPPED_GUARD) if run.attempt else Wait(GUARD_PAUSE)
+    if gate.guard_refusal:
+        return GiveUp(gate.guard_refusal, LedgerOutcome.SKIPPED_GUARD) if run.attempt else Wait(GUARD_WAIT)
     return Go(gate.entered(run.execution_id, now))
+
+
+def entity_run_may_start(
+    run: Candidate, now: datetime, conflict: EntityConflict | None, *, switched_off: bool
+) -> Wait | GiveUp | None:
+    """Return why a run of an entity does not start now, or None if it does.
+
+    An entity has one run at a time. A run that was handed back counts as the one that is active, so it goes on.
+    """
+    if run.due_at > now:
+        return Wait(run.due_at - now)
+    if run.handed_back:
+        return None
+    if switched_off:
+        return GiveUp(SWITCHED_OFF)
+    return None if conflict is None else _ENTITY_CONFLICTS[conflict]

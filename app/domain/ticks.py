@@ -1,4 +1,4 @@
-"""What a due tick does: fire, or not and why. The order of the checks is the order of the functions."""
+"""The decision about a due tick: fire, or do not fire and say why. The functions stand in the order of the checks."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -8,16 +8,32 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.breakers import Gate
-from app.domain.executions import ActiveRun, Trigger, counting
+from app.domain.executions import ActiveRun, Trigger, count_repeats
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, entry, missed_by_invalid_spec, passed_over
+from app.domain.ledger import (
+    LedgerEntry,
+    LedgerOutcome,
+    ledger_entry,
+    missed_by_invalid_spec,
+    unaccounted_slots,
+    with_last_slot,
+)
 from app.domain.overlap import Arrival, Queue, Refuse, must_wait, overlap, runs_alone
-from app.domain.planning import CatchUpPlan, DueSlots, catch_up_plan, due_slots, finished, invalid, planned, with_retry
+from app.domain.planning import (
+    CatchUpPlan,
+    DueSlots,
+    catch_up_plan,
+    due_slots,
+    finished,
+    paused_as_invalid,
+    planned,
+    with_retry,
+)
 from app.domain.schedules import Reason, ScheduledJob, Status
 
-# How long a retry makes way for a run that somebody started by hand.
-MAKE_WAY = timedelta(seconds=5)
-# How often a one-shot that is due asks whether schedules are on again.
+# How long a retry is put off while a manual run is active.
+MANUAL_RUN_WAIT = timedelta(seconds=5)
+# How long a due one-shot is put off while schedules are switched off, before it is checked again.
 SWITCHED_OFF_PAUSE = timedelta(seconds=5)
 
 
@@ -29,11 +45,11 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class TickSource(msgspec.Struct, frozen=True, kw_only=True):
-    """On what occasion a tick is handled: by a worker, or by a ping that fires the latest slot however late."""
+    """The source of a tick: a worker, or a cron ping, which fires the latest slot however late it is."""
 
     trigger: Trigger = Trigger.SCHEDULE
     however_late: bool = False
-    # Schedules are switched off as a whole.
+    # All schedules are switched off by a setting.
     switched_off: bool = False
 
 
@@ -42,7 +58,7 @@ FROM_PING = TickSource(trigger=Trigger.CRON, however_late=True)
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """The message does not match the row: paused, deleted, already handled. Nothing happens."""
+    """The message does not match the row (paused, changed, or already handled). Nothing happens."""
 
 
 class LeftToNewer(msgspec.Struct, frozen=True):
@@ -52,23 +68,23 @@ class LeftToNewer(msgspec.Struct, frozen=True):
 
 
 class NotDue(msgspec.Struct, frozen=True):
-    """The bell rang early; it shall ring again after ``wait``."""
+    """The message came before the due time; it has to come again after ``wait``."""
 
     wait: timedelta
 
 
 class Start(StrEnum):
-    """When a new execution starts."""
+    """The time at which a new execution starts."""
 
     NOW = "now"
-    # As soon as a worker takes it.
+    # As soon as a worker has a place for it; it is not run by the worker that handles the tick.
     SOON = "soon"
-    # When it is its turn behind others of its schedule.
+    # When the runs of its schedule that are ahead of it have ended.
     QUEUED = "queued"
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution shall be created."""
+    """An execution that is to be created."""
 
     execution_id: UUID
     slot: datetime
@@ -79,7 +95,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedule as it shall be written, what fires and what that cancels, and the slots that do not fire."""
+    """The schedule to write, the executions to create and to cancel, and the entries of slots that do not fire."""
 
     job: ScheduledJob
     fires: tuple[Fire, ...] = ()
@@ -91,6 +107,8 @@ Decision = Stale | LeftToNewer | NotDue | Decided
 
 
 class _Refusal(msgspec.Struct, frozen=True):
+    """The reason why the breaker or the guard lets no run start, and the outcome of the slot."""
+
     outcome: LedgerOutcome
     reason: str
 
@@ -103,7 +121,7 @@ def decide(
     now: datetime,
     source: TickSource = FROM_WORKER,
 ) -> Decision:
-    """What this tick does, given the runs that are under way, what the workflow lets through, and the time."""
+    """Decide what a tick does, given the active runs of the schedule, the gate of its workflow, and the time."""
     if job.generation != tick.generation or job.next_run_at is None:
         return Stale()
     if job.unknown_value:
@@ -128,7 +146,7 @@ def _decide_due(
 
 
 def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
-    """A slot that is merely late says what fired it; one that is caught up says that."""
+    """Return the decision with the source's trigger on all runs but those that catch up."""
     if trigger is Trigger.SCHEDULE:
         return decided
     fires = tuple(
@@ -138,28 +156,31 @@ def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
 
 
 def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
-    """The one slot that is known is missed; a one-shot never is, and waits."""
+    """Pause the schedule; its pending slot is missed. A one-shot is never missed: it fires once the spec is valid."""
     expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.is_one_shot
     ledger = (missed_by_invalid_spec(job),) if expected else ()
-    return Decided(job=accounted(invalid(job), ledger), ledger=ledger)
+    return Decided(job=with_last_slot(paused_as_invalid(job), ledger), ledger=ledger)
 
 
 def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
-    """What is due is missed and not made up for; a retry is given up. One-shots, never missed, wait."""
+    """Account for all due slots as missed, without catching up, and give up a retry. One-shots wait instead."""
     if job.is_one_shot:
         return NotDue(wait=SWITCHED_OFF_PAUSE)
-    going_on = planned(job, job.cadence.first_after(now), counting(active))
+    continued = planned(job, job.cadence.first_after(now), count_repeats(active))
     first, last = job.cadence_slot, job.cadence.latest_at(now)
     if first is None or last is None or first > last:
-        return Decided(job=going_on)
-    ledger = (entry(job, first, last, LedgerOutcome.MISSED, "disabled"),)
-    return Decided(job=accounted(going_on, ledger), ledger=ledger)
+        return Decided(job=continued)
+    ledger = (ledger_entry(job, first, last, LedgerOutcome.MISSED, "disabled"),)
+    return Decided(job=with_last_slot(continued, ledger), ledger=ledger)
 
 
 def _decide_slots(
     job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, source: TickSource
 ) -> Decided:
-    """The latest due slot is late, the earlier ones are missed; breaker and guard come before the overlap."""
+    """Decide about the due slots: the latest is late, the earlier ones are missed.
+
+    Breaker and guard are asked before the overlap: they concern the workflow, whatever the schedule would do.
+    """
     due = due_slots(job, _pending_slot(job), now, however_late=source.however_late)
     room = _room(job, active)
     plan = catch_up_plan(job, due, None if room is None else room - (due.late is not None), now)
@@ -182,22 +203,22 @@ def _fire_late(
     active: tuple[ActiveRun, ...],
     now: datetime,
 ) -> Decided:
-    """Fire a single slot, as ``if_running`` says."""
+    """Fire the late slot if ``if_running`` allows it."""
     decision = overlap(job.if_running, Arrival.SLOT, active, job.max_queued)
     if isinstance(decision, Refuse):
-        skipped = entry(job, slot, slot, decision.outcome, decision.reason, decision.execution_id)
+        skipped = ledger_entry(job, slot, slot, decision.outcome, decision.reason, decision.execution_id)
         return _nothing_fires(job, due, active, (*plan.ledger, skipped))
-    left = _without(active, decision.cancels)
+    remaining = _without(active, decision.cancels)
     start = Start.QUEUED if isinstance(decision, Queue) else Start.NOW
-    fire = _first_attempt(job, slot, counting(left), start)
-    return _cancelling(decision.cancels, _fired(job, due.following, (fire,), left, plan.ledger, now))
+    fire = _first_attempt(job, slot, count_repeats(remaining), start)
+    return _cancelling(decision.cancels, _fired(job, due.following, (fire,), remaining, plan.ledger, now))
 
 
 def _fire_in_turn(
     job: ScheduledJob, due: DueSlots, plan: CatchUpPlan, active: tuple[ActiveRun, ...], now: datetime
 ) -> Decided:
-    """Missed slots run one after another, then the late one, whatever ``if_running`` says."""
-    before = counting(active)
+    """Run the missed slots one after another, then the late one. ``if_running`` does not apply to caught-up slots."""
+    before = count_repeats(active)
     fires = [
         replace(_first_attempt(job, slot, before + k), trigger=Trigger.CATCH_UP, start=Start.QUEUED)
         for k, slot in enumerate(plan.slots)
@@ -212,37 +233,43 @@ def _fire_in_turn(
 
 
 def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime) -> Decided:
-    """A retry fires its own slot again; the slots that it held up are skipped. What is queued waits for it."""
+    """Decide about a retry: it fires its slot again, or is put off, or is given up.
+
+    Slots that came due while the retry held the cadence are skipped. Queued runs wait for the retry.
+    """
     opening = job.spec.hours.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
-        held_up = passed_over(job, now)
-        return Decided(job=accounted(finished(job, Reason.END_REACHED), held_up), ledger=held_up)
+        skipped_slots = unaccounted_slots(job, now)
+        return Decided(job=with_last_slot(finished(job, Reason.END_REACHED), skipped_slots), ledger=skipped_slots)
     if opening > now:
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
     decision = overlap(job.if_running, Arrival.RETRY, active, job.max_queued)
     if isinstance(decision, Refuse) and decision.only_manual:
-        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MAKE_WAY))
+        return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, now + MANUAL_RUN_WAIT))
     if isinstance(decision, Refuse) or _refusal(gate, now) is not None:
-        return _given_up(job, active, now)
+        return _give_up_retry(job, active, now)
     fire = Fire(
         execution_id=execution_id(job.id, _pending_slot(job), job.next_attempt),
         slot=_pending_slot(job),
         attempt=job.next_attempt,
         repeat_number=job.current_repeat,
     )
-    left = _without(active, decision.cancels)
-    fired = _fired(job, _after_retry(job, now), (fire,), left, passed_over(job, now), now)
+    remaining = _without(active, decision.cancels)
+    fired = _fired(job, _after_retry(job, now), (fire,), remaining, unaccounted_slots(job, now), now)
     return _cancelling(decision.cancels, fired)
 
 
-def _given_up(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
-    """The slot of a retry has its outcome already; the schedule goes back to its cadence."""
-    going_on = _after_retry(job, now) or job.cadence.first_after(now)
-    held_up = passed_over(job, now)
-    return Decided(job=accounted(planned(job, going_on, counting(active)), held_up), ledger=held_up)
+def _give_up_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decided:
+    """Give up a retry and return to the cadence. Its slot gets no second outcome: the first attempt is recorded."""
+    following = _after_retry(job, now) or job.cadence.first_after(now)
+    skipped_slots = unaccounted_slots(job, now)
+    return Decided(
+        job=with_last_slot(planned(job, following, count_repeats(active)), skipped_slots), ledger=skipped_slots
+    )
 
 
 def _after_retry(job: ScheduledJob, now: datetime) -> datetime | None:
+    """Return the slot at which the cadence goes on after a retry: the waiting one, unless it is due already."""
     waiting = job.cadence_slot
     return job.cadence.first_after(now) if waiting is not None and waiting <= now else waiting
 
@@ -255,12 +282,13 @@ def _fired(
     ledger: tuple[LedgerEntry, ...],
     now: datetime,
 ) -> Decided:
+    """Return the decision to start these runs, with ``following`` as the next slot."""
     slot = fires[-1].slot
     after = replace(
-        planned(job, following, counting(active) + len(fires)),
+        planned(job, following, count_repeats(active) + len(fires)),
         last_fired_at=now,
         last_run_at=now if any(fire.start is not Start.QUEUED for fire in fires) else job.last_run_at,
-        last_slot=max(slot, job.last_slot or slot, *(one.last_slot for one in ledger)),
+        last_slot=max(slot, job.last_slot or slot, *(entry.last_slot for entry in ledger)),
     )
     return Decided(job=after, fires=fires, ledger=ledger)
 
@@ -272,7 +300,7 @@ def _cancelling(cancels: tuple[UUID, ...], fired: Decided) -> Decided:
 def _nothing_fires(
     job: ScheduledJob, due: DueSlots, active: tuple[ActiveRun, ...], ledger: tuple[LedgerEntry, ...]
 ) -> Decided:
-    return Decided(job=accounted(planned(job, due.following, counting(active)), ledger), ledger=ledger)
+    return Decided(job=with_last_slot(planned(job, due.following, count_repeats(active)), ledger), ledger=ledger)
 
 
 def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int, start: Start = Start.NOW) -> Fire:
@@ -296,8 +324,8 @@ def _pending_slot(job: ScheduledJob) -> datetime:
 
 
 def _room(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> int | None:
-    """How many more runs the repeats allow; None if they are not limited."""
-    return max(0, job.total_repeats - job.current_repeat - counting(active)) if job.is_limited else None
+    """Return how many more runs ``total_repeats`` allows, or None if it sets no limit."""
+    return max(0, job.total_repeats - job.current_repeat - count_repeats(active)) if job.is_limited else None
 
 
 def _late(due: DueSlots) -> tuple[datetime, ...]:
@@ -305,12 +333,12 @@ def _late(due: DueSlots) -> tuple[datetime, ...]:
 
 
 def _refusal(gate: Gate, now: datetime) -> _Refusal | None:
-    """The breaker speaks first, then the guard."""
+    """Return why no run of the workflow may start, or None. The breaker is asked before the guard."""
     open_breaker = gate.breaker.refusal(now) if gate.breaker else ""
     if open_breaker:
         return _Refusal(LedgerOutcome.SKIPPED_BREAKER, open_breaker)
-    return _Refusal(LedgerOutcome.SKIPPED_GUARD, gate.full) if gate.full else None
+    return _Refusal(LedgerOutcome.SKIPPED_GUARD, gate.guard_refusal) if gate.guard_refusal else None
 
 
 def _refused(job: ScheduledJob, slots: tuple[datetime, ...], refusal: _Refusal) -> tuple[LedgerEntry, ...]:
-    return (entry(job, slots[0], slots[-1], refusal.outcome, refusal.reason),) if slots else ()
+    return (ledger_entry(job, slots[0], slots[-1], refusal.outcome, refusal.reason),) if slots else ()

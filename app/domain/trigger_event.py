@@ -1,4 +1,4 @@
-"""The event that a trigger node receives when a schedule fires."""
+"""The event that a trigger node receives, the variables of templates, and the format of times."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -9,30 +9,30 @@ from app.domain.executions import Execution
 
 
 class Event(Mapping[str, Any]):
-    """What the workflow is told about the run: whose it is, which repeat, for which slot, with which payload.
+    """The event of a run: the schedule or entity, the repeat, the slot and the payload.
 
-    It is put together when it is first looked at: most actions never do.
+    It is built when it is first read, because most actions never read it.
     """
 
     def __init__(self, execution: Execution) -> None:
-        """Nothing is put together yet."""
+        """Take the execution; nothing is built yet."""
         self._execution = execution
         self._data: dict[str, Any] | None = None
 
     def __getitem__(self, name: str) -> Any:
-        """One of its values."""
-        return self._whole[name]
+        """Return a value by its name."""
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Their names."""
-        return iter(self._whole)
+        """Iterate over the names."""
+        return iter(self._values)
 
     def __len__(self) -> int:
-        """How many there are."""
-        return len(self._whole)
+        """Return the number of values."""
+        return len(self._values)
 
     @property
-    def _whole(self) -> dict[str, Any]:
+    def _values(self) -> dict[str, Any]:
         if self._data is None:
             self._data = _event_data(self._execution)
         return self._data
@@ -56,7 +56,7 @@ def _event_data(execution: Execution) -> dict[str, Any]:
 
 
 def template_variables(execution: Execution, event: Mapping[str, Any]) -> dict[str, Any]:
-    """What templates can name: the event, the schedule, the slot and the execution."""
+    """Return the variables of templates: the event, the schedule, the slot and the execution."""
     return {
         "trigger": dict(event),
         "schedule": {"id": _text(execution.scheduled_job_id), "name": execution.job_name},
@@ -70,6 +70,6 @@ def _text(value: UUID | None) -> str | None:
 
 
 def rfc3339(moment: datetime) -> str:
-    """An instant as outsiders read it: UTC, with ``Z``."""
+    """Return a moment as the API writes it: RFC 3339 in UTC, with ``Z``."""
     utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return utc.isoformat()[:-6] + "Z"

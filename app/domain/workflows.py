@@ -1,4 +1,4 @@
-"""Workflows as graphs: validation, the trigger node, the order of nodes, the size limit of outputs."""
+"""Workflows: the graph and its validation, the trigger node, the order of nodes, and the size limit of outputs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -11,10 +11,19 @@ import msgspec
 from app.domain.errors import FieldError, NoTriggerError
 
 TRIGGER_TYPE = "trigger_schedule"
+# The largest output of a node as JSON: an HTTP response body of 64 kB and the fields around it.
+OUTPUT_BYTES = 65 * 1024
+# Room for the field names, brackets and the mark ``truncated`` of an output that was cut.
+_ENVELOPE_BYTES = 64
+_BRACKETS = 2
+# The smallest JSON value that a cut one can become.
+_SHORTEST = len("null")
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A step of a workflow: a trigger, or an action of the catalog with its configuration."""
+    """A node of a workflow: a trigger, or an action of the catalog with its configuration."""
 
     id: str
     type: str
@@ -22,19 +31,19 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_trigger(self) -> bool:
-        """Whether runs start here."""
+        """Return whether runs start at this node."""
         return self.type == TRIGGER_TYPE
 
 
 class Edge(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}, forbid_unknown_fields=True):
-    """``target`` runs after ``source``."""
+    """An edge of a workflow: ``target`` runs after ``source``."""
 
     source: str
     target: str
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What a schedule runs, as far as running it is concerned."""
+    """A workflow with the fields that a run needs."""
 
     id: int
     user_profile_id: int
@@ -52,11 +61,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {}
 
     def node(self, node_id: str) -> Node:
-        """The node with this id."""
+        """Return the node with this id."""
         return self._by_id[node_id]
 
     def order_from(self, trigger_id: str) -> "Order":
-        """What runs from a trigger, and after what; worked out once."""
+        """Return the order of the nodes that run from a trigger. It is computed once."""
         if trigger_id not in self._orders:
             before = run_order(self, trigger_id)
             self._orders[trigger_id] = Order(before, frozenset(self._by_id[node_id].type for node_id in before))
@@ -64,10 +73,14 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Order:
-    """The order of the nodes of a run: which can go at once, and which each one lets go."""
+    """The order of the nodes of a run.
+
+    ``first`` can start at once, ``waiting`` is the number of nodes that each node waits for, and ``after`` lists the
+    nodes that wait for each node.
+    """
 
     def __init__(self, before: Mapping[str, Collection[str]], types: frozenset[str]) -> None:
-        """From the nodes, each with those that must have ended before it, and the types of them all."""
+        """Take the nodes, each with those that must have ended before it, and the types of all of them."""
         self.types = types
         self.waiting = {node_id: len(others) for node_id, others in before.items()}
         self.first = tuple(node_id for node_id, number in self.waiting.items() if not number)
@@ -78,7 +91,7 @@ class Order:
 
 
 def graph_errors(nodes: Iterable[Node], edges: Iterable[Edge], known_types: Collection[str]) -> list[FieldError]:
-    """Everything that is wrong with the graph, each named by its place."""
+    """Return every error of a graph, with the field where it is."""
     nodes, edges = tuple(nodes), tuple(edges)
     errors = [*_duplicate_ids(nodes), *_unknown_types(nodes, known_types), *_dangling_edges(nodes, edges)]
     if not errors:
@@ -87,9 +100,9 @@ def graph_errors(nodes: Iterable[Node], edges: Iterable[Edge], known_types: Coll
 
 
 def _duplicate_ids(nodes: tuple[Node, ...]) -> Iterable[FieldError]:
-    for node_id, times in Counter(node.id for node in nodes).items():
-        if times > 1:
-            yield FieldError("nodes", f"The id '{node_id}' is used {times} times.")
+    for node_id, count in Counter(node.id for node in nodes).items():
+        if count > 1:
+            yield FieldError("nodes", f"The id '{node_id}' is used {count} times. Ids must be unique.")
 
 
 def _unknown_types(nodes: tuple[Node, ...], known_types: Collection[str]) -> Iterable[FieldError]:
@@ -110,7 +123,9 @@ def _edges_to_triggers(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iter
     triggers = {node.id for node in nodes if node.is_trigger}
     for index, edge in enumerate(edges):
         if edge.target in triggers:
-            yield FieldError(f"edges[{index}].to", f"'{edge.target}' is a trigger: runs start there.")
+            yield FieldError(
+                f"edges[{index}].to", f"'{edge.target}' is a trigger, where runs start: no edge may lead to it."
+            )
 
 
 def _cycles(nodes: tuple[Node, ...], edges: tuple[Edge, ...]) -> Iterable[FieldError]:
@@ -128,7 +143,7 @@ def _predecessors(nodes: Iterable[Node], edges: Iterable[Edge]) -> dict[str, set
 
 
 def resolve_trigger(workflow: Workflow, trigger_node_id: str | None, event_data: Mapping[str, Any]) -> Node:
-    """The trigger node that an event starts: the one named, or the first whose filter matches."""
+    """Return the trigger node that an event starts: the named one, or the first whose filter matches."""
     if trigger_node_id is not None:
         return _named_trigger(workflow, trigger_node_id, event_data)
     for node in workflow.nodes:
@@ -147,90 +162,79 @@ def _named_trigger(workflow: Workflow, node_id: str, event_data: Mapping[str, An
 
 
 def _matches(node: Node, event_data: Mapping[str, Any]) -> bool:
-    wanted = node.config.get("scheduled_job_id")
-    return not wanted or str(wanted) == str(event_data.get("scheduled_job_id"))
+    job_id = node.config.get("scheduled_job_id")
+    return not job_id or str(job_id) == str(event_data.get("scheduled_job_id"))
 
 
 def run_order(workflow: Workflow, trigger_id: str) -> dict[str, frozenset[str]]:
-    """The nodes to run from a trigger, each with the nodes that must have ended before it.
+    """Return the nodes to run from a trigger, each with the nodes that must have ended before it.
 
-    Only what the trigger reaches takes part; a predecessor outside of that is not waited for.
+    Only nodes that the trigger reaches take part; predecessors that it does not reach are not waited for.
     """
     successors = defaultdict(set)
     for edge in workflow.edges:
         successors[edge.source].add(edge.target)
-    reached, ahead = {trigger_id}, [trigger_id]
-    while ahead:
-        fresh = successors[ahead.pop()] - reached
-        reached |= fresh
-        ahead.extend(fresh)
+    reached, open_ids = {trigger_id}, [trigger_id]
+    while open_ids:
+        new_ids = successors[open_ids.pop()] - reached
+        reached |= new_ids
+        open_ids.extend(new_ids)
     before = _predecessors(workflow.nodes, workflow.edges)
-    # The trigger itself has happened already.
+    # The trigger itself does not run.
     return {node: frozenset(before[node] & reached - {trigger_id}) for node in reached - {trigger_id}}
 
 
-# Of an output as JSON: what an HTTP answer may hold, and its surroundings.
-OUTPUT_BYTES = 65 * 1024
-# For names, brackets and the word that says that something was cut.
-_SURROUNDINGS = 64
-_BRACKETS = 2
-# What nothing is written as takes so many bytes.
-_SHORTEST = len("null")
+def bound_output(output: Any) -> Any:
+    """Return an output unchanged if it fits into ``OUTPUT_BYTES``, else cut.
 
-_encode = msgspec.json.Encoder().encode
-
-
-def bounded(output: Any) -> Any:
-    """The output as it is if it fits, else its first part.
-
-    An object keeps the values that fit, the largest is cut, and ``truncated`` is true. All else becomes
+    A cut object keeps the values that fit, and gets ``"truncated": true``. Anything else becomes
     ``{"truncated": true, "text": ...}`` with the beginning of its text, or of its JSON.
     """
     if output is None or isinstance(output, int | float) or len(_encode(output)) <= OUTPUT_BYTES:
         return output
     output = msgspec.to_builtins(output)
     if isinstance(output, dict):
-        return {**_fitting(output, OUTPUT_BYTES - _SURROUNDINGS), "truncated": True}
+        return {**_fit_object(output, OUTPUT_BYTES - _ENVELOPE_BYTES), "truncated": True}
     text = output if isinstance(output, str) else _encode(output).decode()
-    return {"truncated": True, "text": _beginning(text, OUTPUT_BYTES - _SURROUNDINGS)}
+    return {"truncated": True, "text": _fit_text(text, OUTPUT_BYTES - _ENVELOPE_BYTES)}
 
 
-def _fitting(values: dict[str, Any], room: int) -> dict[str, Any]:
-    """The smallest values as they are, the first that does not fit cut, the others left out; in their own order."""
+def _fit_object(values: dict[str, Any], room: int) -> dict[str, Any]:
+    """Return the smallest values unchanged, the first that does not fit cut, and none of the larger ones."""
     sizes = {name: len(_encode(name)) + len(_encode(value)) + 2 for name, value in values.items()}
-    kept = {}
-    for name in sorted(sizes, key=lambda one: sizes[one]):
+    fitting = {}
+    for name in sorted(sizes, key=lambda name: sizes[name]):
         if sizes[name] > room:
-            left = room - len(_encode(name)) - 2
-            if left >= _SHORTEST:
-                kept[name] = _cut(values[name], left)
+            value_room = room - len(_encode(name)) - 2
+            if value_room >= _SHORTEST:
+                fitting[name] = _cut_value(values[name], value_room)
             break
-        kept[name] = values[name]
+        fitting[name] = values[name]
         room -= sizes[name]
-    return {name: kept[name] for name in values if name in kept}
+    return {name: fitting[name] for name in values if name in fitting}
 
 
-def _cut(value: Any, room: int) -> Any:
+def _cut_value(value: Any, room: int) -> Any:
     if isinstance(value, str):
-        return _beginning(value, room)
+        return _fit_text(value, room)
     if isinstance(value, list):
-        return _first(value, room - _BRACKETS)
-    return _fitting(value, room - _BRACKETS) if isinstance(value, dict) else None
+        return _fit_list(value, room - _BRACKETS)
+    return _fit_object(value, room - _BRACKETS) if isinstance(value, dict) else None
 
 
-def _first(items: list[Any], room: int) -> list[Any]:
-    """As many items from the beginning as fit."""
-    kept = []
+def _fit_list(items: list[Any], room: int) -> list[Any]:
+    """Return as many items from the beginning as fit."""
+    fitting = []
     for item in items:
         room -= len(_encode(item)) + 1
         if room < 0:
             break
-        kept.append(item)
-    return kept
+        fitting.append(item)
+    return fitting
 
 
-def _beginning(text: str, room: int) -> str:
-    """The beginning of a text that fits as JSON, in which some characters take several bytes."""
+def _fit_text(text: str, room: int) -> str:
+    """Return the beginning of a text that fits as JSON, where some characters take several bytes."""
     text = text[:room]
     while text and len(_encode(text)) > room:
         text = text[: len(text) * room // (len(_encode(text)) + 1)]

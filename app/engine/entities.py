@@ -13,7 +13,7 @@ import structlog
 
 from app import clock
 from app.actions.plugins import CORE, PluginProblem, in_group, origin, problem
-from app.domain.entities import ScheduledJobConfig, following
+from app.domain.entities import ScheduledJobConfig, with_next_time
 from app.domain.errors import UnavailableError
 from app.domain.executions import PendingRun
 from app.engine.ringing import Ringer
@@ -284,7 +284,7 @@ class _Batch:
         """Store the next times and add the pending runs, both in one transaction."""
         if not jobs:
             return
-        planned = [following(job, self._now) for job in jobs]
+        planned = [with_next_time(job, self._now) for job in jobs]
         due = [self._due(before) for before, after in zip(jobs, planned, strict=True) if not after.error]
         async with session_within(self._connection) as session:
             await self._scheduler.update_execution_time(session, planned)

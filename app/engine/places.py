@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from app import clock
-from app.domain.limits import Crowd, Quota, equal_share, kept_at_least, kept_for_others, may_enter, require_room
+from app.domain.limits import PlaceUsage, Quota, equal_share, may_take_place, min_reserved, next_reserved, require_room
 from app.persistence import parking
 from app.persistence.database import Database
 
@@ -56,7 +56,7 @@ class Places:
         self.held: Counter[int] = Counter()
         self.empty = asyncio.Event()
         self.empty.set()
-        self._reserved = kept_at_least(total)
+        self._reserved = min_reserved(total)
         self._owners_wanting = 1
 
     @property
@@ -91,8 +91,8 @@ class Places:
     def take_if_fair(self, owner: int) -> Place | None:
         """Take a place, reserved ones included, for a run found in Postgres. Return None if it is others' turn."""
         wanting = max(self._owners_wanting, len({*self.owners, owner}))
-        crowd = Crowd(total=self.total, used=self.used, kept=self._reserved, owners=wanting)
-        return self.take(owner) if may_enter(crowd, self.held[owner]) else None
+        usage = PlaceUsage(total=self.total, used=self.used, reserved=self._reserved, owners=wanting)
+        return self.take(owner) if may_take_place(usage, self.held[owner]) else None
 
     def released(self, owner: int) -> None:
         """Note that a place of this owner is free again."""
@@ -109,7 +109,7 @@ class Places:
         ``owners`` is how many have runs or due work; ``were_short`` whether some of that work found no place.
         """
         self._owners_wanting = owners
-        self._reserved = kept_for_others(self.total, owners, self._reserved, were_short=were_short)
+        self._reserved = next_reserved(self.total, owners, self._reserved, were_short=were_short)
 
 
 # How often parked runs are counted in Postgres. Between two counts only the runs that this process parks are added.

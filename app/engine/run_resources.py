@@ -16,7 +16,7 @@ from app.actions.secrets import RunSecrets, SecretStore
 from app.cache import ExpiringCache
 from app.domain.access import Actor
 from app.domain.errors import UnavailableError
-from app.domain.secrets import Secret, choose
+from app.domain.secrets import Secret, choose_secret
 from app.micro_batcher import MicroBatcher
 from app.persistence import parking, secrets, users
 from app.persistence.database import Connection, Database
@@ -132,7 +132,7 @@ async def find_secrets(
 ) -> dict[str, Secret]:
     """Return the secrets of these names that all of these users may use, read now."""
     stored = await secrets.usable(connection, {actor.user_id for actor in actors}, names)
-    chosen = (choose(actors, stored, environment.find(name), name) for name in sorted(names))
+    chosen = (choose_secret(actors, stored, environment.find(name), name) for name in sorted(names))
     return {secret.name: secret for secret in chosen if secret is not None}
 
 

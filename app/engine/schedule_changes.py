@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from app.domain import lifecycle
 from app.domain.errors import NotFoundError
-from app.domain.executions import ActiveRun, PendingRun, counting
-from app.domain.ledger import LedgerOutcome, accounted, dropped
+from app.domain.executions import ActiveRun, PendingRun, count_repeats
+from app.domain.ledger import LedgerOutcome, dropped_slots, with_last_slot
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, revision
@@ -95,11 +95,11 @@ async def _change(
     if job is None:
         raise NotFoundError("There is no such schedule.")
     active, now = await executions.active_and_now(connection, [job_id])
-    changed = change(job, counting(active.get(job_id, ())), now)
+    changed = change(job, count_repeats(active.get(job_id, ())), now)
     if changed is job:
         return Changed(job)
-    entries = dropped(job, changed, now)
-    changed = accounted(changed, entries)
+    entries = dropped_slots(job, changed, now)
+    changed = with_last_slot(changed, entries)
     if author is not CARILLON:
         changed = replace(changed, trace_context=current_context())
     await schedules.save(connection, [changed])

@@ -15,7 +15,7 @@ from app.actions.context import ActionContext, LeaseLostError
 from app.domain.access import Actor
 from app.domain.errors import NoTriggerError
 from app.domain.executions import Entity, ExecutionStatus, NodeResult
-from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Order, Workflow, bounded, resolve_trigger
+from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Order, Workflow, bound_output, resolve_trigger
 from app.engine.spans import in_node
 from app.observability.logs import log_fields
 from app.observability.tracing import current
@@ -225,7 +225,7 @@ class Walk:
             # Later nodes must not see the secrets either: what a target sends back could go on to other hosts.
             output = context.hidden(output)
             if status is ExecutionStatus.SUCCESS:
-                self._outputs[node.id] = {"output": bounded(output)}
+                self._outputs[node.id] = {"output": bound_output(output)}
             if isinstance(answer, Sleeping):
                 self.asleep[node.id] = clock.monotonic() + answer.seconds
         except (ActionFailedError, LeaseLostError) as failure:
@@ -246,7 +246,7 @@ class Walk:
                 type=node.type,
                 status=status,
                 # Hide secrets before the text is cut: half a secret would not be recognised.
-                output=bounded(output),
+                output=bound_output(output),
                 error=_storable(context.hidden(error)) if error else "",
                 started_at=started_at,
                 finished_at=clock.now(),

@@ -13,7 +13,7 @@ from app.domain.errors import LeaseExpiredError
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
-from app.domain.notifications import Notice, of_entries
+from app.domain.notifications import Notice, missed_notices
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
 from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
@@ -164,7 +164,7 @@ class _ClaimBatch:
     def _carry_out(self, job: ScheduledJob, decision: Decided) -> Claimed:
         self.jobs[job.id] = self.changed[job.id] = decision.job
         self.new_entries.extend((job.id, entry) for entry in decision.ledger)
-        self.notices += of_entries(decision.job, decision.ledger)
+        self.notices += missed_notices(decision.job, decision.ledger)
         revision = automatic_revision(job, decision.job, self.now)
         if revision is not None:
             self.revisions.append(revision)

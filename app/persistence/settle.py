@@ -11,10 +11,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
 from app.domain.entities import retry_at
-from app.domain.executions import ACTIVE, ActiveRun, Entity, ExecutionStatus, Outcome, PendingRun, Trigger, counting
+from app.domain.executions import (
+    ACTIVE,
+    ActiveRun,
+    Entity,
+    ExecutionStatus,
+    Outcome,
+    PendingRun,
+    Trigger,
+    count_repeats,
+)
 from app.domain.identities import execution_id
-from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped
-from app.domain.notifications import Notice, of_breaker, of_entries, of_run
+from app.domain.ledger import LedgerEntry, LedgerOutcome, dropped_slots, with_last_slot
+from app.domain.notifications import Notice, breaker_notices, missed_notices, run_notices
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement, after_run
@@ -179,9 +188,9 @@ class _SettleBatch:
     def _end_run(self, job: ScheduledJob, run: LockedExecution, outcome: Outcome) -> Settled:
         others = tuple(other for other in self.active.get(job.id, ()) if other.execution_id != run.id)
         ended = _ended(run, outcome, self._times_lost(run, outcome))
-        settlement = after_run(job, ended, counting(others), self.now)
-        entries = dropped(job, settlement.job, self.now)
-        after = accounted(settlement.job, entries)
+        settlement = after_run(job, ended, count_repeats(others), self.now)
+        entries = dropped_slots(job, settlement.job, self.now)
+        after = with_last_slot(settlement.job, entries)
         self.active[job.id] = others
         self.accepted.append(outcome)
         if not run.has_begun and not run.retry_attempt and run.trigger is not Trigger.MANUAL:
@@ -192,7 +201,7 @@ class _SettleBatch:
         revision = automatic_revision(job, after, self.now)
         if revision is not None:
             self.revisions.append(revision)
-        self.notices += [*of_run(job, after, ended), *of_entries(after, entries)]
+        self.notices += [*run_notices(job, after, ended), *missed_notices(after, entries)]
         self._tell_breaker(run, outcome)
         return Settled(run.id, job, after, self._retry(job, run, settlement))
 
@@ -224,7 +233,7 @@ class _SettleBatch:
         ledger.count_unrun(connection, self.unrun)
         await breakers.save(connection, self.gates_before, self.gates)
         await revisions.add_schedule_revisions(connection, self.revisions)
-        opened = [notice for gate in self.gates.values() if gate.breaker for notice in of_breaker(gate.breaker)]
+        opened = [notice for gate in self.gates.values() if gate.breaker for notice in breaker_notices(gate.breaker)]
         await notifications.enqueue(connection, [*self.notices, *opened])
         return await executions.release_next(connection, self.jobs.values(), self.active, self.now)
 

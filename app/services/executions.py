@@ -15,7 +15,7 @@ from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, P
 from app.domain.identities import manual_execution_id
 from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap, runs_alone
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.workflows import bounded
+from app.domain.workflows import bound_output
 from app.engine.ringing import Ringer
 from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
@@ -151,12 +151,12 @@ class CallbackService:
     ) -> Completion:
         succeeded, output, error = completion.status == "success", completion.output, completion.error
         if not callback.shown:
-            return Completion(succeeded, bounded(output), error)
+            return Completion(succeeded, bound_output(output), error)
         values = await self._shown_values(connection, callback.shown, token)
         if values is None:
             return Completion(succeeded, None if output is None else UNREADABLE, UNREADABLE if error else "")
         redactor = Redactor(values)
-        return Completion(succeeded, bounded(redactor.hidden(output)), redactor.hidden(error))
+        return Completion(succeeded, bound_output(redactor.hidden(output)), redactor.hidden(error))
 
     async def _shown_values(
         self, connection: Connection, shown: tuple[ShownSecret, ...], token: str

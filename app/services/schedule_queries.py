@@ -15,9 +15,9 @@ from app import clock
 from app.domain.access import Actor, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
-from app.domain.explain import Explanation, Facts, Recorded, Since, explain, nearest_slot
+from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot
 from app.domain.lifecycle import CADENCE_FIELDS
-from app.domain.planning import anchored_at_start, without_tick
+from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
@@ -238,7 +238,7 @@ class ScheduleQueryService:
         now = clock.now()
         if job_id is None:
             # Jitter depends on the id, which a new schedule does not have yet.
-            job = replace(anchored_at_start(job, now), jitter_seconds=0)
+            job = replace(with_start_anchor(job, now), jitter_seconds=0)
         else:
             async with self._database.transaction() as connection:
                 job = _as_change_of(await owned_schedule(connection, actor, job_id), values, now)
@@ -265,20 +265,22 @@ def _preview(job: ScheduledJob, jitter_seconds: int, timeout: int, count: int, n
     )
 
 
-async def _as_it_was(connection: Connection, job: ScheduledJob, moment: datetime) -> tuple[ScheduledJob, Since | None]:
+async def _as_it_was(
+    connection: Connection, job: ScheduledJob, moment: datetime
+) -> tuple[ScheduledJob, LastChange | None]:
     """Return the schedule at a moment, and the revision in force then; the current one if the history begins later."""
     row = await revisions.in_force(connection, job.id, moment)
     if row is None:
         return job, None
     remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}
     then = msgspec.convert(msgspec.to_builtins(job) | remembered, ScheduledJob)
-    return then, Since(row.at, row.author, row.note)
+    return then, LastChange(row.at, row.author, row.note)
 
 
-async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) -> Recorded | None:
+async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) -> SlotRecord | None:
     fired, entry = await ledger.at_slot(connection, then.id, slot)
     if fired is not None:
-        return Recorded(
+        return SlotRecord(
             outcome=_outcome(fired),
             reason="" if fired.started_at else fired.error.rstrip("."),
             execution_id=fired.id,
@@ -286,9 +288,9 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
             started_at=fired.started_at,
         )
     # An entry for a range stands for the expected slots in it only: others are not recorded.
-    if entry is None or not (slot in {entry.first_slot, entry.last_slot} or then.spec.hours.allow(slot)):
+    if entry is None or not (slot in {entry.first_slot, entry.last_slot} or then.spec.hours.allows(slot)):
         return None
-    return Recorded(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
+    return SlotRecord(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
 
 
 def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:
@@ -297,7 +299,7 @@ def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> S
     same = all(getattr(changed, name) == getattr(job, name) for name in CADENCE_FIELDS)
     if same and job.status is Status.ACTIVE and job.next_run_at is not None:
         return changed
-    return anchored_at_start(without_tick(changed), now)
+    return with_start_anchor(without_tick(changed), now)
 
 
 def _outcome(row: FiredSlot) -> str:

@@ -23,7 +23,7 @@ from app.domain.errors import (
 )
 from app.domain.lifecycle import problems
 from app.domain.limits import Caps, Quota
-from app.domain.planning import anchored_at_start
+from app.domain.planning import with_start_anchor
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
@@ -252,7 +252,7 @@ def _problems(new: ScheduledJob, caps: Caps) -> list[FieldError]:
     To be called before any lock is held, as the search for its first slot may take long.
     """
     now = clock.now()
-    return [*caps.errors(msgspec.structs.asdict(new)), *problems(anchored_at_start(new, now), now)]
+    return [*caps.errors(msgspec.structs.asdict(new)), *problems(with_start_anchor(new, now), now)]
 
 
 async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[int, NewSchedule], list[FieldError]]:

@@ -172,19 +172,19 @@ def test_a_preview_ends_when_it_is_enough() -> None:
 
 def test_what_is_kept_of_zones_and_expressions_is_bounded() -> None:
     """Whoever asks for all zones and all years pushes out what others asked for; what is kept does not grow."""
-    zones = (local_time._transitions, local_time._uneven_days, local_time._pieces, local_time._spans)
-    kept = (*zones, recurrence._slots_on)
+    zones = (local_time._transitions, local_time._clock_change_days, local_time._pieces, local_time._spans)
+    kept = (*zones, recurrence._slots_of_change_day)
     for number, name in enumerate(sorted(local_time._names().values())):
         place = zone(name)
         for year in range(2000 + number % 9, 2060):
-            place.uneven_days(year)
-            for day in list(place.uneven_days(year))[:2]:
+            place.clock_change_days(year)
+            for day in list(place.clock_change_days(year))[:2]:
                 place.pieces(day)
         fresh({"cron": "* * * * *"}, place).previous(ANCHOR)
         fresh({"cron": "0-59 0-23 29 3 *", "only_between": "01:00-05:00"}, place).next(ANCHOR)
     assert all(cache.cache_info().currsize <= limit(cache) <= 8192 for cache in kept)
     assert local_time._transitions.cache_info().currsize == limit(local_time._transitions)
-    assert limit(recurrence._slots_on) <= 256
+    assert limit(recurrence._slots_of_change_day) <= 256
 
 
 def limit(cached: "_lru_cache_wrapper[Any]") -> int:

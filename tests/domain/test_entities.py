@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import ScheduledJobConfig, following, retry_at
+from app.domain.entities import ScheduledJobConfig, retry_at, with_next_time
 from app.domain.executions import ExecutionStatus
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_the_next_time_is_the_first_that_is_still_to_come(
     values: dict[str, object], now: datetime, expected: datetime
 ) -> None:
     """In the same phase, and in the entity's own zone; what has passed is not made up for."""
-    after = following(job(**values), now)
+    after = with_next_time(job(**values), now)
     assert (expected, T0, "") == (after.next_execution_time, after.last_execution_time, after.error)
 
 
@@ -48,7 +48,7 @@ def test_the_next_time_is_the_first_that_is_still_to_come(
 )
 def test_what_cannot_be_planned_says_why(values: dict[str, object], gist: str) -> None:
     """And is never planned by some default instead; when it ran last is not touched."""
-    after = following(job(**values), T0)
+    after = with_next_time(job(**values), T0)
     assert gist in after.error
     assert (None, None) == (after.next_execution_time, after.last_execution_time)
 

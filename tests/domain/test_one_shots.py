@@ -8,7 +8,7 @@ import pytest
 from app.domain.breakers import Gate
 from app.domain.errors import InvalidError
 from app.domain.executions import ExecutionStatus
-from app.domain.ledger import dropped
+from app.domain.ledger import dropped_slots
 from app.domain.lifecycle import edited, paused, problems, resumed, revived
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided
@@ -142,7 +142,7 @@ def test_paused_when_it_is_due_it_is_not_missed() -> None:
     """Its slot has no outcome yet, and it fires when it is resumed."""
     job = schedule(at=after(300))
     halted = paused(job)
-    assert () == dropped(job, halted, after(301))
+    assert () == dropped_slots(job, halted, after(301))
     again = resumed(halted, 0, after(302))
     assert (after(300), None) == (again.next_slot, again.last_slot)
 
@@ -150,7 +150,7 @@ def test_paused_when_it_is_due_it_is_not_missed() -> None:
 def test_moved_when_it_is_due_its_old_slot_is_missed() -> None:
     """It will never come."""
     job = schedule(at=after(300))
-    (entry,) = dropped(job, edited(job, {"at": after(900)}, 0, after(301)), after(301))
+    (entry,) = dropped_slots(job, edited(job, {"at": after(900)}, 0, after(301)), after(301))
     assert (after(300), "missed") == (entry.first_slot, entry.outcome)
 
 

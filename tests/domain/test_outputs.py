@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain import workflows
-from app.domain.workflows import OUTPUT_BYTES, bounded
+from app.domain.workflows import OUTPUT_BYTES, bound_output
 
 LONG = "x" * 200_000
 plain = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=200)
@@ -25,12 +25,12 @@ def size(value: Any) -> int:
 @pytest.mark.parametrize("value", [None, 1, 2.5, True, "text", [1, 2], {"a": {"b": []}}, "x" * 60_000])
 def test_what_fits_stays_as_it_is(value: Any) -> None:
     """The very same value."""
-    assert bounded(value) is value
+    assert bound_output(value) is value
 
 
 def test_an_answer_keeps_its_status() -> None:
     """Only the body is cut, and remains a text."""
-    found = bounded({"status": 200, "body": LONG, "truncated": False})
+    found = bound_output({"status": 200, "body": LONG, "truncated": False})
     assert (200, True) == (found["status"], found["truncated"])
     assert set("x") == set(found["body"])
     assert 60_000 < size(found) <= OUTPUT_BYTES
@@ -39,7 +39,7 @@ def test_an_answer_keeps_its_status() -> None:
 def test_a_list_in_an_object_keeps_its_first_items() -> None:
     """As of schedules."""
     items = [{"id": number, "name": "n" * 1000} for number in range(25_000)]
-    found = bounded({"schedules": items})
+    found = bound_output({"schedules": items})
     assert items[: len(found["schedules"])] == found["schedules"]
     assert found["truncated"]
     assert 60_000 < size(found) <= OUTPUT_BYTES
@@ -50,7 +50,7 @@ def test_a_list_in_an_object_keeps_its_first_items() -> None:
 )
 def test_all_else_becomes_text(value: Any) -> None:
     """However many bytes a character takes."""
-    found = bounded(value)
+    found = bound_output(value)
     assert {"truncated", "text"} == set(found)
     assert found["truncated"] is True
     beginning = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -63,6 +63,6 @@ def test_nothing_is_larger_than_the_bound(value: Any, most: int) -> None:
     """Whatever it is; and what was cut says so."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workflows, "OUTPUT_BYTES", most)
-        found = bounded(value)
+        found = bound_output(value)
     assert size(found) <= most
     assert found == value or found["truncated"] is True

@@ -305,7 +305,7 @@ def test_a_retry_stops_a_manual_run_only_under_cancel() -> None:
 def test_the_gate_counts_who_enters() -> None:
     """Within one batch, too."""
     gate = Gate(max_running=1, breaker=open_breaker()).entered(A, after(100))
-    assert gate.full
+    assert gate.guard_refusal
     assert gate.breaker is not None
     assert gate.breaker.refusal(after(100) + timedelta(seconds=1))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.access import Actor, Role
-from app.domain.secrets import EnvironmentSecret, Secret, SharedWith, StoredSecret, choose, host_problem
+from app.domain.secrets import EnvironmentSecret, Secret, SharedWith, StoredSecret, choose_secret, host_problem
 
 ADMIN, MIA, TOM = Actor(1, "admin", Role.ADMIN), Actor(2, "mia", Role.MEMBER), Actor(3, "tom", Role.MEMBER)
 OF_ENVIRONMENT = EnvironmentSecret("of the environment")
@@ -32,7 +32,7 @@ def value_for(
     *users: Actor, rows: tuple[StoredSecret, ...], environment: EnvironmentSecret | None = None
 ) -> str | None:
     """What these users get for X."""
-    found = choose(users, rows, environment, "X")
+    found = choose_secret(users, rows, environment, "X")
     return found.value if found else None
 
 
@@ -78,7 +78,7 @@ def test_the_hosts_of_a_lent_secret_are_bounded_by_both() -> None:
 
     def allowed(hosts: tuple[str, ...] | None, by_environment: tuple[str, ...] | None) -> list[bool]:
         row = stored(1, ADMIN, None, (MIA.user_id,), hosts)
-        found = choose([MIA], [row], EnvironmentSecret("v", by_environment), "X")
+        found = choose_secret([MIA], [row], EnvironmentSecret("v", by_environment), "X")
         assert found is not None
         return [found.may_go_to(host, 443) for host in ("a.com", "b.com")]
 
@@ -86,7 +86,7 @@ def test_the_hosts_of_a_lent_secret_are_bounded_by_both() -> None:
     assert [True, False] == allowed(None, ("a.com",))
     assert [False, False] == allowed(("a.com",), ("b.com",))
     assert [False, False] == allowed(None, None)
-    of_admin = choose([ADMIN], [], OF_ENVIRONMENT, "X")
+    of_admin = choose_secret([ADMIN], [], OF_ENVIRONMENT, "X")
     assert of_admin is not None
     assert of_admin.may_go_to("anywhere.example", 80)
 

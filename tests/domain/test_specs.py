@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.domain.cron_expression import LONGEST_EXPRESSION, canonical_cron
 from app.domain.errors import InvalidError
 from app.domain.local_time import WEEKDAYS, canonical_zone, weekdays, window
-from app.domain.specs import KINDS, LONGEST, Spec, canonical, format_duration, parse_duration, require_kind
+from app.domain.specs import KINDS, LONGEST_DURATION, Spec, canonical, format_duration, parse_duration, require_kind
 from tests.domain import oracle
 from tests.domain.strategies import aliases, day_rules, expressions, moments, sparse_expressions, zones
 from tests.support.hypothesis_examples import examples
@@ -340,14 +340,14 @@ def test_any_text_is_a_duration_or_is_refused(text: str) -> None:
         length = parse_duration(text)
     except ValueError:
         return
-    assert timedelta(0) <= length <= LONGEST
+    assert timedelta(0) <= length <= LONGEST_DURATION
     assert (length, format_duration(length)) == (
         parse_duration(format_duration(length)),
         format_duration(parse_duration(format_duration(length))),
     )
 
 
-@given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST))
+@given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST_DURATION))
 def test_a_spelled_duration_is_read_back(length: timedelta) -> None:
     """To the microsecond, also by way of the seconds that an interval is stored as."""
     assert length == parse_duration(format_duration(length))
