@@ -19,7 +19,7 @@ from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement, after_run
 from app.domain.ticks import LeftToNewer
-from app.persistence import breakers, entity_runs, executions, ledger, notifications, revisions, schedules
+from app.persistence import breakers, entity_runs, executions, ledger, notifications, recovery, revisions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
     EntityRunSettled,
@@ -118,7 +118,7 @@ async def _decide_and_write(
 ) -> list[SettleResult]:
     active, now = await executions.active_and_now(connection, rows.jobs)
     lost_runs = [rows.runs[o.execution_id] for o in outcomes if _is_lost(o) and o.execution_id in rows.runs]
-    times_lost = await executions.times_lost(connection, lost_runs)
+    times_lost = await recovery.times_lost(connection, lost_runs)
     batch = _SettleBatch(rows, active, now, times_lost)
     results = [batch.handle(outcome) for outcome in outcomes]
     released = await batch.write(connection)
