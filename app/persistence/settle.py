@@ -70,7 +70,7 @@ async def _settle_rest(
         if wait:
             return [*await settle_locked(connection, outcomes)]
         ids = await _with_entities_locked(connection, outcomes)
-        rows = await _lock_free(connection, outcomes, ids)
+        rows = await _try_lock(connection, outcomes, ids)
         free = [outcome for outcome in outcomes if outcome.execution_id not in rows.held_up]
         settled = iter(await _decide_and_write(connection, free, rows))
         return [RowLocked() if outcome.execution_id in rows.held_up else next(settled) for outcome in outcomes]
@@ -88,16 +88,16 @@ async def settle_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]
     return await _decide_and_write(connection, outcomes, rows)
 
 
-async def _lock_free(connection: AsyncConnection, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> _Rows:
+async def _try_lock(connection: AsyncConnection, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> _Rows:
     """Lock the rows that no other transaction holds, without waiting."""
-    jobs, runs = await schedules.lock_free_with_runs(connection, ids)
+    jobs, runs = await schedules.try_lock_with_runs(connection, ids)
     rest = [outcome for outcome in outcomes if outcome.execution_id not in runs]
     if not rest:
         return _Rows(jobs, runs, {})
     # Rows that are held, runs whose breaker has to be told, runs of entities, and executions that are gone.
-    gates, held_up = await breakers.lock_free_of_executions(connection, [outcome.execution_id for outcome in rest])
+    gates, held_up = await breakers.try_lock_of_executions(connection, [outcome.execution_id for outcome in rest])
     missing = {outcome.scheduled_job_id for outcome in rest if outcome.scheduled_job_id is not None} - jobs.keys()
-    free_jobs = await schedules.lock_free(connection, missing)
+    free_jobs = await schedules.try_lock(connection, missing)
     if len(free_jobs) < len(missing):
         held_jobs = await schedules.existing(connection, missing - free_jobs.keys())
         held_up |= {outcome.execution_id for outcome in rest if outcome.scheduled_job_id in held_jobs}

@@ -114,7 +114,7 @@ async def _add_revision(
     values_before = None if before is None else msgspec.structs.asdict(before)
     revision = workflow_revision(values_before, msgspec.structs.asdict(after), author)
     if revision is not None:
-        await revisions.add_workflow_revisions(connection, revision)
+        await revisions.add_workflow_revision(connection, revision)
 
 
 def _one(workflow_id: int) -> Select[Any]:
