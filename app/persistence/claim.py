@@ -264,7 +264,7 @@ async def _start(connection: AsyncConnection, request: _StartRequest, *, enabled
 async def _start_entity_run(connection: AsyncConnection, request: _StartRequest, *, enabled: bool) -> StartResult:
     """At its time, unless another run of the entity is under way."""
     kind, entity_id = request.waiting.entity_type or "", request.waiting.entity_id or ""
-    beside = await entity_runs.in_the_way(connection, request.execution_id, kind, entity_id)
+    beside = await entity_runs.conflict_of(connection, request.execution_id, kind, entity_id)
     now = await database_now(connection)
     switched_off = not enabled or not await leases.schedules_enabled(connection)
     decision = entity_run_may_start(_candidate(request), now, beside, switched_off=switched_off)

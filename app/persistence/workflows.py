@@ -1,4 +1,4 @@
-"""Workflows: written and read."""
+"""Workflows in the database: read, locked and written, each change with a revision."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,7 +19,7 @@ _TABLE = WorkflowRow.__table__
 
 
 class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow as it is stored: nodes and edges are JSON values."""
+    """A stored workflow: nodes and edges are JSON values."""
 
     id: int
     user_profile_id: int
