@@ -1,7 +1,7 @@
-"""Caches in memory. All of them are bounded by entries and by bytes, and drop the oldest entries first.
+"""Caches in memory, bounded by entries and by bytes; the oldest entries are evicted first.
 
-``BoundedCache`` holds plain values, ``RowCache`` values that are right for one version of a row, and ``ExpiringCache``
-values that are right for some seconds. Only ``BoundedCache`` evicts.
+``BoundedCache`` holds plain values, ``RowCache`` values that are valid for one version of a row, and ``ExpiringCache``
+values that are valid for some seconds. Both are built on ``BoundedCache``, which alone evicts.
 """
 
 import sys
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by key. The caller says what each weighs, mostly its size in bytes."""
+    """Values by key. The caller passes the weight of each, usually its size in bytes."""
 
     def __init__(self, most: int, most_bytes: int = sys.maxsize) -> None:
         """Hold at most this many entries, and entries of at most this weight together."""
@@ -37,7 +37,7 @@ class BoundedCache(Generic[K, V]):
         return 0 if entry is None else entry[1]
 
     def keep(self, key: K, value: V, weight: int = 0) -> None:
-        """Store a value as the newest entry. A value that is heavier than the whole cache may be is not stored."""
+        """Store a value as the newest entry. A value that is heavier than the whole cache may hold is not stored."""
         self.drop(key)
         if weight > self._most_bytes:
             return
@@ -70,7 +70,7 @@ class RowCache(Generic[K, V]):
     """Values made from database rows, each with the version (``xmin``) of its row.
 
     Versions are comparable within one server only: after a failover or a restored backup the same number may stand for
-    another content. So every row cache is handed to ``ServerIdentity.watch``, which clears it when the server changes.
+    other contents. So every row cache is handed to ``ServerIdentity.watch``, which clears it when the server changes.
     """
 
     def __init__(self, most: int, most_bytes: int = sys.maxsize) -> None:

@@ -1,4 +1,4 @@
-"""Batching: callers ask one at a time, and what is asked at the same time is done in one call."""
+"""Micro-batches: callers submit single items, and items that come at the same time are handled by one call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +10,7 @@ import structlog
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Items. Batches that are small together, and large batches, may run side by side.
 SMALL, LARGE = 40, 200
 
 log = structlog.get_logger(__name__)
@@ -30,82 +31,89 @@ class MicroBatcher(Generic[T, R]):
         most: int = 500,
         at_once: int = 2,
     ) -> None:
-        """Take ``act``, which answers a list of items with a list of the same length; ``shared`` errors fail all."""
+        """Call ``act`` with lists of items; it returns a list of the same length. ``shared`` errors fail a whole batch.
+
+        A batch holds at most ``most`` items, and at most ``at_once`` batches run side by side.
+        """
         self._name = name
         self._act = act
         self._shared = shared
         self._most = most
         self._at_once = at_once
         self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
-        self._going: dict[asyncio.Task[None], int] = {}
-        self._is_due = False
-        # A batch is part of nothing that one of those who ask in it is part of: neither of a span nor of a log's names.
+        self._running: dict[asyncio.Task[None], int] = {}
+        self._is_planned = False
+        # A batch serves many callers, so it must not inherit the trace span and log fields of the one that started it.
         self._context = copy_context()
 
     def ask(self, item: T) -> asyncio.Future[R]:
-        """The answer to this item, to be awaited."""
+        """Submit an item. Return a future of its result."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        if not self._is_due:
+        if not self._is_planned:
             self._plan()
         return future
 
     def tell(self, item: T) -> None:
-        """The same without an answer; nobody hears how it went."""
+        """Submit an item without waiting for its result. An error is not reported."""
         self._waiting.append((item, None))
-        if not self._is_due:
+        if not self._is_planned:
             self._plan()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer."""
-        return not self._waiting and not self._going
+        """Whether no item is waiting or being handled."""
+        return not self._waiting and not self._running
 
     async def quiet(self) -> None:
-        """Wait until all that was asked has been answered."""
-        while self._waiting or self._going:
-            await (asyncio.wait(self._going) if self._going else asyncio.sleep(0))
+        """Wait until all submitted items have been handled."""
+        while self._waiting or self._running:
+            await (asyncio.wait(self._running) if self._running else asyncio.sleep(0))
 
     def _plan(self) -> None:
-        if self._waiting and self._may_go():
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._go, context=self._context)
+        if self._waiting and self._may_start():
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._start, context=self._context)
 
-    def _may_go(self) -> bool:
-        """Small batches go side by side, for the sake of those who wait, and so do large ones; others grow first."""
-        if not self._going:
+    def _may_start(self) -> bool:
+        """Return whether a batch may start now.
+
+        Small batches run side by side, to keep the latency low, and so do large ones, to keep the throughput high.
+        Medium ones wait and grow until a running batch has ended.
+        """
+        if not self._running:
             return True
-        if len(self._going) >= self._at_once:
+        if len(self._running) >= self._at_once:
             return False
-        return len(self._waiting) >= LARGE or sum(self._going.values()) + len(self._waiting) <= SMALL
+        return len(self._waiting) >= LARGE or sum(self._running.values()) + len(self._waiting) <= SMALL
 
-    def _go(self) -> None:
-        self._is_due = False
+    def _start(self) -> None:
+        self._is_planned = False
         batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         if batch:
-            task = asyncio.create_task(self._answer(batch))
-            self._going[task] = len(batch)
-            task.add_done_callback(self._gone)
+            task = asyncio.create_task(self._handle(batch))
+            self._running[task] = len(batch)
+            task.add_done_callback(self._ended)
         self._plan()
 
-    def _gone(self, task: asyncio.Task[None]) -> None:
-        del self._going[task]
-        if not self._is_due:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if not self._is_planned:
             self._plan()
 
-    async def _answer(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
-        answers: Sequence[R | BaseException]
+    async def _handle(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
+        results: Sequence[R | BaseException]
         try:
-            answers = await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, those who asked are told
-            answers = [error] * len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
+            results = await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared)
+        except BaseException as error:  # noqa: BLE001 - it is passed on to the callers
+            results = [error] * len(batch)
+        for (_, future), result in zip(batch, results, strict=True):
             if future is None or future.done():
                 continue
-            if isinstance(answer, BaseException):
-                future.set_exception(answer)
+            if isinstance(result, BaseException):
+                future.set_exception(result)
             else:
-                future.set_result(answer)
+                future.set_result(result)
 
 
 async def batch_or_alone(
@@ -114,16 +122,16 @@ async def batch_or_alone(
     items: Sequence[T],
     shared: tuple[type[Exception], ...],
 ) -> list[R | Exception]:
-    """Act on all items at once; if that fails, on each alone, so that only the bad ones fail.
+    """Call ``act`` with all items; if that fails, with each alone, so that only the bad ones fail.
 
-    Each place of the list holds the result of its item, or its error. ``shared`` errors are no item's own: one that
-    fails the whole batch is raised.
+    Return the result or the error of each item, in their order. ``shared`` errors, such as an unreachable database,
+    are no item's own: one that fails the whole batch is raised.
     """
     try:
         return list(await act(items))
     except shared:
         raise
-    except Exception as error:  # noqa: BLE001 - it is the answer to the items that it belongs to
+    except Exception as error:  # noqa: BLE001 - each item is tried alone below
         if len(items) == 1:
             return [error]
         message = f"{type(error).__name__}: {error}"[:500]
@@ -134,6 +142,6 @@ async def batch_or_alone(
 async def _alone(act: Callable[[Sequence[T]], Awaitable[Sequence[R]]], item: T) -> R | Exception:
     try:
         (result,) = await act([item])
-    except Exception as error:  # noqa: BLE001 - it is the answer to this item
+    except Exception as error:  # noqa: BLE001 - it is the result of this item
         return error
     return result

@@ -21,7 +21,7 @@ from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.observability.tracing import Tracer
-from app.persistence import executions, schedules
+from app.persistence import recovery, schedules
 from app.persistence.database import Database, database_now
 from app.persistence.execution_rows import EntityRunSettled, Settled
 
@@ -103,7 +103,7 @@ class CronPing:
 
     async def _settle_lost(self, engine: TickEngine) -> None:
         async with self._database.transaction() as connection:
-            lost = [*await executions.lost(connection, PAGE), *await executions.overdue(connection, PAGE)]
+            lost = [*await recovery.lost(connection, PAGE), *await recovery.timed_out(connection, PAGE)]
         await engine.settle_all(lost)
 
     async def _fire_due(self, engine: TickEngine) -> None:
@@ -133,7 +133,7 @@ class CronPing:
         tried: set[tuple[Any, int]] = set()
         for _ in range(MOST_ROUNDS):
             async with self._database.transaction() as connection:
-                pending = await executions.pending(connection, self._page)
+                pending = await recovery.pending(connection, self._page)
             untried = [run for run in pending if (run.execution_id, run.token) not in tried]
             if not untried:
                 return

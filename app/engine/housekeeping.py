@@ -7,7 +7,7 @@ import structlog
 from app import clock
 from app.persistence import execution_queries, retention
 from app.persistence.database import Database, database_now
-from app.persistence.retention import NotNowError, Week
+from app.persistence.retention import PartitionError, Week
 
 HOUR_SECONDS = 3600.0
 # How often it looks for histories of deleted schedules, and the pause between two parts of one.
@@ -48,7 +48,7 @@ class Housekeeper:
             await self._drop(week)
         if self._keep:
             async with self._database.transaction() as connection:
-                await retention.delete_rest(connection, now - self._keep)
+                await retention.delete_unpartitioned(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
@@ -81,12 +81,12 @@ class Housekeeper:
         try:
             if await retention.make_week(self._database, week):
                 log.info("partition_created", week=week.name)
-        except NotNowError as error:
+        except PartitionError as error:
             log.warning("partition_creation_failed", week=week.name, error=str(error))
 
     async def _drop(self, week: Week) -> None:
         try:
             if await retention.drop_week(self._database, week):
                 log.info("partition_dropped", week=week.name)
-        except NotNowError as error:
+        except PartitionError as error:
             log.warning("partition_drop_failed", week=week.name, error=str(error))

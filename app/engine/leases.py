@@ -11,7 +11,7 @@ import structlog
 
 from app import clock
 from app.domain.errors import UnavailableError
-from app.persistence import executions, leases
+from app.persistence import leases, recovery
 from app.persistence.database import Database
 
 # A worker gives its lease up by its own clock after this part of it, before it expires by the database's clock: clocks
@@ -56,7 +56,7 @@ class WorkerLease:
         async with self._database.transaction("renew_lease") as connection:
             if not await leases.renew_worker(connection, self.worker_id, self._seconds):
                 return None
-            held = await executions.still_held(connection, self.worker_id)
+            held = await recovery.all_held(connection, self.worker_id)
         self._safe_until = asked_at + self._seconds * SAFE_PART
         return held
 

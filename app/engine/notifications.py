@@ -12,7 +12,7 @@ from app.domain.backoff import DELIVERY_BACKOFF
 from app.domain.trigger_event import rfc3339
 from app.persistence import notifications
 from app.persistence.database import Database
-from app.persistence.notifications import Bounds, Delivery, Told
+from app.persistence.notifications import Bounds, Delivery, SentNotice
 
 # Deliveries under way: one owner cannot use up those of a host, and targets that hang cannot use up all.
 BOUNDS = Bounds(in_all=200, per_owner=5, per_host=10)
@@ -130,5 +130,5 @@ def _body(delivery: Delivery) -> dict[str, Any]:
     return {"type": "digest", "timestamp": rfc3339(delivery.created_at), "data": data}
 
 
-def _notice(notice: Told) -> dict[str, Any]:
+def _notice(notice: SentNotice) -> dict[str, Any]:
     return {"type": notice.event, "timestamp": rfc3339(notice.created_at), "data": notice.data}

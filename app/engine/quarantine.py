@@ -10,10 +10,10 @@ from app.domain.schedules import Reason
 from app.domain.ticks import Tick
 from app.observability.logs import log_fields
 from app.observability.metrics import QUARANTINED
-from app.persistence import quarantine
+from app.persistence import recovery
 from app.persistence.database import Database
 from app.persistence.execution_rows import Settled
-from app.persistence.quarantine import MOST_MISHAPS
+from app.persistence.recovery import MOST_MISHAPS
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +29,8 @@ class Quarantine:
         """Count a tick that could not be handled; the third time its schedule is paused as poisoned."""
         try:
             async with self._database.transaction("quarantine_tick") as connection:
-                times = await quarantine.count_tick(connection, tick.job_id, tick.generation, _first_line(error))
-                if times < MOST_MISHAPS or not await quarantine.poison_schedule(
+                times = await recovery.count_tick(connection, tick.job_id, tick.generation, _first_line(error))
+                if times < MOST_MISHAPS or not await recovery.poison_schedule(
                     connection, tick.job_id, _first_line(error)
                 ):
                     return
@@ -43,10 +43,10 @@ class Quarantine:
         """Count an execution that could not be started or ended; the third time it is ended and its schedule paused."""
         try:
             async with self._database.transaction("quarantine_execution") as connection:
-                times = await quarantine.count_execution(connection, execution_id, token, _first_line(error))
+                times = await recovery.count_execution(connection, execution_id, token, _first_line(error))
                 if times < MOST_MISHAPS:
                     return
-                await quarantine.end_execution(connection, execution_id, _first_line(error))
+                await recovery.end_execution(connection, execution_id, _first_line(error))
         except UnavailableError:
             return
         QUARANTINED.inc()

@@ -26,7 +26,7 @@ from app.engine.queue_port import Queue, QueueUnavailableError, Redeliver, execu
 from app.engine.ringing import BellHealth, Ringer
 from app.engine.ticks import TickEngine
 from app.observability.metrics import MODE, RECONCILED
-from app.persistence import executions, leases, schedules
+from app.persistence import leases, recovery, schedules
 from app.persistence.database import Database, database_now
 
 # A tick this late has probably lost its message. If it only waits for its turn, ringing again changes nothing.
@@ -152,7 +152,7 @@ class Reconciler:
         rung, after = 0, None
         while True:
             async with self._database.transaction("ring_pending") as connection:
-                page = await executions.pending(connection, PAGE, AHEAD, after)
+                page = await recovery.pending(connection, PAGE, AHEAD, after)
             rung += sum(await self._queue.ring(list(map(execution_wake, page)), clock.now()))
             if len(page) < PAGE:
                 return rung
@@ -197,7 +197,7 @@ class Reconciler:
 
     async def _start_pending(self) -> int:
         async with self._database.transaction("start_pending") as connection:
-            pending = await executions.pending_of_owners(connection, PAGE)
+            pending = await recovery.pending_in_turn(connection, PAGE)
         return self._start(pending)
 
     def _start(self, pending: Sequence[PendingRun]) -> int:
@@ -226,7 +226,7 @@ class Reconciler:
                 return SHARE_SECONDS
             now: datetime = await database_now(connection)
             overdue = await schedules.overdue_in_turn(connection, now - SHARE_LATE, PAGE, large)
-            pending = await executions.pending_of_owners(connection, PAGE, large)
+            pending = await recovery.pending_in_turn(connection, PAGE, large)
         started = await self._claim(overdue) + self._start(pending)
         owners = {*large, *(tick.user_profile_id for tick in overdue), *(run.user_profile_id for run in pending)}
         places.reserve(len(owners), were_short=started < len(overdue) + len(pending))
@@ -235,7 +235,7 @@ class Reconciler:
 
     async def _lost(self) -> list[Outcome]:
         async with self._database.transaction("find_lost") as connection:
-            lost = await executions.lost(connection, PAGE)
+            lost = await recovery.lost(connection, PAGE)
         if lost:
             named = [str(outcome.execution_id) for outcome in lost[:MOST_NAMED]]
             log.warning("executions_lost", count=len(lost), executions=named)
@@ -243,7 +243,7 @@ class Reconciler:
 
     async def _without_callback(self) -> list[Outcome]:
         async with self._database.transaction("find_without_callback") as connection:
-            return await executions.overdue(connection, PAGE)
+            return await recovery.timed_out(connection, PAGE)
 
     async def _overdue(self, by: timedelta) -> list[PlannedTick]:
         async with self._database.transaction("find_overdue") as connection:

@@ -158,7 +158,7 @@ class Runner:
         A node whose wake time has not come, by the database's clock, still sleeps: a callback woke the run first.
         """
         async with self._database.transaction("read_earlier_nodes") as connection:
-            stored = await execution_queries.kept_results(connection, execution.id)
+            stored = await execution_queries.parked_results(connection, execution.id)
             results = await parking.with_callbacks(connection, execution.id, stored)
         return Progress(results, _still_asleep(execution))
 

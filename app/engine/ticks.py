@@ -26,7 +26,7 @@ from app.micro_batcher import MicroBatcher, batch_or_alone
 from app.observability.logs import LogThrottle, log_fields
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.observability.tracing import Tracer
-from app.persistence import executions, schedules
+from app.persistence import recovery, schedules
 from app.persistence.claim import NEWER_RELEASE_SECONDS, GivenUp, TooEarly, claim, read_back, start
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
@@ -171,7 +171,7 @@ class TickEngine:
             self._runner.call_off(execution_id)
         try:
             async with self._database.transaction("hand_back") as connection:
-                returned = await executions.hand_back(connection, held)
+                returned = await recovery.hand_back(connection, held)
         except UnavailableError:
             return
         if returned:
@@ -389,7 +389,7 @@ class TickEngine:
         running = self._runner.running()
         with suppress(UnavailableError):
             async with self._database.reading("read_cancelled") as connection:
-                held = await executions.held_tokens(connection, self._lease.worker_id, list(set(asked)))
+                held = await recovery.held_among(connection, self._lease.worker_id, list(set(asked)))
             for execution_id in asked:
                 if execution_id in running and held.get(execution_id) != running[execution_id]:
                     self._runner.call_off(execution_id)

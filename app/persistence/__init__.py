@@ -1,5 +1,11 @@
-"""Remembers: tables, queries, the claim and the settle, and the only commit.
+"""Stores state in Postgres: tables, queries, claim and settle, and the only commit.
 
-Everything that is SQL lives here. It calls ``app.domain`` to decide, inside the transaction that writes the decision,
-and knows nothing of Redis, HTTP or arq.
+All SQL lives here. It calls ``app.domain`` to decide, inside the transaction that writes the decision, and knows
+nothing of Redis, HTTP or arq.
+
+- ``tables``, ``schema_version``, ``migrations``: the schema.
+- ``database``, ``connection_pool``, ``sql_batches``, ``pagination``, ``row_cache``: how statements are run.
+- ``claim``, ``settle``, ``fast_path``: the two ways to claim ticks and to settle runs.
+- ``recovery``, ``leases``, ``parking``: lost work, leases and locks, runs that wait.
+- the others: the queries for one kind of object each.
 """

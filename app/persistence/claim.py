@@ -93,16 +93,16 @@ async def _lock_and_read(
     orders would wait for each other until Postgres ended one of them.
     """
     job_ids = {tick.job_id for tick in ticks}
-    jobs = await schedules.lock_free_ungated(connection, list(job_ids))
+    jobs = await schedules.try_lock_ungated(connection, list(job_ids))
     workflow_of: dict[UUID, WorkflowOf] = {}
     gates: dict[int, Gate] = {}
     if len(jobs) < len(job_ids):
         # The rest: rows that another transaction holds, schedules whose workflow has a gate, deleted schedules.
         workflow_of = await breakers.workflows_of(connection, job_ids - jobs.keys())
         limited = {workflow.workflow_id for workflow in workflow_of.values() if workflow.limited}
-        gates = await breakers.lock_free(connection, limited)
+        gates = await breakers.try_lock(connection, limited)
         free = [job_id for job_id, workflow in workflow_of.items() if workflow.workflow_id in gates]
-        gated = await schedules.lock_free(connection, free)
+        gated = await schedules.try_lock(connection, free)
         # A schedule that has just moved to another workflow is claimed later.
         jobs |= {job_id: job for job_id, job in gated.items() if job.workflow_id == workflow_of[job_id].workflow_id}
     situation = await executions.situation(connection, jobs, worker_id)
@@ -264,7 +264,7 @@ async def _start(connection: AsyncConnection, request: _StartRequest, *, enabled
 async def _start_entity_run(connection: AsyncConnection, request: _StartRequest, *, enabled: bool) -> StartResult:
     """At its time, unless another run of the entity is under way."""
     kind, entity_id = request.waiting.entity_type or "", request.waiting.entity_id or ""
-    beside = await entity_runs.in_the_way(connection, request.execution_id, kind, entity_id)
+    beside = await entity_runs.conflict_of(connection, request.execution_id, kind, entity_id)
     now = await database_now(connection)
     switched_off = not enabled or not await leases.schedules_enabled(connection)
     decision = entity_run_may_start(_candidate(request), now, beside, switched_off=switched_off)

@@ -1,4 +1,4 @@
-"""The connection pool: open connections, lent to one unit of work after another, a share for each user."""
+"""The connection pool: open connections, lent to one unit of work after another, a share of them to each user."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
@@ -13,17 +13,38 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from app import clock
 from app.domain.errors import ShareUsedUpError
 
+# How long a unit of work waits for a connection, and for a place in its party's share.
+WAIT_SECONDS = 10.0
 SHARE_WAIT_SECONDS = 5.0
+# The driver keeps prepared statements, and Postgres keeps their plans. A plan that was made while a table was empty
+# stays in use while the table grows: one such plan read all active runs at the end of each run, and so made the load
+# quadratic. Discarding plans every few seconds bounds how long a bad one lives, and costs almost nothing.
+REPLAN_SECONDS = 5.0
 
-# On whose behalf this task asks; None is Carillon itself, which has no share to keep to.
+# asyncpg raises the last one between the server's last message on a connection and the connection's end.
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_BROKEN = (OSError, *DRIVER_ERRORS)
+
+# The user for whom this task works, set by the API. None stands for Carillon itself, which has no share to keep to.
 PARTY: ContextVar[Hashable | None] = ContextVar("party", default=None)
 
 
+class NoConnectionError(Exception):
+    """All connections were in use for too long."""
+
+    code = "no_connection"
+
+
+def driver_of(connection: AsyncConnection) -> Any:
+    """Return the driver's own connection beneath SQLAlchemy's."""
+    return connection.info["driver"]
+
+
 class PoolShares:
-    """How many connections each party holds, and who waits for one of its own to come back."""
+    """Counts the connections that each party holds, and lets it wait for one of its own to come back."""
 
     def __init__(self, most: int) -> None:
-        """A party may hold so many at once."""
+        """Let a party hold at most this many connections at once."""
         self._most = most
         self._held: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, list[asyncio.Future[None]]] = {}
@@ -31,12 +52,12 @@ class PoolShares:
     async def take(self, party: Hashable) -> None:
         """Wait for a place in the party's share; ``ShareUsedUpError`` if none becomes free in time."""
         if self._held.get(party, 0) >= self._most:
-            await self._turn(party)
+            await self._wait(party)
         else:
             self._held[party] = self._held.get(party, 0) + 1
 
     def give_back(self, party: Hashable) -> None:
-        """Hand the place to whoever has waited longest, or leave it free."""
+        """Pass the place on to the task of the party that has waited longest, or free it."""
         queue = self._waiting.get(party, [])
         while queue:
             turn = queue.pop(0)
@@ -48,7 +69,7 @@ class PoolShares:
         if not self._held[party]:
             del self._held[party]
 
-    async def _turn(self, party: Hashable) -> None:
+    async def _wait(self, party: Hashable) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(party, []).append(turn)
         try:
@@ -56,38 +77,18 @@ class PoolShares:
                 await turn
         except TimeoutError:
             if turn.done() and not turn.cancelled():
-                # The place has come in the very moment in which the time was over: it is ours.
+                # The place was passed on in the moment in which the time ran out: it is ours.
                 return
             raise ShareUsedUpError from None
         except BaseException:
             if turn.done() and not turn.cancelled():
-                # The place had come in the moment in which the one who waited was stopped.
+                # The place was passed on in the moment in which this task was cancelled: without this it leaks.
                 self.give_back(party)
             raise
 
 
-WAIT_SECONDS = 10.0
-# Plans are made once and kept; a plan that was made while a table was all but empty is not kept for long.
-REPLAN_SECONDS = 5.0
-
-# The last is what the driver says between Postgres's last word on a connection and its end.
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-_BROKEN = (OSError, *DRIVER_ERRORS)
-
-
-class NoConnectionError(Exception):
-    """All connections were in use for too long."""
-
-    code = "no_connection"
-
-
-def driver_of(connection: AsyncConnection) -> Any:
-    """The driver's own connection beneath SQLAlchemy's."""
-    return connection.info["driver"]
-
-
-class _Lane(msgspec.Struct):
-    """A connection as SQLAlchemy and as the driver see it; the first may be lost while the second is not."""
+class _PooledConnection(msgspec.Struct):
+    """A connection as SQLAlchemy and as the driver see it; the first may be invalid while the second is open."""
 
     connection: AsyncConnection
     driver: Any
@@ -95,140 +96,141 @@ class _Lane(msgspec.Struct):
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing can be asked on it any more."""
+        """Whether no statement can be sent on it any more."""
         return self.connection.invalidated or self.driver.is_closed()
 
 
 class ConnectionPool:
-    """At most so many connections, the one used last lent out first."""
+    """A bounded number of connections. The one that was used last is lent first."""
 
     def __init__(
         self,
         engine: AsyncEngine,
         most: int,
-        greet: Callable[[Any], Awaitable[None]],
-        look_again: Callable[[Any], Awaitable[None]],
+        set_up: Callable[[Any], Awaitable[None]],
+        check: Callable[[Any], Awaitable[None]],
     ) -> None:
-        """Open nothing yet. ``greet`` looks at each new connection, and raises if it is of no use.
+        """Open no connection yet.
 
-        ``look_again`` sees a connection that is in use now and then: behind a pooler the server may have changed.
+        ``set_up`` prepares each new connection, and raises if it cannot be used. ``check`` is called on connections
+        in use every few seconds: behind a pooler they may have got another server.
         """
         self._engine = engine
-        self._greet = greet
-        self._look_again = look_again
+        self._set_up = set_up
+        self._check = check
         self._shares = PoolShares(max(1, most // 2))
         self._most = most
-        self._room = asyncio.Semaphore(most)
-        self._idle: list[_Lane] = []
+        self._free = asyncio.Semaphore(most)
+        self._idle: list[_PooledConnection] = []
         self._lent = 0
         self._is_closed = False
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many are in use, and how many wait for work."""
+        """The number of connections in use, and of open ones that are not."""
         return {"in_use": self._lent, "idle": len(self._idle)}
 
     @asynccontextmanager
     async def acquire(self, opening: str) -> AsyncIterator[AsyncConnection]:
-        """A connection on which the opening statement was said; whatever is left open at the end is rolled back."""
+        """Lend a connection on which the opening statement was run. A transaction that is left open is rolled back."""
         party = PARTY.get()
         if party is not None:
             await self._shares.take(party)
         try:
-            await self._take_room()
+            await self._wait_for_free()
             self._lent += 1
             try:
-                lane = await self._opened(opening)
+                pooled = await self._opened(opening)
                 try:
-                    yield lane.connection
+                    yield pooled.connection
                 except TimeoutError:
-                    # It has not answered, and would not answer a rollback either.
-                    _drop(lane)
+                    # The server has not answered, and would not answer a rollback either.
+                    _drop(pooled)
                     raise
                 except Exception:
-                    await self._return(lane)
+                    await self._return(pooled)
                     raise
                 except BaseException:
-                    # Stopped from outside in the midst of something: nobody knows in which state it is.
-                    _drop(lane)
+                    # The task was cancelled, perhaps in the middle of a statement: the connection's state is unknown.
+                    _drop(pooled)
                     raise
-                await self._return(lane)
+                await self._return(pooled)
             finally:
                 self._lent -= 1
-                self._room.release()
+                self._free.release()
         finally:
             if party is not None:
                 self._shares.give_back(party)
 
     async def close(self) -> None:
-        """Close those that nobody uses now, and the others when they are given back."""
+        """Close the idle connections now, and the others when they are given back."""
         self._is_closed = True
         idle, self._idle = self._idle, []
-        for lane in idle:
-            _drop(lane)
+        for pooled in idle:
+            _drop(pooled)
 
-    async def _take_room(self) -> None:
-        if not self._room.locked():
-            await self._room.acquire()
+    async def _wait_for_free(self) -> None:
+        if not self._free.locked():
+            await self._free.acquire()
             return
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await self._room.acquire()
+                await self._free.acquire()
         except TimeoutError:
             raise NoConnectionError(f"all {self._most} connections were in use for {WAIT_SECONDS:.0f} s") from None
 
-    async def _opened(self, opening: str) -> _Lane:
-        """One that works: those that a restart of Postgres has cut meanwhile are found here and dropped."""
+    async def _opened(self, opening: str) -> _PooledConnection:
+        """Return a connection that works. Those that a restart of Postgres has cut are noticed here and dropped."""
         while self._idle:
-            lane = self._idle.pop()
-            if lane.is_lost:
-                _drop(lane)
+            pooled = self._idle.pop()
+            if pooled.is_lost:
+                _drop(pooled)
                 continue
             with suppress(*_BROKEN):
-                return await self._begun(lane, opening)
-        lane = _lane_on(await self._engine.connect())
-        with _dropped_on_error(lane):
-            await self._greet(lane.driver)
-        return await self._begun(lane, opening)
+                return await self._begun(pooled, opening)
+        pooled = _pooled(await self._engine.connect())
+        with _dropped_on_error(pooled):
+            await self._set_up(pooled.driver)
+        return await self._begun(pooled, opening)
 
-    async def _begun(self, lane: _Lane, opening: str) -> _Lane:
+    async def _begun(self, pooled: _PooledConnection, opening: str) -> _PooledConnection:
         now = clock.monotonic()
-        with _dropped_on_error(lane):
-            if now - lane.planned_at > REPLAN_SECONDS:
-                lane.planned_at = now
-                await lane.driver.execute("DISCARD PLANS")
-                await self._look_again(lane.driver)
+        with _dropped_on_error(pooled):
+            if now - pooled.planned_at > REPLAN_SECONDS:
+                pooled.planned_at = now
+                await pooled.driver.execute("DISCARD PLANS")
+                await self._check(pooled.driver)
             if opening:
-                await lane.driver.execute(opening)
-        return lane
+                await pooled.driver.execute(opening)
+        return pooled
 
-    async def _return(self, lane: _Lane) -> None:
-        with suppress(*_BROKEN), _dropped_on_error(lane):
-            if not lane.is_lost and lane.driver.is_in_transaction():
-                await lane.driver.execute("ROLLBACK")
-        if lane.is_lost or self._is_closed:
-            _drop(lane)
+    async def _return(self, pooled: _PooledConnection) -> None:
+        with suppress(*_BROKEN), _dropped_on_error(pooled):
+            if not pooled.is_lost and pooled.driver.is_in_transaction():
+                await pooled.driver.execute("ROLLBACK")
+        if pooled.is_lost or self._is_closed:
+            _drop(pooled)
         else:
-            self._idle.append(lane)
+            self._idle.append(pooled)
 
 
-def _lane_on(connection: AsyncConnection) -> _Lane:
+def _pooled(connection: AsyncConnection) -> _PooledConnection:
     driver: Any = connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]  # it is open
     connection.info["driver"] = driver
-    return _Lane(connection, driver, clock.monotonic())
+    return _PooledConnection(connection, driver, clock.monotonic())
 
 
 @contextmanager
-def _dropped_on_error(lane: _Lane) -> Iterator[None]:
+def _dropped_on_error(pooled: _PooledConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _drop(lane)
+        _drop(pooled)
         raise
 
 
-def _drop(lane: _Lane) -> None:
-    """Cut it at once: whoever was stopped from outside has no time to say goodbye."""
-    if not lane.connection.invalidated:
-        lane.connection.sync_connection.invalidate()  # type: ignore[union-attr]  # nobody closes it
-    lane.driver.terminate()
+def _drop(pooled: _PooledConnection) -> None:
+    """Cut the connection without a goodbye to the server: a task that is being cancelled cannot wait for an answer."""
+    if not pooled.connection.invalidated:
+        pooled.connection.sync_connection.invalidate()  # type: ignore[union-attr]  # it is never closed
+    pooled.driver.terminate()

@@ -1,4 +1,4 @@
-"""What files declare: which row a name of a namespace stands for."""
+"""Objects that files declare: the workflow or schedule that each name of a namespace stands for."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from app.persistence.schedules import to_job
 from app.persistence.tables import ManagedScheduleRow, ManagedWorkflowRow, ScheduledJobRow, WorkflowRow
 from app.persistence.workflows import StoredWorkflow
 
-# As long as a statement may take: whoever holds the lock may have much to write.
+# Almost as long as a statement may take: another ``apply`` that holds the lock may have much to write.
 LOCK_WAIT_SECONDS = 25
 
 _WORKFLOWS = WorkflowRow.__table__
@@ -31,7 +31,7 @@ _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:namespace, 2))")
 
 
 async def lock(connection: AsyncConnection, namespaces: Iterable[str]) -> None:
-    """Let nobody else apply these namespaces until the transaction ends; whoever does so now is waited for."""
+    """Lock namespaces until the transaction ends, so that no two transactions apply the same one at a time."""
     usual = (await connection.execute(text("SHOW lock_timeout"))).scalar_one()
     await connection.execute(_WAIT, {"wait": f"{LOCK_WAIT_SECONDS}s"})
     for namespace in sorted(namespaces):
@@ -39,7 +39,9 @@ async def lock(connection: AsyncConnection, namespaces: Iterable[str]) -> None:
             await connection.execute(_LOCK, {"namespace": namespace})
         except DBAPIError as error:
             if state_of(error) == _LOCK_NOT_AVAILABLE:
-                raise UnavailableError(f"The namespace '{namespace}' is being applied already. Retry.") from error
+                raise UnavailableError(
+                    f"Another apply of the namespace '{namespace}' is running. Try again when it has finished."
+                ) from error
             raise
     await connection.execute(_WAIT, {"wait": usual})
 
@@ -59,23 +61,23 @@ async def managed_workflows(
 async def managed_schedules(
     connection: AsyncConnection, namespaces: Collection[str] | None = None
 ) -> dict[Key, ScheduledJob]:
-    """The schedules of these namespaces, or of all."""
+    """Return the schedules of these namespaces, or of all."""
     marks = list(await connection.execute(_of(select(_MANAGED_SCHEDULES), namespaces)))
     ids = _of(select(_MANAGED_SCHEDULES.c.scheduled_job_id), namespaces)
     jobs = {row.id: to_job(row) for row in await connection.execute(select(_JOBS).where(_JOBS.c.id.in_(ids)))}
-    found = {Key(mark.namespace, Kind.SCHEDULE, mark.name): jobs.get(mark.scheduled_job_id) for mark in marks}
-    return {key: job for key, job in found.items() if job is not None}
+    named = {Key(mark.namespace, Kind.SCHEDULE, mark.name): jobs.get(mark.scheduled_job_id) for mark in marks}
+    return {key: job for key, job in named.items() if job is not None}
 
 
 async def add_workflows(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:
-    """Remember what these names stand for."""
+    """Store the workflows that these names stand for."""
     rows = [{"namespace": key.namespace, "name": key.name, "workflow_id": number} for key, number in ids.items()]
     if rows:
         await connection.execute(insert(ManagedWorkflowRow), rows)
 
 
 async def add_schedules(connection: AsyncConnection, ids: Mapping[Key, UUID]) -> None:
-    """Remember what these names stand for."""
+    """Store the schedules that these names stand for."""
     rows = [{"namespace": key.namespace, "name": key.name, "scheduled_job_id": job} for key, job in ids.items()]
     if rows:
         await connection.execute(insert(ManagedScheduleRow), rows)
@@ -90,7 +92,7 @@ async def unmanaged_workflows(connection: AsyncConnection, owner_id: int | None)
 
 
 async def unmanaged_schedules(connection: AsyncConnection, owner_id: int | None) -> list[ScheduledJob]:
-    """The schedules that users, or this one, made by other means, the oldest first."""
+    """Return the schedules of all users, or of one, that no file declares, oldest first."""
     managed = exists().where(_MANAGED_SCHEDULES.c.scheduled_job_id == _JOBS.c.id)
     query = select(_JOBS).where(~managed, _JOBS.c.owner_kind == OwnerKind.USER)
     oldest_first = _owned(query, _JOBS, owner_id).order_by(_JOBS.c.created_at, _JOBS.c.id)

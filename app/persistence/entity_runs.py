@@ -19,7 +19,7 @@ from app.persistence.pagination import to_struct
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import WorkflowExecutionRow
 
-# The same time of the same entity is the same execution: whoever writes it twice has written it once.
+# The id is computed from the entity and the slot, so that two pollers that find the same slot write one execution.
 _ADD = insert_many(
     WorkflowExecutionRow,
     (
@@ -28,13 +28,13 @@ _ADD = insert_many(
     ),
     "ON CONFLICT (id) DO NOTHING RETURNING id, token, due_at",
 )
-# Held until the transaction ends: whatever starts, ends or takes back a run of an entity does so one after another.
+# Held until the transaction ends: transactions that start, end or remove runs of one entity wait for each other.
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended(:source, 0))")
 _ENTITIES_OF = text(
     "SELECT DISTINCT entity_type, entity_id FROM workflow_executions WHERE id = ANY(:ids) "
     "AND entity_type IS NOT NULL ORDER BY entity_type, entity_id"
 ).bindparams(bindparam("ids", type_=ARRAY(PG_UUID(as_uuid=True))))
-_IN_THE_WAY = text(
+_CONFLICT = text(
     "SELECT bool_or(e.status = 'running' OR e.started_at IS NOT NULL) AS runs, count(*) > 0 AS any "
     "FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id AND e.id <> :id "
     "AND (e.status = 'running' OR e.retry_attempt > 0 OR e.started_at IS NOT NULL)"
@@ -50,8 +50,8 @@ _START = text(
 _OF_ENTITY = "SELECT e.id FROM active_executions AS e WHERE e.entity_type = :type AND e.entity_id = :entity_id"
 _NOT_BEGUN = f"{_OF_ENTITY} AND e.status = 'pending' AND e.started_at IS NULL"
 _ACTIVE = text(_OF_ENTITY)
-# Not begun, and not due either: as if it had never been written down.
-_TAKE_BACK = text(
+# Neither begun nor due: it leaves no trace.
+_DELETE_NOT_DUE = text(
     f"DELETE FROM workflow_executions WHERE id IN ({_NOT_BEGUN} "  # noqa: S608
     "AND e.retry_attempt = 0 AND e.due_at > clock_timestamp())"
 )
@@ -59,7 +59,7 @@ _CANCEL = text(
     "UPDATE workflow_executions SET status = 'cancelled', error = :reason, finished_at = clock_timestamp(), "  # noqa: S608
     f"token = token + 1, unrun_outcome = 'missed' WHERE id IN ({_NOT_BEGUN})"
 )
-# What runs may end; if it fails, that is the end of it.
+# A run that has begun may end. If it fails, it is not retried.
 _LAST_ATTEMPT = text(
     """UPDATE workflow_executions SET work = work || '{"max_retries": 0}' """  # noqa: S608
     f"WHERE id IN ({_OF_ENTITY})"
@@ -69,15 +69,15 @@ _NEW_WORK = text(
     f"WHERE id IN ({_NOT_BEGUN})"
 )
 _LATEST = text(
-    "SELECT e.* FROM unnest(CAST(:ids AS text[])) AS wanted(id) CROSS JOIN LATERAL ("
+    "SELECT e.* FROM unnest(CAST(:ids AS text[])) AS entities(id) CROSS JOIN LATERAL ("
     "SELECT entity_id, scheduled_for, status, started_at, retry_attempt, error FROM workflow_executions "
-    "WHERE entity_type = :type AND entity_id = wanted.id ORDER BY id DESC LIMIT 5) AS e"
+    "WHERE entity_type = :type AND entity_id = entities.id ORDER BY id DESC LIMIT 5) AS e"
 )
 _REMOVE = text("DELETE FROM workflow_executions WHERE entity_type = :type AND entity_id = :entity_id")
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A job of an entity with the time that it is due, and whose it is."""
+    """A job of an entity with the slot at which it is due, and its owner."""
 
     job: ScheduledJobConfig
     slot: datetime
@@ -85,7 +85,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class EntityRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of an entity, as far as the entity's owner is shown it."""
+    """A run of an entity, with what its owner is shown."""
 
     scheduled_for: datetime
     status: ExecutionStatus
@@ -94,38 +94,38 @@ class EntityRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def add(connection: AsyncConnection, due: Sequence[Due]) -> list[PendingRun]:
-    """Write pending executions; those that had not been written before."""
+    """Write pending executions. Return those that did not exist yet."""
     written = await run_batch(connection, _ADD, [_row(one) for one in due])
     return [PendingRun(row["id"], row["token"], row["due_at"]) for row in written]
 
 
 async def lock_of_executions(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
-    """Let nobody else touch the runs of these executions' entities until this transaction ends."""
+    """Lock the entities of these executions until this transaction ends."""
     for row in list(await connection.execute(_ENTITIES_OF, {"ids": list(ids)})):
         await _lock(connection, row.entity_type, row.entity_id)
 
 
-async def in_the_way(
+async def conflict_of(
     connection: AsyncConnection, run_id: UUID, entity_type: str, entity_id: str
 ) -> EntityConflict | None:
-    """What else of the entity is under way; nobody else starts anything until this transaction ends."""
+    """Lock an entity and return which other run of it keeps this one from starting, or None."""
     await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id, "id": run_id}
-    row = (await connection.execute(_IN_THE_WAY, values)).one()
+    row = (await connection.execute(_CONFLICT, values)).one()
     if not row.any:
         return None
     return EntityConflict.RUN if row.runs else EntityConflict.RETRY
 
 
 async def start(connection: AsyncConnection, run_id: UUID, token: int, worker_id: UUID) -> Execution | None:
-    """Take a pending execution to run it; None if someone else has, or it is gone."""
+    """Mark a pending execution as running on this worker and return it; None if another worker has, or it is gone."""
     values = {"id": run_id, "token": token, "worker_id": worker_id}
     row = (await connection.execute(_START, values)).one_or_none()
     return to_execution(row) if row else None
 
 
 async def remove(connection: AsyncConnection, entity_type: str, entity_id: str) -> list[UUID]:
-    """Delete the history of an entity that is being deleted; what was under way."""
+    """Delete all runs of an entity that is being deleted. Return the ids of those that were active."""
     await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id}
     active = list((await connection.execute(_ACTIVE, values)).scalars())
@@ -133,17 +133,17 @@ async def remove(connection: AsyncConnection, entity_type: str, entity_id: str) 
     return active
 
 
-async def take_back(connection: AsyncConnection, entity_type: str, entity_id: str, reason: str) -> None:
-    """The times of the entity have changed: what has not begun never will, and what fails is not tried again."""
+async def withdraw(connection: AsyncConnection, entity_type: str, entity_id: str, reason: str) -> None:
+    """Remove the runs of an entity that have not begun, and retry no run that has: its times have changed."""
     await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id}
-    await connection.execute(_TAKE_BACK, values)
+    await connection.execute(_DELETE_NOT_DUE, values)
     await connection.execute(_CANCEL, {**values, "reason": reason})
     await connection.execute(_LAST_ATTEMPT, values)
 
 
-async def give_new_work(connection: AsyncConnection, job: ScheduledJobConfig) -> None:
-    """Let the runs that have not begun do what the entity wants now."""
+async def replace_work(connection: AsyncConnection, job: ScheduledJobConfig) -> None:
+    """Let the runs that have not begun do what the entity says now."""
     entity = job.entity
     await _lock(connection, entity.type, entity.id)
     work = msgspec.json.encode(entity.work).decode()

@@ -1,4 +1,4 @@
-"""Executions as they are read: one with its nodes, the runs of a schedule, pages of many, and the unsuccessful ones."""
+"""Queries for executions: one with its nodes, the runs of a schedule, pages of many, and the unsuccessful ones."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -22,62 +22,16 @@ from app.persistence.tables import (
     WorkflowRow,
 )
 
-NAME = "unsuccessful_executions"
-MOST_ROWS = 10_000
-STATUSES = frozenset(ExecutionStatus) - ACTIVE - {ExecutionStatus.SUCCESS}
-
-_POSITION = text("SELECT position FROM backfills WHERE name = :name")
-_TAKE = text("SELECT position FROM backfills WHERE name = :name FOR UPDATE SKIP LOCKED")
-_FILL = text(
-    "WITH part AS MATERIALIZED (SELECT id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, "
-    "status, finished_at FROM workflow_executions WHERE id < :position ORDER BY id DESC LIMIT :limit), "
-    "filled AS (INSERT INTO unsuccessful_executions (id, user_profile_id, scheduled_job_id, workflow_id, entity_type, "
-    "entity_id, status) SELECT id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, status "
-    "FROM part WHERE finished_at IS NOT NULL AND status <> 'success' ON CONFLICT (id) DO NOTHING) "
-    "SELECT count(*) AS number, (array_agg(id ORDER BY id))[1] AS position FROM part"
-)
-_MOVE = text("UPDATE backfills SET position = :position WHERE name = :name")
-_FINISH = text("DELETE FROM backfills WHERE name = :name")
-_DROP = text(
-    "DELETE FROM unsuccessful_executions WHERE id IN (SELECT u.id FROM unsuccessful_executions AS u "
-    "WHERE u.id < :first_kept AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.id = u.id) "
-    "ORDER BY u.id LIMIT :limit)"
-)
-
-
-async def unsuccessful_is_complete(connection: AsyncConnection) -> bool:
-    """Whether all that ended otherwise than well is there."""
-    return (await connection.execute(_POSITION, {"name": NAME})).scalar_one_or_none() is None
-
-
-async def fill_unsuccessful(connection: AsyncConnection) -> bool:
-    """Add a part of what ended before the trigger was there; whether there is more to add."""
-    position = (await connection.execute(_TAKE, {"name": NAME})).scalar_one_or_none()
-    if position is None:
-        return False
-    part = (await connection.execute(_FILL, {"position": position, "limit": MOST_ROWS})).one()
-    if part.number < MOST_ROWS:
-        await connection.execute(_FINISH, {"name": NAME})
-        return False
-    await connection.execute(_MOVE, {"name": NAME, "position": part.position})
-    return True
-
-
-async def drop_unsuccessful_orphans(connection: AsyncConnection, before: datetime) -> int:
-    """Delete a part of the rows from before a moment whose executions went with their week; how many."""
-    values = {"first_kept": first_id_at(before), "limit": MOST_ROWS}
-    return (await connection.execute(_DROP, values)).rowcount
-
-
 _TABLE = WorkflowExecutionRow.__table__
 _ACTIVE = ActiveExecutionRow.__table__
 _UNSUCCESSFUL = UnsuccessfulExecutionRow.__table__
 _DELETED = DeletedHistoryRow.__table__
 _SCHEDULES = ScheduledJobRow.__table__
 _WORKFLOWS = WorkflowRow.__table__
-# Each with the id behind it.
+_UNSUCCESSFUL_STATUSES = frozenset(ExecutionStatus) - ACTIVE - {ExecutionStatus.SUCCESS}
+# The columns of indexes that end with the id.
 _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",), ("user_profile_id",))
-# What the nodes did is shown with a single execution only, and the payload with a run; both may be large.
+# Results of nodes are shown with a single execution only, and the payload with a run; both may be large.
 _LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"})
 
 
@@ -127,29 +81,36 @@ def results_of(execution: StoredExecution) -> list[NodeResult]:
     return sorted(results, key=lambda result: (result.started_at, result.node_id))
 
 
-async def kept_results(connection: AsyncConnection, execution_id: UUID) -> list[NodeResult]:
+async def parked_results(connection: AsyncConnection, execution_id: UUID) -> list[NodeResult]:
     """Return the results that nodes had when the execution was last parked."""
     execution = await get(connection, execution_id)
     return results_of(execution) if execution else []
 
 
+async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[StoredRun]:
+    """Return a page of a schedule's runs, newest first, with their payloads."""
+    query = select(*_LISTED, _TABLE.c.payload).where(_TABLE.c.scheduled_job_id == job_id)
+    return await read_page(connection, query, StoredRun, (_TABLE.c.id,), part)
+
+
 async def page(
-    connection: AsyncConnection, actor: Actor, wanted: Mapping[str, Any], part: Part
+    connection: AsyncConnection, actor: Actor, values: Mapping[str, Any], part: Part
 ) -> Page[ListedExecution]:
     """Return a page of the executions that the actor may see, newest first.
 
-    They have the wanted values; None stands for any value.
+    ``values`` filters by column; None stands for any value.
     """
-    filters = {name: value for name, value in wanted.items() if value is not None}
+    filters = {name: value for name, value in values.items() if value is not None}
     owner = actor.owner_filter
     job_id = filters.get("scheduled_job_id")
     if job_id is not None:
-        # All runs of a schedule are its owner's: by the two filters together nothing could be found quickly.
+        # All runs of a schedule belong to its owner. No index has both columns, so the owner is checked first instead.
         if not await _may_see_schedule(connection, job_id, owner):
             return Page([], 0)
     elif owner is not None:
         filters["user_profile_id"] = owner
-        # Whose runs are the fewer ones is a guess: those of somebody else's workflow are hardly the member's.
+        # The filter that stands first chooses the index. Few runs of another owner's workflow are the member's, so the
+        # member's own runs are probably fewer than the workflow's.
         if "workflow_id" in filters and not await _owns_workflow(connection, filters["workflow_id"], owner):
             filters = {"user_profile_id": owner, **filters}
     return await _page(connection, filters, part)
@@ -171,7 +132,7 @@ async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: P
 
 
 def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
-    """That a column has a value, as it is shown: a run that has begun and sleeps is running, though it is pending."""
+    """Return the condition for a value as the API shows it: a sleeping run is stored as pending, shown as running."""
     stored: ColumnElement[bool] = source.c[name] == value
     if name == "status" and value == ExecutionStatus.RUNNING:
         asleep = and_(source.c.status == ExecutionStatus.PENDING, source.c.deadline_at.is_not(None))
@@ -182,26 +143,26 @@ def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
 
 
 def _leading(source: Any, filters: Mapping[str, Any]) -> list[str]:
-    """The filters that the index begins with in which the rows are found; the id follows them there."""
+    """Return the filters that are the first columns of the index to use; the id follows them there."""
     if source is _ACTIVE:
         return []
     fitting = [names for names in _INDEXED if all(name in filters for name in names)]
-    # The filters stand in the order in which they are to be tried.
+    # The first filter that has an index wins.
     names = min(fitting, key=lambda names: list(filters).index(names[0]), default=())
     return [*names, *(["status"] if source is _UNSUCCESSFUL else [])]
 
 
 async def _source(connection: AsyncConnection, status: str | None) -> Any:
-    """Where executions of a status are found without going through all others."""
+    """Return the table in which executions of a status are found without reading all others."""
     if status in ACTIVE:
         return _ACTIVE
-    return _UNSUCCESSFUL if status in STATUSES and await unsuccessful_is_complete(connection) else _TABLE
+    return _UNSUCCESSFUL if status in _UNSUCCESSFUL_STATUSES and await unsuccessful_is_complete(connection) else _TABLE
 
 
 async def _may_see_schedule(connection: AsyncConnection, job_id: UUID, owner: int | None) -> bool:
     query = select(_SCHEDULES.c.user_profile_id).where(_SCHEDULES.c.id == job_id)
-    found = (await connection.execute(query)).scalar_one_or_none()
-    return found is not None and owner in {None, found}
+    schedule_owner = (await connection.execute(query)).scalar_one_or_none()
+    return schedule_owner is not None and owner in {None, schedule_owner}
 
 
 async def _owns_workflow(connection: AsyncConnection, workflow_id: int, owner: int) -> bool:
@@ -210,11 +171,55 @@ async def _owns_workflow(connection: AsyncConnection, workflow_id: int, owner: i
 
 
 def _is_seen(job_id: Any) -> Any:
-    """Whether its schedule is still there, or it never had one: the history of a deleted one goes bit by bit."""
+    """Return the condition that a run's schedule was not deleted: the history of a deleted one goes in small parts."""
     return ~exists().where(_DELETED.c.scheduled_job_id == job_id)
 
 
-async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[StoredRun]:
-    """Return a page of a schedule's runs, newest first, with their payloads."""
-    query = select(*_LISTED, _TABLE.c.payload).where(_TABLE.c.scheduled_job_id == job_id)
-    return await read_page(connection, query, StoredRun, (_TABLE.c.id,), part)
+# ``unsuccessful_executions`` holds the executions that did not succeed. A trigger adds each one when it ends. The table
+# is younger than the history: a backfill adds the older ones, from the newest down, and until it has finished the
+# filter by status reads all executions.
+
+_BACKFILL = "unsuccessful_executions"
+MOST_ROWS = 10_000
+
+_POSITION = text("SELECT position FROM backfills WHERE name = :name")
+_TAKE = text("SELECT position FROM backfills WHERE name = :name FOR UPDATE SKIP LOCKED")
+_FILL = text(
+    "WITH part AS MATERIALIZED (SELECT id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, "
+    "status, finished_at FROM workflow_executions WHERE id < :position ORDER BY id DESC LIMIT :limit), "
+    "filled AS (INSERT INTO unsuccessful_executions (id, user_profile_id, scheduled_job_id, workflow_id, entity_type, "
+    "entity_id, status) SELECT id, user_profile_id, scheduled_job_id, workflow_id, entity_type, entity_id, status "
+    "FROM part WHERE finished_at IS NOT NULL AND status <> 'success' ON CONFLICT (id) DO NOTHING) "
+    "SELECT count(*) AS number, (array_agg(id ORDER BY id))[1] AS position FROM part"
+)
+_MOVE = text("UPDATE backfills SET position = :position WHERE name = :name")
+_FINISH = text("DELETE FROM backfills WHERE name = :name")
+_DROP = text(
+    "DELETE FROM unsuccessful_executions WHERE id IN (SELECT u.id FROM unsuccessful_executions AS u "
+    "WHERE u.id < :first_kept AND NOT EXISTS (SELECT FROM workflow_executions AS e WHERE e.id = u.id) "
+    "ORDER BY u.id LIMIT :limit)"
+)
+
+
+async def unsuccessful_is_complete(connection: AsyncConnection) -> bool:
+    """Return whether the backfill has finished, so that the table holds every unsuccessful execution."""
+    return (await connection.execute(_POSITION, {"name": _BACKFILL})).scalar_one_or_none() is None
+
+
+async def fill_unsuccessful(connection: AsyncConnection) -> bool:
+    """Add some of the executions that ended before the trigger existed. Return whether there are more to add."""
+    position = (await connection.execute(_TAKE, {"name": _BACKFILL})).scalar_one_or_none()
+    if position is None:
+        return False
+    part = (await connection.execute(_FILL, {"position": position, "limit": MOST_ROWS})).one()
+    if part.number < MOST_ROWS:
+        await connection.execute(_FINISH, {"name": _BACKFILL})
+        return False
+    await connection.execute(_MOVE, {"name": _BACKFILL, "position": part.position})
+    return True
+
+
+async def drop_unsuccessful_orphans(connection: AsyncConnection, before: datetime) -> int:
+    """Delete some rows whose executions were dropped with their week, from before a moment. Return how many."""
+    values = {"first_kept": first_id_at(before), "limit": MOST_ROWS}
+    return (await connection.execute(_DROP, values)).rowcount

@@ -22,13 +22,14 @@ from app.domain.schedules import ScheduledJob
 from app.domain.ticks import Fire, LeftToNewer, NotDue, Stale, Start
 from app.persistence.row_cache import RowVersions
 
-# What a worker needs of an execution's row, under the same names.
+# The columns that a worker needs, under the names of the fields of ``Execution``.
 CARRIED = (
     *("id", "user_profile_id", "scheduled_job_id", "workflow_id", "trigger", "repeat_number", "retry_attempt"),
     *("scheduled_for", "timeout_seconds", "payload", "token"),
 )
 
-# What the start of an execution answers of its row. Named one by one: a later column breaks no prepared statement.
+# The columns that the start of an execution returns. They are listed, not ``*``: a column that a migration adds would
+# break prepared statements.
 STARTED = ", ".join(
     f"e.{name}" for name in (*CARRIED, "started_at", "entity_type", "entity_id", "work", "graph", "trace_context")
 )
@@ -37,13 +38,12 @@ LOCKED_COLUMNS = (
     *("started_at", "entity_type", "entity_id", "work"),
 )
 
-
 _TRIGGERS: dict[str, Any] = {trigger.value: trigger for trigger in Trigger}
 _STATUSES: dict[str, Any] = {status.value: status for status in ExecutionStatus}
 
 
 class LockedExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution under lock, as far as ending it is concerned."""
+    """A locked execution, with the columns that ending it needs."""
 
     id: UUID
     scheduled_job_id: UUID | None
@@ -64,12 +64,12 @@ class LockedExecution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """What fires it."""
+        """The schedule or the entity that fires it, as its id is computed from."""
         return str(self.scheduled_job_id) if self.entity is None else self.entity.source
 
 
 class FirstAttempt(msgspec.Struct, frozen=True):
-    """What later attempts at the same slot take over from the first."""
+    """The values that later attempts at a slot take over from the first."""
 
     trigger: Trigger
     payload: dict[str, Any]
@@ -77,7 +77,7 @@ class FirstAttempt(msgspec.Struct, frozen=True):
 
 
 class PendingExecution(msgspec.Struct, frozen=True):
-    """An execution that wants to be started."""
+    """An execution that waits to be started."""
 
     scheduled_job_id: UUID | None
     workflow_id: int | None
@@ -91,7 +91,7 @@ class PendingExecution(msgspec.Struct, frozen=True):
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """A row to be written."""
+    """An execution that is to be written."""
 
     id: UUID
     user_profile_id: int
@@ -115,102 +115,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     trace_context: str | None = None
 
 
-def new_execution(
-    job: ScheduledJob, fire: Fire, now: datetime, worker_id: UUID, first: FirstAttempt | None = None
-) -> NewExecution:
-    """The row of what a tick fires; a retry runs with what its first attempt had."""
-    starts = fire.start is Start.NOW
-    return NewExecution(
-        id=fire.execution_id,
-        user_profile_id=job.user_profile_id,
-        scheduled_job_id=job.id,
-        workflow_id=job.workflow_id,
-        trigger=first.trigger if first else fire.trigger,
-        status=ExecutionStatus.RUNNING if starts else ExecutionStatus.PENDING,
-        exclusive=runs_alone(job.if_running),
-        queued=fire.start is Start.QUEUED,
-        repeat_number=fire.repeat_number,
-        retry_attempt=fire.attempt,
-        scheduled_for=fire.slot,
-        payload=first.payload if first else job.trigger_payload,
-        timeout_seconds=first.timeout_seconds if first else job.timeout_seconds,
-        created_at=now,
-        due_at=now,
-        worker_id=worker_id if starts else None,
-        started_at=now if starts else None,
-    )
-
-
-def to_run(job: ScheduledJob, new: NewExecution) -> Execution:
-    """Return a new row as the run that a worker holds."""
-    return Execution(
-        id=new.id,
-        user_profile_id=new.user_profile_id,
-        scheduled_job_id=new.scheduled_job_id,
-        workflow_id=new.workflow_id,
-        trigger=new.trigger,
-        repeat_number=new.repeat_number,
-        retry_attempt=new.retry_attempt,
-        scheduled_for=new.scheduled_for,
-        timeout_seconds=new.timeout_seconds,
-        payload=new.payload,
-        token=new.token,
-        job_name=job.name,
-        trigger_node_id=job.trigger_node_id,
-        fired_at=new.started_at or new.created_at,
-    )
-
-
-def known_trigger(value: str) -> Trigger:
-    """Return a stored trigger. A value of a newer release stays text: see ``LockedExecution.unknown_value``."""
-    trigger: Trigger = _TRIGGERS.get(value, value)
-    return trigger
-
-
-def to_locked(record: Any) -> LockedExecution:
-    """Return a locked row, as the driver gives it."""
-    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, started, entity_type, entity_id, work = record
-    entity = None if entity_type is None else Entity(entity_type, entity_id, msgspec.convert(work, EntityWork))
-    return LockedExecution(
-        id=run_id,
-        scheduled_job_id=job_id,
-        trigger=known_trigger(trigger),
-        status=_STATUSES.get(status, status),
-        token=token,
-        scheduled_for=slot,
-        retry_attempt=attempt,
-        workflow_id=workflow_id,
-        has_begun=started is not None,
-        entity=entity,
-    )
-
-
-def entity_of(row: Row[Any]) -> Entity | None:
-    """The entity that fires this execution, if it is not a schedule."""
-    if row.entity_type is None:
-        return None
-    return Entity(row.entity_type, row.entity_id, msgspec.convert(row.work, EntityWork))
-
-
-def to_execution(row: Row[Any]) -> Execution:
-    """A started row as what a worker holds."""
-    carried = {name: getattr(row, name) for name in CARRIED}
-    carried["trigger"] = Trigger(row.trigger)
-    return Execution(
-        job_name=row.job_name,
-        trigger_node_id=row.trigger_node_id,
-        fired_at=row.started_at,
-        seconds_left=row.seconds_left,
-        resumed_at=row.resumed_at,
-        graph=row.graph,
-        entity=entity_of(row),
-        trace_context=row.trace_context,
-        **carried,
-    )
-
-
 class ClaimedVersion(msgspec.Struct, frozen=True):
-    """A schedule as its claim left it: the version of its row, and the database's time of the claim."""
+    """A schedule as its claim wrote it, the version of its row, and the database's time of the claim."""
 
     job: ScheduledJob
     version: int
@@ -272,3 +178,97 @@ class RowLocked(msgspec.Struct, frozen=True):
 
 
 SettleResult = Superseded | LeftToNewer | Settled | EntityRunSettled
+
+
+def new_execution(
+    job: ScheduledJob, fire: Fire, now: datetime, worker_id: UUID, first: FirstAttempt | None = None
+) -> NewExecution:
+    """Return the execution that a tick fires; a retry takes over the values of its first attempt."""
+    starts = fire.start is Start.NOW
+    return NewExecution(
+        id=fire.execution_id,
+        user_profile_id=job.user_profile_id,
+        scheduled_job_id=job.id,
+        workflow_id=job.workflow_id,
+        trigger=first.trigger if first else fire.trigger,
+        status=ExecutionStatus.RUNNING if starts else ExecutionStatus.PENDING,
+        exclusive=runs_alone(job.if_running),
+        queued=fire.start is Start.QUEUED,
+        repeat_number=fire.repeat_number,
+        retry_attempt=fire.attempt,
+        scheduled_for=fire.slot,
+        payload=first.payload if first else job.trigger_payload,
+        timeout_seconds=first.timeout_seconds if first else job.timeout_seconds,
+        created_at=now,
+        due_at=now,
+        worker_id=worker_id if starts else None,
+        started_at=now if starts else None,
+    )
+
+
+def to_run(job: ScheduledJob, new: NewExecution) -> Execution:
+    """Return a new execution as the run that a worker holds."""
+    return Execution(
+        id=new.id,
+        user_profile_id=new.user_profile_id,
+        scheduled_job_id=new.scheduled_job_id,
+        workflow_id=new.workflow_id,
+        trigger=new.trigger,
+        repeat_number=new.repeat_number,
+        retry_attempt=new.retry_attempt,
+        scheduled_for=new.scheduled_for,
+        timeout_seconds=new.timeout_seconds,
+        payload=new.payload,
+        token=new.token,
+        job_name=job.name,
+        trigger_node_id=job.trigger_node_id,
+        fired_at=new.started_at or new.created_at,
+    )
+
+
+def known_trigger(value: str) -> Trigger:
+    """Return a stored trigger. A value of a newer release stays text: see ``LockedExecution.unknown_value``."""
+    trigger: Trigger = _TRIGGERS.get(value, value)
+    return trigger
+
+
+def to_locked(record: Any) -> LockedExecution:
+    """Return the driver's record of a locked row as a struct."""
+    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, started, entity_type, entity_id, work = record
+    entity = None if entity_type is None else Entity(entity_type, entity_id, msgspec.convert(work, EntityWork))
+    return LockedExecution(
+        id=run_id,
+        scheduled_job_id=job_id,
+        trigger=known_trigger(trigger),
+        status=_STATUSES.get(status, status),
+        token=token,
+        scheduled_for=slot,
+        retry_attempt=attempt,
+        workflow_id=workflow_id,
+        has_begun=started is not None,
+        entity=entity,
+    )
+
+
+def entity_of(row: Row[Any]) -> Entity | None:
+    """Return the entity that fires this execution, or None if a schedule does."""
+    if row.entity_type is None:
+        return None
+    return Entity(row.entity_type, row.entity_id, msgspec.convert(row.work, EntityWork))
+
+
+def to_execution(row: Row[Any]) -> Execution:
+    """Return a started row as the run that a worker holds."""
+    carried = {name: getattr(row, name) for name in CARRIED}
+    carried["trigger"] = Trigger(row.trigger)
+    return Execution(
+        job_name=row.job_name,
+        trigger_node_id=row.trigger_node_id,
+        fired_at=row.started_at,
+        seconds_left=row.seconds_left,
+        resumed_at=row.resumed_at,
+        graph=row.graph,
+        entity=entity_of(row),
+        trace_context=row.trace_context,
+        **carried,
+    )

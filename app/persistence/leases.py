@@ -1,4 +1,9 @@
-"""Leases of workers, locks with a lease, and switches: rows that all processes share, by the database's clock."""
+"""Leases of workers, locks with a lease, and the switch for schedules: rows that all processes share.
+
+Locks are rows with a lease, not advisory locks of a session. The work under a lock takes longer than a transaction and
+uses many connections of a pool, and behind PgBouncer a session is not ours alone. A process that dies releases nothing,
+but its lease expires by the database's clock, so that a lock cannot stay taken.
+"""
 
 from uuid import UUID
 
@@ -9,45 +14,45 @@ _REGISTER = text(
     "INSERT INTO workers (id, name, lease_expires_at) "
     "VALUES (:id, :name, clock_timestamp() + make_interval(secs => :seconds))"
 )
-# A lease that has run out is not renewed: its executions may be lost already.
+# A lease that has expired is not renewed: its executions may have been settled as lost.
 _RENEW_WORKER = text(
     "UPDATE workers SET lease_expires_at = clock_timestamp() + make_interval(secs => :seconds) "
     "WHERE id = :id AND lease_expires_at > clock_timestamp()"
 )
-# As an expression, to be read along with other things.
+# An SQL expression for other queries.
 LEASE_HOLDS = "EXISTS (SELECT FROM workers WHERE id = {worker} AND lease_expires_at > clock_timestamp())"
 _HOLDS = text(f"SELECT {LEASE_HOLDS.format(worker=':id')}")
 _RELEASE_WORKER = text("DELETE FROM workers WHERE id = :id")
-_FORGET = text(
+_FORGET_WORKERS = text(
     "DELETE FROM workers AS w WHERE w.lease_expires_at < clock_timestamp() - interval '1 hour' "
     "AND NOT EXISTS (SELECT FROM active_executions AS e WHERE e.worker_id = w.id)"
 )
 
 
 async def register_worker(connection: AsyncConnection, worker_id: UUID, name: str, lease_seconds: float) -> None:
-    """A worker begins its life, with a lease."""
+    """Add a worker with a new lease."""
     await connection.execute(_REGISTER, {"id": worker_id, "name": name, "seconds": lease_seconds})
 
 
 async def renew_worker(connection: AsyncConnection, worker_id: UUID, lease_seconds: float) -> bool:
-    """Extend a lease that still holds; False if it has run out."""
+    """Extend a lease that is still valid. Return False if it has expired."""
     renewed = await connection.execute(_RENEW_WORKER, {"id": worker_id, "seconds": lease_seconds})
     return renewed.rowcount == 1
 
 
 async def worker_holds(connection: AsyncConnection, worker_id: UUID) -> bool:
-    """Whether a lease holds, by the database's clock."""
+    """Return whether a worker's lease is valid by the database's clock."""
     return bool((await connection.execute(_HOLDS, {"id": worker_id})).scalar_one())
 
 
 async def release_worker(connection: AsyncConnection, worker_id: UUID) -> None:
-    """A worker ends; what it may still hold is lost from now on."""
+    """Remove a worker that ends. Executions that it still holds are lost from now on."""
     await connection.execute(_RELEASE_WORKER, {"id": worker_id})
 
 
 async def forget_expired_workers(connection: AsyncConnection) -> int:
-    """Remove workers that ended long ago without a word."""
-    return (await connection.execute(_FORGET)).rowcount
+    """Remove workers whose lease expired long ago and that hold no executions. Return how many."""
+    return (await connection.execute(_FORGET_WORKERS)).rowcount
 
 
 _TAKE_LOCK = text(
@@ -60,14 +65,15 @@ _RENEW_LOCK = text(
     "UPDATE locks SET expires_at = clock_timestamp() + make_interval(secs => :seconds) "
     "WHERE name = :name AND owner = :owner AND expires_at > clock_timestamp() RETURNING name"
 )
-# Whoever takes or uses a lock holds this for the length of its transaction, so that others need not wait for it.
+# A transaction that takes or uses a lock also holds this advisory lock until it ends. So another process that wants the
+# lock learns at once that it is in use, and does not wait for the row.
 _IN_USE = text("SELECT pg_try_advisory_xact_lock(hashtextextended(:name, 1))")
 _USE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))")
 _RELEASE_LOCK = text("DELETE FROM locks WHERE name = :name AND owner = :owner")
 
 
 async def take_lock(connection: AsyncConnection, name: str, owner: UUID, seconds: float) -> bool:
-    """Take a lock that is free, or whose lease has run out; False if someone else holds it, without waiting."""
+    """Take a lock that is free or whose lease has expired. Return False at once if another owner holds it."""
     if not (await connection.execute(_IN_USE, {"name": name})).scalar_one():
         return False
     taken = await connection.execute(_TAKE_LOCK, {"name": name, "owner": owner, "seconds": seconds})
@@ -75,36 +81,36 @@ async def take_lock(connection: AsyncConnection, name: str, owner: UUID, seconds
 
 
 async def renew_lock(connection: AsyncConnection, name: str, owner: UUID, seconds: float) -> bool:
-    """Keep a lock that is still ours; False if its lease had run out."""
+    """Extend the lease of a lock. Return False if it had expired."""
     renewed = await connection.execute(_RENEW_LOCK, {"name": name, "owner": owner, "seconds": seconds})
     return renewed.one_or_none() is not None
 
 
 async def use_lock(connection: AsyncConnection, name: str, owner: UUID, seconds: float) -> bool:
-    """Keep a lock that is still ours, and let nobody take it before this transaction ends; False if it is lost."""
+    """Extend the lease of a lock and keep others from taking it until this transaction ends; False if it is lost."""
     await connection.execute(_USE, {"name": name})
     return await renew_lock(connection, name, owner, seconds)
 
 
 async def release_lock(connection: AsyncConnection, name: str, owner: UUID) -> None:
-    """Let it go."""
+    """Release a lock, if this owner still holds it."""
     await connection.execute(_RELEASE_LOCK, {"name": name, "owner": owner})
 
 
-# As an expression, to be read along with other things. Without a row it is on.
+# An SQL expression for other queries. Without a row the switch is on.
 SCHEDULES_ENABLED = "coalesce((SELECT s.is_on FROM switches AS s WHERE s.name = 'schedules_enabled'), true)"
-_READ = text(f"SELECT {SCHEDULES_ENABLED}")
-_TURN = text(
+_READ_SWITCH = text(f"SELECT {SCHEDULES_ENABLED}")
+_WRITE_SWITCH = text(
     "INSERT INTO switches (name, is_on) VALUES ('schedules_enabled', :is_on) "
     "ON CONFLICT (name) DO UPDATE SET is_on = EXCLUDED.is_on, changed_at = clock_timestamp()"
 )
 
 
 async def schedules_enabled(connection: AsyncConnection) -> bool:
-    """Whether schedules are on, as far as the switch says."""
-    return bool((await connection.execute(_READ)).scalar_one())
+    """Return whether the switch for schedules is on."""
+    return bool((await connection.execute(_READ_SWITCH)).scalar_one())
 
 
 async def turn_schedules(connection: AsyncConnection, *, on: bool) -> None:
-    """Turn them on or off."""
-    await connection.execute(_TURN, {"is_on": on})
+    """Turn all schedules on or off."""
+    await connection.execute(_WRITE_SWITCH, {"is_on": on})

@@ -1,4 +1,4 @@
-"""The ledger's own rows: slots that did not fire."""
+"""The ledger: entries for slots that did not fire, and the first executions of those that did."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -47,12 +47,12 @@ def count(entries: Iterable[LedgerEntry]) -> None:
 
 
 def row(job_id: UUID, entry: LedgerEntry | None = None) -> dict[str, Any]:
-    """An entry as a row; one without any slots stands for none."""
+    """Return an entry as a row; without an entry all its columns are NULL."""
     return {"scheduled_job_id": job_id, **(msgspec.structs.asdict(entry) if entry else {})}
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A span of time, open where nothing is given; of what lies in it, only what comes before ``before`` is wanted."""
+    """A span of time, open where an end is None. Slots from ``before`` on, the position of a cursor, are left out."""
 
     since: datetime | None
     until: datetime | None
@@ -82,14 +82,14 @@ class FiredSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cursor_at(slot: datetime) -> str:
-    """The cursor that goes on with the slots before this one."""
+    """Return the cursor that continues with the slots before this one."""
     return cursor_of([slot])
 
 
 def before(cursor: str | None) -> datetime | None:
-    """The slot that a cursor of the ledger names."""
-    found: datetime | None = None if cursor is None else position_of((_TABLE.c.last_slot,), cursor)[0]
-    return found
+    """Return the slot that a cursor of the ledger names, or None without a cursor."""
+    slot: datetime | None = None if cursor is None else position_of((_TABLE.c.last_slot,), cursor)[0]
+    return slot
 
 
 async def of_job(connection: AsyncConnection, job_id: UUID, stretch: Stretch, limit: int) -> list[StoredEntry]:
@@ -118,7 +118,7 @@ async def fired(connection: AsyncConnection, job_id: UUID, stretch: Stretch, lim
 
 
 async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> list[datetime]:
-    """The slots that are known around a moment: the last before it and the first after it, fired and not fired."""
+    """Return the stored slots next to a moment: the last before it and the first after it, fired and not fired."""
     fired, entries = _first_attempts(job_id), select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
     run, slot, first, last = _FIRED.c.id, _FIRED.c.scheduled_for, _TABLE.c.first_slot, _TABLE.c.last_slot
     latest = last_id_at(moment)

@@ -1,4 +1,4 @@
-"""Bringing the schema up to date. The migrations travel inside the wheel."""
+"""Migrations: bring the schema up to date, or wait until it is. The scripts are part of the wheel."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,46 +19,46 @@ from app.persistence import retention
 from app.persistence.database import Database, database_now, state_of, translate_db_errors, unreachable_reason
 from app.persistence.schema_version import is_later
 
-# Any number will do, as long as it is always the same: two migrations at once wait for each other.
+# The key of an advisory lock, the same in every release: of two migrations, the second waits for the first.
 MIGRATION_LOCK = 7_245_301_846
 WAIT_SECONDS = 3.0
-# Whoever comes after a migration that waits for a table waits too: it lets them go first, and tries again, with more
-# patience. Postgres looks for deadlocks after a second and may end either of the two: it shall not be a worker or a
-# client.
+# Statements that come after a migration that waits for a table wait too. So it gives up soon, lets them go first, and
+# tries again with a longer timeout. All timeouts are below a second, after which Postgres looks for deadlocks and may
+# end either side: that must not be a worker or a client.
 LOCK_TIMEOUT_MILLISECONDS = (100, 200, 300, 400, 500)
 AGAIN_SECONDS = 0.5
-# The lock timeout, and a deadlock.
-_IN_THE_WAY = {"55P03", "40P01"}
+# lock_not_available and deadlock_detected.
+_TABLE_IN_USE = {"55P03", "40P01"}
 
 log = structlog.get_logger(__name__)
 
 
 def alembic_config() -> Config:
-    """Alembic's settings, without a file of its own."""
+    """Return Alembic's settings, so that it needs no file."""
     config = Config()
-    # configparser reads a % as the start of something.
+    # configparser expands what begins with a %.
     config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
     return config
 
 
 async def migrate(database_url: str) -> None:
-    """Apply what is missing; safe to run from several places at once. The schema of a later release is left alone."""
-    patience = chain(LOCK_TIMEOUT_MILLISECONDS, repeat(LOCK_TIMEOUT_MILLISECONDS[-1]))
-    while not await _upgraded(database_url, next(patience)):
-        log.info("migration_waits")
+    """Apply missing migrations. Several may run at once; the schema of a later release is left unchanged."""
+    lock_timeouts = chain(LOCK_TIMEOUT_MILLISECONDS, repeat(LOCK_TIMEOUT_MILLISECONDS[-1]))
+    while not await _upgraded(database_url, next(lock_timeouts)):
+        log.info("migration_postponed")
         await asyncio.sleep(AGAIN_SECONDS)
     await _make_weeks(database_url)
 
 
 async def until_migrated(database_url: str) -> None:
-    """Wait until the schema is what this release needs, or newer; a database that is away is waited for too."""
+    """Wait until the database is reachable and has the schema that this release needs, or a newer one."""
     database = Database(database_url, pool_size=1)
     try:
         while True:
             try:
                 await database.ping()
             except UnavailableError as error:
-                log.info("waiting_for_migrations", error=unreachable_reason(error))
+                log.info("migrations_awaited", error=unreachable_reason(error))
             else:
                 return
             await asyncio.sleep(WAIT_SECONDS)
@@ -78,18 +78,18 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
 
 
 async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
-    """Whether it could be done now: all of it in one transaction, or nothing if somebody was in the way."""
+    """Apply all migrations in one transaction. Return False, with nothing changed, if a table was in use."""
     try:
         await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds))
     except UnavailableError as error:
-        if state_of(error.__cause__) in _IN_THE_WAY:
+        if state_of(error.__cause__) in _TABLE_IN_USE:
             return False
         raise
     return True
 
 
 async def _make_weeks(database_url: str) -> None:
-    """The weeks at hand, so that nothing goes to the rest."""
+    """Create the partitions of the coming weeks, so that no row goes to the default partitions."""
     database = Database(database_url, pool_size=1)
     try:
         async with database.transaction() as connection:
@@ -103,9 +103,9 @@ async def _make_weeks(database_url: str) -> None:
 def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
     connection.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_milliseconds}"))
-    found = MigrationContext.configure(connection).get_current_revision()
-    if is_later(found):
-        log.info("schema_is_later", found=found)
+    revision = MigrationContext.configure(connection).get_current_revision()
+    if is_later(revision):
+        log.info("newer_schema_accepted", revision=revision)
         return
     config = alembic_config()
     config.attributes["connection"] = connection
@@ -113,5 +113,5 @@ def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
 
 
 def migrate_now(database_url: str) -> None:
-    """The same, for callers without an event loop."""
+    """Apply missing migrations, for callers without an event loop."""
     asyncio.run(migrate(database_url))

@@ -1,4 +1,4 @@
-"""Notifications: who wants to be told of what, which deliveries are due, and how they went."""
+"""Notifications: the subscriptions, the outbox of deliveries, which of them are due, and how they went."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -16,19 +16,84 @@ from app.domain.notifications import Notice
 from app.persistence.pagination import Page, Part, read_one, read_page, read_written
 from app.persistence.tables import DeliveryRow, NotificationRow
 
-# Where more notices of one notification wait than this, they are one delivery, a digest.
+# If more notices of one notification wait than this, they are sent as one delivery, a digest.
 DIGEST_OVER = 20
 DIGEST_MOST = 1000
-# So many notices stand in a digest; the others are only counted.
+# A digest holds this many notices; the others are only counted.
 DIGEST_SHOWN = 100
 
-# The host of a URL as far as it is needed to count calls by host.
+_TABLE = NotificationRow.__table__
+_DELIVERIES = DeliveryRow.__table__
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription: which events of what are delivered to a URL."""
+
+    id: int
+    user_profile_id: int
+    url: str
+    events: list[str]
+    scheduled_job_id: UUID | None
+    workflow_id: int | None
+    active: bool
+    created_at: datetime
+
+
+async def add(connection: AsyncConnection, values: dict[str, Any]) -> Notification:
+    """Create a notification."""
+    return await read_written(connection, insert(NotificationRow).values(values).returning(*_TABLE.c), Notification)
+
+
+async def get(connection: AsyncConnection, notification_id: int) -> Notification | None:
+    """Return a notification, or None."""
+    return await read_one(connection, select(_TABLE).where(_TABLE.c.id == notification_id), Notification)
+
+
+async def save(connection: AsyncConnection, notification_id: int, values: dict[str, Any]) -> Notification:
+    """Change a notification."""
+    statement = update(NotificationRow).where(_TABLE.c.id == notification_id).values(values)
+    return await read_written(connection, statement.returning(*_TABLE.c), Notification)
+
+
+async def remove(connection: AsyncConnection, notification_id: int) -> None:
+    """Delete a notification and the log of its deliveries."""
+    await connection.execute(delete(NotificationRow).where(_TABLE.c.id == notification_id))
+
+
+async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Notification]:
+    """Return a page of the notifications that the actor may see, newest first."""
+    query: Select[Any] = select(_TABLE)
+    if actor.owner_filter is not None:
+        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
+    return await read_page(connection, query, Notification, (_TABLE.c.id,), part)
+
+
+# The notifications of the workflow's owner and of admins match.
+_POST = text(
+    "INSERT INTO deliveries (notification_id, event, data) "
+    "SELECT n.id, p.event, p.data FROM jsonb_to_recordset(CAST(:rows AS jsonb)) "
+    "AS p(event text, workflow_id integer, scheduled_job_id uuid, data jsonb) "
+    "JOIN workflows AS w ON w.id = p.workflow_id JOIN notifications AS n ON n.active AND n.events ? p.event "
+    "AND (n.workflow_id IS NULL OR n.workflow_id = p.workflow_id) "
+    "AND (n.scheduled_job_id IS NULL OR n.scheduled_job_id = p.scheduled_job_id) "
+    "JOIN user_profiles AS u ON u.id = n.user_profile_id AND (u.role = 'admin' OR u.id = w.user_profile_id)"
+)
+
+
+async def enqueue(connection: AsyncConnection, notices: Sequence[Notice]) -> None:
+    """Write a delivery for each notification that matches, in the transaction in which the events happened."""
+    if notices:
+        await connection.execute(_POST, {"rows": msgspec.json.encode(notices).decode()})
+
+
+# The host of a URL, to count calls by host.
 _HOST = r"lower(COALESCE(substring(n.url FROM '^https?://(?:[^/?#@]*@)?(\[[^]]*\]|[^/?#:]+)'), ''))"
 _IS_DUE = "d.status = 'pending' AND d.next_attempt_at <= statement_timestamp()"
-# The steps: the first notice of each notification that has some waiting (one look into an index for each, however long
-# its pile is); of each owner as many notifications as there are places; which of these want a digest; what could be
-# delivered; the turns by owner, then by host; and what is taken. It is taken for a while only: if its
-# worker dies it is due again. Rows are looked up by ``= ANY``, so no plan made for a small table reads a large one.
+# The steps: ``waiting``, the first notice of each notification that has any (one index lookup for each, however many
+# wait); ``candidates`` and ``wanting``, for each owner as many notifications as it has places, and which of them need a
+# digest; ``units``, what could be delivered; ``by_owner`` and ``by_host``, the turns; ``taken``, what is delivered now.
+# It is taken under a lease: if its worker dies it is due again. Rows are looked up by ``= ANY``, so that a plan that
+# was made for a small table does not scan a large one.
 TAKE = text(
     rf"""
     WITH RECURSIVE waiting AS (
@@ -96,15 +161,15 @@ _NOT_DELIVERED = text(
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How many deliveries may be under way: in all, for one owner, to one host."""
+    """How many deliveries may be under way: in total, for one owner, and to one host."""
 
     in_all: int
     per_owner: int
     per_host: int
 
 
-class Told(msgspec.Struct, frozen=True):
-    """One notice in a delivery."""
+class SentNotice(msgspec.Struct, frozen=True):
+    """A notice in a delivery."""
 
     event: str
     created_at: datetime
@@ -112,32 +177,32 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A notice that is to be delivered now; or a digest of many."""
+    """A notice that is to be delivered now, or a digest of many."""
 
-    # Of all its notices, of which some are shown.
+    # The ids of all its notices, of which ``notices`` may hold only some.
     ids: tuple[int, ...]
-    notices: tuple[Told, ...]
-    # Of the first notice, this one included.
+    notices: tuple[SentNotice, ...]
+    # The attempts at the first notice, with this one.
     attempts: int
-    # Of the last notice.
+    # When the last notice was created.
     created_at: datetime
     url: str
     host: str
     owner_id: int
-    # The notification belongs to an admin or to a plugin.
+    # Whether the notification belongs to an admin or to a plugin.
     is_operators: bool
 
 
 async def take_due(
     connection: AsyncConnection, bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float
 ) -> list[Delivery]:
-    """Take what is due and has a place beside what is under way here, by turns of the owners."""
+    """Take due deliveries by turns of the owners, as many as fit beside those that are under way in this process."""
     rows = await connection.execute(TAKE, values_for(bounds, under_way, lease_seconds))
     return [_delivery(list(unit)) for _, unit in groupby(rows, key=_unit)]
 
 
 def values_for(bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: float) -> dict[str, Any]:
-    """The parameters of ``TAKE``."""
+    """Return the parameters of ``TAKE``."""
     owners: dict[str, int] = {}
     hosts: dict[str, int] = {}
     taken = 0
@@ -156,7 +221,7 @@ def values_for(bounds: Bounds, under_way: Iterable[Delivery], lease_seconds: flo
 
 
 async def delivered(connection: AsyncConnection, delivery: Delivery, status: int) -> None:
-    """Write down that it has arrived."""
+    """Store that a delivery has arrived."""
     await connection.execute(_DELIVERED, {"ids": list(delivery.ids), "status": status})
 
 
@@ -174,7 +239,7 @@ async def not_delivered(
 
 
 def _unit(row: Row[Any]) -> tuple[int, int]:
-    """What is delivered together: all of a notification that wants a digest, else each notice alone."""
+    """Return the key of what is delivered together: all notices of a digest, else each notice alone."""
     return row.notification_id, 0 if row.is_digest else row.id
 
 
@@ -182,7 +247,7 @@ def _delivery(rows: Sequence[Row[Any]]) -> Delivery:
     first = rows[0]
     return Delivery(
         ids=tuple(row.id for row in rows),
-        notices=tuple(Told(row.event, row.created_at, row.data) for row in rows if row.data is not None),
+        notices=tuple(SentNotice(row.event, row.created_at, row.data) for row in rows if row.data is not None),
         attempts=first.attempts,
         created_at=rows[-1].created_at,
         url=first.url,
@@ -200,18 +265,6 @@ def _json(counts: Mapping[str, int]) -> str:
     return msgspec.json.encode(counts).decode()
 
 
-_TABLE = NotificationRow.__table__
-_DELIVERIES = DeliveryRow.__table__
-# Whoever owns the workflow is told, and admins who asked for everything.
-_POST = text(
-    "INSERT INTO deliveries (notification_id, event, data) "
-    "SELECT n.id, p.event, p.data FROM jsonb_to_recordset(CAST(:rows AS jsonb)) "
-    "AS p(event text, workflow_id integer, scheduled_job_id uuid, data jsonb) "
-    "JOIN workflows AS w ON w.id = p.workflow_id JOIN notifications AS n ON n.active AND n.events ? p.event "
-    "AND (n.workflow_id IS NULL OR n.workflow_id = p.workflow_id) "
-    "AND (n.scheduled_job_id IS NULL OR n.scheduled_job_id = p.scheduled_job_id) "
-    "JOIN user_profiles AS u ON u.id = n.user_profile_id AND (u.role = 'admin' OR u.id = w.user_profile_id)"
-)
 _RETRY = text(
     "UPDATE deliveries SET status = 'pending', attempts = 0, next_attempt_at = clock_timestamp() WHERE id IN "
     "(SELECT d.id FROM deliveries AS d JOIN notifications AS n ON n.id = d.notification_id WHERE d.status = 'failed' "
@@ -223,25 +276,6 @@ _PURGE = text(
     "WHERE d.status <> 'pending' AND d.created_at < :before "
     "AND (CAST(:owner AS integer) IS NULL OR n.user_profile_id = :owner) ORDER BY d.id LIMIT :limit)"
 )
-
-
-async def enqueue(connection: AsyncConnection, notices: Sequence[Notice]) -> None:
-    """Put notices into the box of everyone who wants them, in the transaction in which they happened."""
-    if notices:
-        await connection.execute(_POST, {"rows": msgspec.json.encode(notices).decode()})
-
-
-class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription: which events of what are delivered to a URL."""
-
-    id: int
-    user_profile_id: int
-    url: str
-    events: list[str]
-    scheduled_job_id: UUID | None
-    workflow_id: int | None
-    active: bool
-    created_at: datetime
 
 
 class LoggedDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,35 +293,6 @@ class LoggedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     delivered_at: datetime | None
 
 
-async def add(connection: AsyncConnection, values: dict[str, Any]) -> Notification:
-    """Create a notification."""
-    return await read_written(connection, insert(NotificationRow).values(values).returning(*_TABLE.c), Notification)
-
-
-async def get(connection: AsyncConnection, notification_id: int) -> Notification | None:
-    """Return a notification, or None."""
-    return await read_one(connection, select(_TABLE).where(_TABLE.c.id == notification_id), Notification)
-
-
-async def save(connection: AsyncConnection, notification_id: int, values: dict[str, Any]) -> Notification:
-    """Change a notification."""
-    statement = update(NotificationRow).where(_TABLE.c.id == notification_id).values(values)
-    return await read_written(connection, statement.returning(*_TABLE.c), Notification)
-
-
-async def remove(connection: AsyncConnection, notification_id: int) -> None:
-    """Delete a notification and the log of its deliveries."""
-    await connection.execute(delete(NotificationRow).where(_TABLE.c.id == notification_id))
-
-
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Notification]:
-    """Return a page of the notifications that the actor may see, newest first."""
-    query: Select[Any] = select(_TABLE)
-    if actor.owner_filter is not None:
-        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, Notification, (_TABLE.c.id,), part)
-
-
 async def deliveries_of(connection: AsyncConnection, notification_id: int, part: Part) -> Page[LoggedDelivery]:
     """Return a page of a notification's deliveries, newest first."""
     query = select(_DELIVERIES).where(_DELIVERIES.c.notification_id == notification_id)
@@ -295,11 +300,11 @@ async def deliveries_of(connection: AsyncConnection, notification_id: int, part:
 
 
 async def retry(connection: AsyncConnection, actor: Actor, limit: int) -> int:
-    """Try again what was given up; how many."""
+    """Make deliveries that were given up pending again. Return how many."""
     return (await connection.execute(_RETRY, {"owner": actor.owner_filter, "limit": limit})).rowcount
 
 
 async def purge(connection: AsyncConnection, actor: Actor, before: datetime, limit: int) -> int:
-    """Delete old deliveries that are over; how many."""
+    """Delete old deliveries that are not pending. Return how many."""
     values = {"owner": actor.owner_filter, "before": before, "limit": limit}
     return (await connection.execute(_PURGE, values)).rowcount

@@ -25,18 +25,9 @@ PAGE_BYTES = 1024 * 1024
 MOST_OFFSET = 10_000
 
 
-class Part(msgspec.Struct, frozen=True):
-    """So many, from an offset or from a cursor on; and whether the length of the whole list is wanted."""
-
-    limit: int
-    offset: int = 0
-    cursor: str | None = None
-    counts: bool = True
-
-
-# Beyond this nobody counts: the planner's guess is shown instead, and called that.
+# Longer lists are not counted: the planner's estimate is shown instead, and marked as one.
 COUNTED = 10_000
-# For how long such a guess is good enough, and how many are kept.
+# For how long an estimate is used, and how many are cached.
 FRESH_SECONDS = 30.0
 MOST_KNOWN = 1000
 
@@ -47,8 +38,31 @@ _FIRST_ID, _LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 
-
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The part of a list that a client asks for: its length, where it begins, and whether the whole list is counted."""
+
+    limit: int
+    offset: int = 0
+    cursor: str | None = None
+    counts: bool = True
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list, how long the whole is, and where the next part begins."""
+
+    items: Sequence[T]
+    total: int
+    total_is_estimate: bool = False
+    next_cursor: str | None = None
+    # The fields of the items that the list is ordered by.
+    keys: tuple[str, ...] = ()
+
+    def cursor_at(self, index: int) -> str:
+        """Return the cursor that continues after one of the items."""
+        return cursor_of([getattr(self.items[index], key) for key in self.keys])
 
 
 def to_struct(row: Row[Any], kind: type[T]) -> T:
@@ -72,21 +86,6 @@ async def read_all(connection: AsyncConnection, query: Executable, kind: type[T]
     return [to_struct(row, kind) for row in await connection.execute(query)]
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list, how long the whole is, and where the next part begins."""
-
-    items: Sequence[T]
-    total: int
-    total_is_estimate: bool = False
-    next_cursor: str | None = None
-    # The fields of the items that the list is ordered by.
-    keys: tuple[str, ...] = ()
-
-    def cursor_at(self, index: int) -> str:
-        """Return the cursor that continues after one of the items."""
-        return cursor_of([getattr(self.items[index], key) for key in self.keys])
-
-
 async def read_page(
     connection: AsyncConnection,
     query: Select[Any],
@@ -97,12 +96,12 @@ async def read_page(
     ascending: bool = False,
 ) -> Page[T]:
     """Return a page of a query in the order of its keys, which together are unique; descending by default."""
-    wanted = query
+    remaining = query
     if part.cursor is not None:
         place, here = tuple_(*keys), tuple_(*position_of(keys, part.cursor))
-        wanted = query.where(place > here if ascending else place < here)
+        remaining = query.where(place > here if ascending else place < here)
     order = (key.asc() if ascending else key.desc() for key in keys)
-    return await _read(connection, query, wanted.order_by(*order), kind, keys, part)
+    return await _read(connection, query, remaining.order_by(*order), kind, keys, part)
 
 
 async def _read(
@@ -120,7 +119,7 @@ async def _read(
         items = await read_all(connection, ordered, kind)
         return Page(items, len(items), next_cursor=_more(items, names, part), keys=names)
     counted = select(func.count()).select_from(query.with_only_columns(keys[-1]).limit(COUNTED + 1).subquery())
-    # The number comes with the rows; only where there are none has it to be asked for by itself.
+    # The count comes with the rows. If there are none, it takes a query of its own.
     rows = list(await connection.execute(ordered.add_columns(counted.scalar_subquery().label("counted"))))
     if not rows and not part.offset and part.cursor is None:
         return Page([], 0, keys=names)
@@ -145,17 +144,17 @@ async def read_newest(
     """
     columns, values = [column for column, _ in within], [value for _, value in within]
     place = tuple_(*columns, key)
-    # Indexes without the rows that have no value are as good.
+    # With this condition Postgres may also use indexes that leave out rows without a value.
     query = query.where(*(column.is_not(None) for column in columns))
     everything = query.where(place >= tuple_(*values, _FIRST_ID), place <= tuple_(*values, _LAST_ID))
-    wanted = everything
+    remaining = everything
     if part.cursor is not None:
-        wanted = everything.where(place < tuple_(*values, *position_of((key,), part.cursor)))
-    ordered = wanted.order_by(*(column.desc() for column in (*columns, key)))
+        remaining = everything.where(place < tuple_(*values, *position_of((key,), part.cursor)))
+    ordered = remaining.order_by(*(column.desc() for column in (*columns, key)))
     return await _read(connection, everything, ordered, kind, (key,), part)
 
 
-# The estimated lengths of long lists, by the filters of the list: not every page asks the planner again.
+# The estimated lengths of long lists by their filters, so that not every page asks the planner again.
 KnownTotals = ExpiringCache[tuple[tuple[str, Any], ...], int]
 
 
@@ -168,51 +167,51 @@ async def read_keys(  # noqa: PLR0913 - what to read, in which order, from where
     connection: AsyncConnection,
     table: FromClause,
     kind: type[T],
-    wanted: Mapping[str, Any],
+    filters: Mapping[str, Any],
     keys: Sequence[Any],
     part: Part,
     totals: KnownTotals,
 ) -> Page[T]:
-    """Return a page of the keys and versions (``xmin``) of a table's rows with the wanted values.
+    """Return a page of the keys and versions (``xmin``) of those rows of a table that match the filters, newest first.
 
-    It is sent by the driver itself, which is faster, and reads no more than that.
+    The query goes to the driver directly, which is faster, and reads no other columns.
     """
-    filters = tuple(wanted.items())
-    guess = totals.fresh(filters, clock.monotonic())
-    rows = await _rows(connection, table, wanted, keys, part, counts=guess is None)
+    total_key = tuple(filters.items())
+    estimate = totals.fresh(total_key, clock.monotonic())
+    rows = await _rows(connection, table, filters, keys, part, counts=estimate is None)
     names = tuple(key.name for key in keys)
     items = [kind(*(row[name] for name in (*names, "xmin"))) for row in rows]
     more = _more(items, names, part)
-    if guess is not None:
-        return Page(items, guess, total_is_estimate=True, next_cursor=more, keys=names)
-    every = select(keys[-1]).where(*(table.c[name] == value for name, value in wanted.items()))
+    if estimate is not None:
+        return Page(items, estimate, total_is_estimate=True, next_cursor=more, keys=names)
+    every = select(keys[-1]).where(*(table.c[name] == value for name, value in filters.items()))
     total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
     if is_estimate:
-        totals.keep(filters, total, clock.monotonic() + FRESH_SECONDS)
+        totals.keep(total_key, total, clock.monotonic() + FRESH_SECONDS)
     return Page(items, total, is_estimate, more, names)
 
 
 async def _rows(
     connection: AsyncConnection,
     table: FromClause,
-    wanted: Mapping[str, Any],
+    filters: Mapping[str, Any],
     keys: Sequence[Any],
     part: Part,
     *,
     counts: bool,
 ) -> list[Any]:
-    filters, values = _conditions(wanted)
+    conditions, values = _conditions(filters)
     names = [key.name for key in keys]
     place = "TRUE"
     if part.cursor is not None:
         values += position_of(keys, part.cursor)
         numbers = range(len(values) - len(keys) + 1, len(values) + 1)
         place = f"({', '.join(names)}) < ({', '.join(f'${number}' for number in numbers)})"
-    counted = f"(SELECT count(*) FROM (SELECT FROM {table} WHERE {filters} LIMIT {COUNTED + 1}) AS few)"  # noqa: S608
+    counted = f"(SELECT count(*) FROM (SELECT FROM {table} WHERE {conditions} LIMIT {COUNTED + 1}) AS few)"  # noqa: S608
     return await fetch(
         connection,
         f"SELECT {', '.join(names)}, xmin, {counted if counts else 'NULL'} AS counted "  # noqa: S608
-        f"FROM {table} WHERE {filters} AND {place} "
+        f"FROM {table} WHERE {conditions} AND {place} "
         f"ORDER BY {', '.join(f'{name} DESC' for name in names)} LIMIT {part.limit:d} OFFSET {part.offset:d}",
         *values,
     )
@@ -226,9 +225,9 @@ async def _number(connection: AsyncConnection, query: Select[Any], rows: Sequenc
     return int((await connection.execute(counted)).scalar_one())
 
 
-def _conditions(wanted: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    conditions = [f"{name} = ${number}" for number, name in enumerate(wanted, 1)]
-    return " AND ".join(conditions) or "TRUE", list(wanted.values())
+def _conditions(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    conditions = [f"{name} = ${number}" for number, name in enumerate(filters, 1)]
+    return " AND ".join(conditions) or "TRUE", list(filters.values())
 
 
 async def _total(connection: AsyncConnection, query: Select[Any], counted: int) -> tuple[int, bool]:
@@ -238,8 +237,8 @@ async def _total(connection: AsyncConnection, query: Select[Any], counted: int) 
     plan: Any = (
         await connection.execute(text("EXPLAIN (FORMAT JSON) " + str(compiled).replace(":", r"\:")))
     ).scalar_one()
-    guess = (msgspec.json.decode(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"]
-    return max(counted, int(guess)), True
+    estimate = (msgspec.json.decode(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"]
+    return max(counted, int(estimate)), True
 
 
 def _more(items: Sequence[Any], names: Sequence[str], part: Part) -> str | None:
@@ -248,12 +247,12 @@ def _more(items: Sequence[Any], names: Sequence[str], part: Part) -> str | None:
 
 
 def cursor_of(values: Sequence[Any]) -> str:
-    """The place in a list where the keys have these values, as clients hand it back."""
+    """Return the cursor for the place in a list at which the keys have these values."""
     return urlsafe_b64encode(msgspec.json.encode(values)).decode().rstrip("=")
 
 
 def position_of(keys: Sequence[Any], cursor: str) -> list[Any]:
-    """The values of the keys that a cursor names; ``InvalidError`` unless Postgres can compare by all of them."""
+    """Return the values of the keys in a cursor; ``InvalidError`` unless Postgres can compare by all of them."""
     try:
         raw = msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         return [_comparable(key.type, value) for key, value in zip(keys, raw, strict=True)]
@@ -263,15 +262,15 @@ def position_of(keys: Sequence[Any], cursor: str) -> list[Any]:
 
 
 def _comparable(kind: Any, value: Any) -> Any:
-    """A value of a cursor in the type of its column; ``ValueError`` if the column could never hold it."""
-    found = msgspec.convert(value, kind.python_type)
-    if isinstance(found, datetime):
-        if found.tzinfo is None or not FIRST_YEAR <= found.year <= LAST_YEAR:
-            raise ValueError("not a moment of any row")
-        return found.astimezone(UTC)
+    """Return a value of a cursor in the type of its column; ``ValueError`` if the column can never hold it."""
+    converted = msgspec.convert(value, kind.python_type)
+    if isinstance(converted, datetime):
+        if converted.tzinfo is None or not FIRST_YEAR <= converted.year <= LAST_YEAR:
+            raise ValueError("no row has this moment")
+        return converted.astimezone(UTC)
     most = _INT8 if isinstance(kind, BigInteger) else _INT4
-    if isinstance(found, int) and not -most <= found < most:
-        raise ValueError("not a number of any row")
-    if isinstance(found, str) and "\x00" in found:
-        raise ValueError("Postgres has no such text")
-    return found
+    if isinstance(converted, int) and not -most <= converted < most:
+        raise ValueError("no row has this number")
+    if isinstance(converted, str) and "\x00" in converted:
+        raise ValueError("Postgres texts have no NUL characters")
+    return converted

@@ -1,4 +1,4 @@
-"""Runs that wait in Postgres without a worker, and the callbacks that they wait for."""
+"""Parked runs, which wait in Postgres without a worker, and the callbacks that they wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,165 +15,23 @@ from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult, PendingRu
 from app.persistence.database import database_now
 from app.persistence.sql_batches import fetch
 
-# A node that is run anew has a new callback; the old one is stale.
-_SUPERSEDE = text(
-    "UPDATE callbacks SET state = 'superseded' WHERE execution_id = :execution_id AND node_id = :node_id "
-    "AND state = 'open'"
-)
-_OPEN = text(
-    "INSERT INTO callbacks (execution_id, node_id, token_hash, state, error, secrets) "
-    "VALUES (:execution_id, :node_id, :token_hash, 'open', '', CAST(:secrets AS jsonb))"
-)
-_FIND = text("SELECT id, state, secrets FROM callbacks WHERE execution_id = :execution_id AND token_hash = :token_hash")
-_COMPLETE = text(
-    "UPDATE callbacks SET state = 'completed', succeeded = :succeeded, output = CAST(:output AS jsonb), "
-    "error = :error, completed_at = clock_timestamp() WHERE id = :id"
-)
-_HEARTBEAT = text("UPDATE callbacks SET heartbeat_at = clock_timestamp() WHERE id = :id")
-_COMPLETED = text(
-    "SELECT node_id, succeeded, output, error, completed_at FROM callbacks "
-    "WHERE execution_id = :execution_id AND state = 'completed' ORDER BY id"
-)
-# A run that sleeps beside the callback is woken by it too.
-_LOCK_CALLBACK = text(
-    "SELECT status, awaiting OR (status = 'pending' AND deadline_at IS NOT NULL) AS is_parked "
-    "FROM workflow_executions WHERE id = :id FOR UPDATE"
-)
-_UNPARK = text(
-    "UPDATE workflow_executions SET status = 'pending', awaiting = false, token = token + 1, "
-    "due_at = clock_timestamp() WHERE id = :id RETURNING token, due_at"
-)
-_PURGE = text(
-    "DELETE FROM callbacks WHERE id IN (SELECT c.id FROM callbacks AS c "
-    "LEFT JOIN workflow_executions AS e ON e.id = c.execution_id "
-    "WHERE c.created_at < :before AND (e.id IS NULL OR e.finished_at IS NOT NULL) "
-    "AND (CAST(:owner AS integer) IS NULL OR e.user_profile_id = :owner) ORDER BY c.id LIMIT :limit)"
-)
-
-
-class Completion(msgspec.Struct, frozen=True):
-    """What a target said in the end."""
-
-    succeeded: bool
-    output: Any = None
-    error: str = ""
-
-
-class ShownSecret(msgspec.Struct, frozen=True):
-    """A secret that the execution was shown: by name, and with a proof of its value."""
-
-    name: str
-    # None, for one of the environment.
-    owner_id: int | None
-    proof: str
-
-
-class Callback(msgspec.Struct, frozen=True):
-    """A callback under the lock of its execution."""
-
-    id: int
-    is_open: bool
-    is_awaited: bool
-    shown: tuple[ShownSecret, ...] = ()
-
-
-async def open_callback(
-    connection: AsyncConnection, execution_id: UUID, node_id: str, token_hash: bytes, shown: Sequence[ShownSecret] = ()
-) -> None:
-    """Promise a callback, before anybody is told of it; with the secrets that have to be hidden in what it brings."""
-    await connection.execute(_SUPERSEDE, {"execution_id": execution_id, "node_id": node_id})
-    values = {
-        "execution_id": execution_id,
-        "node_id": node_id,
-        "token_hash": token_hash,
-        "secrets": msgspec.json.encode(shown).decode() if shown else None,
-    }
-    await connection.execute(_OPEN, values)
-
-
-async def close_callbacks(connection: AsyncConnection, execution_id: UUID, node_id: str) -> None:
-    """The target has answered at once: there is nothing left to be said."""
-    await connection.execute(_SUPERSEDE, {"execution_id": execution_id, "node_id": node_id})
-
-
-async def find_callback(connection: AsyncConnection, execution_id: UUID, token_hash: bytes) -> Callback | None:
-    """The callback of a token, with its execution locked; None if the token was never given out for it."""
-    held = (await connection.execute(_LOCK_CALLBACK, {"id": execution_id})).one_or_none()
-    values = {"execution_id": execution_id, "token_hash": token_hash}
-    row = (await connection.execute(_FIND, values)).one_or_none()
-    if held is None or row is None:
-        return None
-    return Callback(
-        row.id,
-        is_open=row.state == "open" and held.status in ACTIVE,
-        is_awaited=held.is_parked,
-        shown=msgspec.convert(row.secrets or (), tuple[ShownSecret, ...]),
-    )
-
-
-async def complete_callback(
-    connection: AsyncConnection, execution_id: UUID, callback: Callback, said: Completion
-) -> PendingRun | None:
-    """Write down what was said; the execution goes on, if it is waiting for this."""
-    await connection.execute(
-        _COMPLETE,
-        {
-            "id": callback.id,
-            "succeeded": said.succeeded,
-            "output": msgspec.json.encode(said.output).decode(),
-            "error": said.error,
-        },
-    )
-    if not callback.is_awaited:
-        return None
-    row = (await connection.execute(_UNPARK, {"id": execution_id})).one()
-    return PendingRun(execution_id, row.token, row.due_at)
-
-
-async def record_heartbeat(connection: AsyncConnection, callback: Callback) -> None:
-    """Write down that the target is at it."""
-    await connection.execute(_HEARTBEAT, {"id": callback.id})
-
-
-async def with_callbacks(
-    connection: AsyncConnection, execution_id: UUID, results: Iterable[NodeResult]
-) -> list[NodeResult]:
-    """The results with what has been said about those that are awaited."""
-    said = {row.node_id: row for row in await connection.execute(_COMPLETED, {"execution_id": execution_id})}
-    return [
-        _answered(result, said[result.node_id])
-        if result.status is ExecutionStatus.RUNNING and result.node_id in said
-        else result
-        for result in results
-    ]
-
-
-async def purge_callbacks(connection: AsyncConnection, actor: Actor, before: datetime, limit: int) -> int:
-    """Delete the callbacks of executions that ended long ago; how many."""
-    values = {"before": before, "owner": actor.owner_filter, "limit": limit}
-    return (await connection.execute(_PURGE, values)).rowcount
-
-
-def _answered(result: NodeResult, said: Row[Any]) -> NodeResult:
-    status = ExecutionStatus.SUCCESS if said.succeeded else ExecutionStatus.FAILED
-    return replace(result, status=status, output=said.output, error=said.error, finished_at=said.completed_at)
-
+# Parking.
 
 _LOCK_RUN = text("SELECT status, token FROM workflow_executions WHERE id = :id FOR UPDATE")
 _DEADLINE = "coalesce(deadline_at, started_at + make_interval(secs => timeout_seconds))"
-# A run keeps the graph that it began with, whatever becomes of the workflow meanwhile; and when its sleepers wake up,
-# by the database's clock.
+# A run keeps the graph that it began with, even if the workflow is edited meanwhile, and the times by the database's
+# clock at which its sleeping nodes wake up.
 _KEEP = (
     "results = CAST(:results AS jsonb), "
     "graph = coalesce(graph, CAST(:graph AS jsonb)) || jsonb_build_object('asleep', CAST(:asleep AS jsonb)), "
     f"deadline_at = {_DEADLINE}, worker_id = NULL"
 )
-_AWAIT = text(f"UPDATE workflow_executions SET awaiting = true, {_KEEP} WHERE id = :id")  # noqa: S608 - our own words
+_AWAIT = text(f"UPDATE workflow_executions SET awaiting = true, {_KEEP} WHERE id = :id")  # noqa: S608 - made of constants
 _SLEEP = text(
-    f"UPDATE workflow_executions SET status = 'pending', token = token + 1, {_KEEP}, "  # noqa: S608 - our own words
+    f"UPDATE workflow_executions SET status = 'pending', token = token + 1, {_KEEP}, "  # noqa: S608 - made of constants
     f"due_at = least(CAST(:wakes_at AS timestamptz), {_DEADLINE}) WHERE id = :id RETURNING token, due_at"
 )
-# A run that was parked before and is running now holds a worker.
+# A run that was parked before and is running now has a worker, and does not count.
 _COUNTS = (
     "SELECT e.user_profile_id, count(*) FROM active_executions AS a JOIN workflow_executions AS e ON e.id = a.id "
     "WHERE a.deadline_at IS NOT NULL AND a.worker_id IS NULL GROUP BY 1"
@@ -181,26 +39,29 @@ _COUNTS = (
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that cannot go on now: what its nodes did, which of them sleep for how long, and the graph that it runs."""
+    """A run to be parked: the results of its nodes, which of them sleep for how long, and the graph that it runs."""
 
     execution_id: UUID
     token: int
     results: Sequence[NodeResult]
-    # Seconds, by node.
+    # Seconds by node.
     asleep: Mapping[str, float]
     graph: dict[str, Any]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A callback came before the run was put aside: it goes on with these results."""
+    """A callback came before the run was parked: it goes on with these results."""
 
     results: list[NodeResult]
 
 
 async def park(connection: AsyncConnection, run: Parked) -> Answered | PendingRun | None:
-    """Put a run aside; when it is to be started again, if it sleeps. Nothing happens to one that is no longer ours."""
-    held = (await connection.execute(_LOCK_RUN, {"id": run.execution_id})).one_or_none()
-    if held is None or held.token != run.token or held.status != ExecutionStatus.RUNNING:
+    """Park a run, unless a callback has come meanwhile or another worker or a request has taken the run.
+
+    Return the run with the time at which it wakes up if it sleeps, else None.
+    """
+    row = (await connection.execute(_LOCK_RUN, {"id": run.execution_id})).one_or_none()
+    if row is None or row.token != run.token or row.status != ExecutionStatus.RUNNING:
         return None
     awaited = [result for result in run.results if result.node_id not in run.asleep]
     answered = await with_callbacks(connection, run.execution_id, awaited)
@@ -211,7 +72,7 @@ async def park(connection: AsyncConnection, run: Parked) -> Answered | PendingRu
 
 
 async def parked_counts(connection: AsyncConnection) -> dict[int, int]:
-    """How many runs each owner has parked; owners with none are left out."""
+    """Return how many runs each owner has parked; owners with none are left out."""
     return dict(await fetch(connection, _COUNTS))
 
 
@@ -220,7 +81,7 @@ async def _await(connection: AsyncConnection, run: Parked) -> None:
 
 
 async def _sleep(connection: AsyncConnection, run: Parked) -> PendingRun:
-    """A node that sleeps is stored as one that has succeeded, at the moment in which it will wake up."""
+    """Store each sleeping node as a success that finishes when the node wakes up."""
     now = await database_now(connection)
     wakes = {node_id: now + timedelta(seconds=seconds) for node_id, seconds in run.asleep.items()}
     results = [
@@ -241,3 +102,149 @@ def _values(run: Parked, results: Sequence[NodeResult], wakes: Mapping[str, date
         "graph": msgspec.json.encode(run.graph).decode(),
         "asleep": msgspec.json.encode(wakes).decode(),
     }
+
+
+# Callbacks.
+
+# A node that is run again gets a new callback; the old one is not accepted any more.
+_SUPERSEDE = text(
+    "UPDATE callbacks SET state = 'superseded' WHERE execution_id = :execution_id AND node_id = :node_id "
+    "AND state = 'open'"
+)
+_OPEN = text(
+    "INSERT INTO callbacks (execution_id, node_id, token_hash, state, error, secrets) "
+    "VALUES (:execution_id, :node_id, :token_hash, 'open', '', CAST(:secrets AS jsonb))"
+)
+_FIND = text("SELECT id, state, secrets FROM callbacks WHERE execution_id = :execution_id AND token_hash = :token_hash")
+_COMPLETE = text(
+    "UPDATE callbacks SET state = 'completed', succeeded = :succeeded, output = CAST(:output AS jsonb), "
+    "error = :error, completed_at = clock_timestamp() WHERE id = :id"
+)
+_HEARTBEAT = text("UPDATE callbacks SET heartbeat_at = clock_timestamp() WHERE id = :id")
+_COMPLETED = text(
+    "SELECT node_id, succeeded, output, error, completed_at FROM callbacks "
+    "WHERE execution_id = :execution_id AND state = 'completed' ORDER BY id"
+)
+# A run that sleeps in one node and awaits a callback in another is woken by the callback, too.
+_LOCK_CALLBACK = text(
+    "SELECT status, awaiting OR (status = 'pending' AND deadline_at IS NOT NULL) AS is_parked "
+    "FROM workflow_executions WHERE id = :id FOR UPDATE"
+)
+_UNPARK = text(
+    "UPDATE workflow_executions SET status = 'pending', awaiting = false, token = token + 1, "
+    "due_at = clock_timestamp() WHERE id = :id RETURNING token, due_at"
+)
+_PURGE = text(
+    "DELETE FROM callbacks WHERE id IN (SELECT c.id FROM callbacks AS c "
+    "LEFT JOIN workflow_executions AS e ON e.id = c.execution_id "
+    "WHERE c.created_at < :before AND (e.id IS NULL OR e.finished_at IS NOT NULL) "
+    "AND (CAST(:owner AS integer) IS NULL OR e.user_profile_id = :owner) ORDER BY c.id LIMIT :limit)"
+)
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """The result that a target reported by its callback."""
+
+    succeeded: bool
+    output: Any = None
+    error: str = ""
+
+
+class ShownSecret(msgspec.Struct, frozen=True):
+    """A secret that the execution used: its name, and a proof of its value, by which it is recognised later."""
+
+    name: str
+    # None for a secret of the environment.
+    owner_id: int | None
+    proof: str
+
+
+class Callback(msgspec.Struct, frozen=True):
+    """A callback whose execution is locked."""
+
+    id: int
+    is_open: bool
+    is_awaited: bool
+    shown: tuple[ShownSecret, ...] = ()
+
+
+async def open_callback(
+    connection: AsyncConnection, execution_id: UUID, node_id: str, token_hash: bytes, shown: Sequence[ShownSecret] = ()
+) -> None:
+    """Store a callback before its token is sent, with the secrets that must be hidden in the result it brings."""
+    await connection.execute(_SUPERSEDE, {"execution_id": execution_id, "node_id": node_id})
+    values = {
+        "execution_id": execution_id,
+        "node_id": node_id,
+        "token_hash": token_hash,
+        "secrets": msgspec.json.encode(shown).decode() if shown else None,
+    }
+    await connection.execute(_OPEN, values)
+
+
+async def close_callbacks(connection: AsyncConnection, execution_id: UUID, node_id: str) -> None:
+    """Close the callback of a node whose target has answered at once."""
+    await connection.execute(_SUPERSEDE, {"execution_id": execution_id, "node_id": node_id})
+
+
+async def find_callback(connection: AsyncConnection, execution_id: UUID, token_hash: bytes) -> Callback | None:
+    """Lock an execution and return the callback of a token, or None if this execution has no such token."""
+    run = (await connection.execute(_LOCK_CALLBACK, {"id": execution_id})).one_or_none()
+    values = {"execution_id": execution_id, "token_hash": token_hash}
+    row = (await connection.execute(_FIND, values)).one_or_none()
+    if run is None or row is None:
+        return None
+    return Callback(
+        row.id,
+        is_open=row.state == "open" and run.status in ACTIVE,
+        is_awaited=run.is_parked,
+        shown=msgspec.convert(row.secrets or (), tuple[ShownSecret, ...]),
+    )
+
+
+async def complete_callback(
+    connection: AsyncConnection, execution_id: UUID, callback: Callback, completion: Completion
+) -> PendingRun | None:
+    """Store the result of a callback. Return the execution if it was parked and may go on now."""
+    await connection.execute(
+        _COMPLETE,
+        {
+            "id": callback.id,
+            "succeeded": completion.succeeded,
+            "output": msgspec.json.encode(completion.output).decode(),
+            "error": completion.error,
+        },
+    )
+    if not callback.is_awaited:
+        return None
+    row = (await connection.execute(_UNPARK, {"id": execution_id})).one()
+    return PendingRun(execution_id, row.token, row.due_at)
+
+
+async def record_heartbeat(connection: AsyncConnection, callback: Callback) -> None:
+    """Store that the target is still working."""
+    await connection.execute(_HEARTBEAT, {"id": callback.id})
+
+
+async def with_callbacks(
+    connection: AsyncConnection, execution_id: UUID, results: Iterable[NodeResult]
+) -> list[NodeResult]:
+    """Return the results, with those of callbacks that have come in place of the running ones."""
+    callbacks = {row.node_id: row for row in await connection.execute(_COMPLETED, {"execution_id": execution_id})}
+    return [
+        _answered(result, callbacks[result.node_id])
+        if result.status is ExecutionStatus.RUNNING and result.node_id in callbacks
+        else result
+        for result in results
+    ]
+
+
+async def purge_callbacks(connection: AsyncConnection, actor: Actor, before: datetime, limit: int) -> int:
+    """Delete callbacks from before a moment whose executions have ended. Return how many."""
+    values = {"before": before, "owner": actor.owner_filter, "limit": limit}
+    return (await connection.execute(_PURGE, values)).rowcount
+
+
+def _answered(result: NodeResult, row: Row[Any]) -> NodeResult:
+    status = ExecutionStatus.SUCCESS if row.succeeded else ExecutionStatus.FAILED
+    return replace(result, status=status, output=row.output, error=row.error, finished_at=row.completed_at)

@@ -16,20 +16,21 @@ from app.persistence.pagination import Page, Part, read_all, read_one, read_page
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
 
-# A page ends here, if not earlier: the changes of one revision may hold all nodes twice.
+# A page ends before it is larger than this: the changes of one revision may hold all nodes twice.
 PAGE_BYTES = 1_048_576
 
-# So many changes of a workflow are kept whole. Of older ones the fields are named, without their values: otherwise
-# whoever edits a large workflow again and again would fill the disk.
+# The newest changes of a workflow are kept whole. Older ones keep only the names of the fields: otherwise a client that
+# edits a large workflow again and again would fill the disk.
 KEPT_WHOLE = 50
 NOT_KEPT = "The values of this change are no longer kept."
 
+_OF_SCHEDULES = ScheduleRevisionRow.__table__
+_INSERT = insert_many(ScheduleRevisionRow, Revision.__struct_fields__)
 _OF_WORKFLOWS = WorkflowRevisionRow.__table__
-# What a bigint can be.
+# A value of a bigint column.
 _Id = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
-
-_FORGET = text(
+_DROP_OLD_VALUES = text(
     "UPDATE workflow_revisions AS r SET changes = names.only, changes_bytes = length(CAST(names.only AS text)), "
     "note = :note FROM (SELECT id, changes FROM workflow_revisions WHERE workflow_id = :workflow_id "
     "ORDER BY id DESC OFFSET :kept LIMIT 1) AS old CROSS JOIN LATERAL "
@@ -54,69 +55,20 @@ class StoredRevision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleSnapshot(StoredRevision, frozen=True, kw_only=True):
-    """A revision of a schedule, with what the schedule was from then on."""
+    """A revision of a schedule, with the schedule as it was from then on."""
 
     snapshot: dict[str, Any]
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
-    """Some revisions, newest first, and where the next page begins, if there is one."""
+    """A page of revisions, newest first, and the cursor of the next page, if there is one."""
 
     items: Sequence[StoredRevision]
     next_cursor: str | None
 
 
-async def add_workflow_revisions(connection: AsyncConnection, revision: WorkflowRevision) -> None:
-    """Write a change down, and drop the values of the one that has become too old."""
-    await connection.execute(insert(WorkflowRevisionRow).values(msgspec.structs.asdict(revision)))
-    values = {"workflow_id": revision.workflow_id, "kept": KEPT_WHOLE, "note": NOT_KEPT}
-    await connection.execute(_FORGET, values)
-
-
-async def page_of_workflow(
-    connection: AsyncConnection, workflow_id: int, limit: int, cursor: str | None
-) -> HistoryPage:
-    """Return the newest revisions of a workflow, or those that follow where a cursor stands."""
-    sizes = select(_OF_WORKFLOWS.c.id, _OF_WORKFLOWS.c.changes_bytes).where(_OF_WORKFLOWS.c.workflow_id == workflow_id)
-    if cursor is not None:
-        sizes = sizes.where(_OF_WORKFLOWS.c.id < _position(cursor))
-    found = list(await connection.execute(sizes.order_by(_OF_WORKFLOWS.c.id.desc()).limit(limit + 1)))
-    kept = _fitting(found[:limit])
-    query = select(_OF_WORKFLOWS).where(_OF_WORKFLOWS.c.id.in_(kept)).order_by(_OF_WORKFLOWS.c.id.desc())
-    items = await read_all(connection, query, StoredRevision)
-    return HistoryPage(items, _cursor(kept[-1]) if len(kept) < len(found) else None)
-
-
-def _cursor(revision_id: int) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(revision_id)).decode().rstrip("=")
-
-
-def _position(cursor: str) -> int:
-    try:
-        return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Id)
-    except (ValueError, msgspec.DecodeError):
-        words = "`cursor` does not belong to this list. Start again without it."
-        raise InvalidError(FieldError("cursor", words)) from None
-
-
-def _fitting(found: Sequence[Any]) -> list[int]:
-    """The ids of those that fit into a page; the first one always does."""
-    kept: list[int] = []
-    total = 0
-    for row in found:
-        total += row.changes_bytes
-        if kept and total > PAGE_BYTES:
-            break
-        kept.append(row.id)
-    return kept
-
-
-_OF_SCHEDULES = ScheduleRevisionRow.__table__
-_INSERT = insert_many(ScheduleRevisionRow, Revision.__struct_fields__)
-
-
 async def add_schedule_revisions(connection: AsyncConnection, revisions: Sequence[Revision]) -> None:
-    """Write changes down."""
+    """Write revisions of schedules."""
     await run_batch(connection, _INSERT, revisions)
 
 
@@ -131,3 +83,48 @@ async def in_force(connection: AsyncConnection, job_id: UUID, moment: datetime) 
     query = select(_OF_SCHEDULES).where(_OF_SCHEDULES.c.scheduled_job_id == job_id, _OF_SCHEDULES.c.at <= moment)
     latest = query.order_by(_OF_SCHEDULES.c.at.desc(), _OF_SCHEDULES.c.id.desc()).limit(1)
     return await read_one(connection, latest, ScheduleSnapshot)
+
+
+async def add_workflow_revision(connection: AsyncConnection, revision: WorkflowRevision) -> None:
+    """Write a revision of a workflow, and drop the values of the one that has become too old."""
+    await connection.execute(insert(WorkflowRevisionRow).values(msgspec.structs.asdict(revision)))
+    values = {"workflow_id": revision.workflow_id, "kept": KEPT_WHOLE, "note": NOT_KEPT}
+    await connection.execute(_DROP_OLD_VALUES, values)
+
+
+async def page_of_workflow(
+    connection: AsyncConnection, workflow_id: int, limit: int, cursor: str | None
+) -> HistoryPage:
+    """Return the newest revisions of a workflow, or those after a cursor."""
+    sizes = select(_OF_WORKFLOWS.c.id, _OF_WORKFLOWS.c.changes_bytes).where(_OF_WORKFLOWS.c.workflow_id == workflow_id)
+    if cursor is not None:
+        sizes = sizes.where(_OF_WORKFLOWS.c.id < _position(cursor))
+    rows = list(await connection.execute(sizes.order_by(_OF_WORKFLOWS.c.id.desc()).limit(limit + 1)))
+    ids = _fitting(rows[:limit])
+    query = select(_OF_WORKFLOWS).where(_OF_WORKFLOWS.c.id.in_(ids)).order_by(_OF_WORKFLOWS.c.id.desc())
+    items = await read_all(connection, query, StoredRevision)
+    return HistoryPage(items, _cursor(ids[-1]) if len(ids) < len(rows) else None)
+
+
+def _cursor(revision_id: int) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(revision_id)).decode().rstrip("=")
+
+
+def _position(cursor: str) -> int:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Id)
+    except (ValueError, msgspec.DecodeError):
+        message = "`cursor` does not belong to this list. Start again without it."
+        raise InvalidError(FieldError("cursor", message)) from None
+
+
+def _fitting(rows: Sequence[Any]) -> list[int]:
+    """Return the ids of the rows that fit into a page together; the first one always does."""
+    ids: list[int] = []
+    total = 0
+    for row in rows:
+        total += row.changes_bytes
+        if ids and total > PAGE_BYTES:
+            break
+        ids.append(row.id)
+    return ids

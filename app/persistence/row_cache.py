@@ -1,4 +1,10 @@
-"""The row cache: schedules, workflows and users as they were last read, each with the version of its row."""
+"""The row caches: schedules, workflows and users as they were last read, each with the version of its row.
+
+The version is ``xmin``, the id of the transaction that wrote the row last. Postgres sets it on every write, so no code
+path can forget to, and a statement that compares it needs neither a lock nor another column. An id is unique within one
+server's history only: a standby that had not received the last commits gives the same ids to other transactions, and a
+cache once answered with an edit that was lost that way. ``ServerIdentity`` clears the caches when the server changes.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,20 +25,134 @@ from app.domain.workflows import Workflow
 from app.persistence.sql_batches import fetch
 from app.persistence.users import as_actor
 
-MOST_KEPT = 1000
-# Of graphs, as JSON; as values they take several times as much.
+# Entries, and bytes of what may be large. Sizes are those of the JSON; in memory it takes several times as much.
+MOST_SCHEDULES = 20_000
+MOST_BYTES = 16 * 1024 * 1024
+MOST_SUBJECTS = 1000
 MOST_GRAPH_BYTES = 16 * 1024 * 1024
+# For how long a reading of the database's clock is used.
+CLOCK_SECONDS = 1.0
 
 _encode = msgspec.json.Encoder().encode
+log = structlog.get_logger(__name__)
+
+# A promoted standby has a new timeline, another cluster has another system identifier, and a server whose data folder
+# was restored from a copy has a new start time. The later questions are for roles and managed servers that may not ask
+# the earlier ones.
+_TIMELINE = "CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
+_STARTED = "pg_postmaster_start_time()"
+_QUESTIONS = (
+    f"SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {_TIMELINE}, {_STARTED})",  # noqa: S608
+    f"SELECT concat_ws('/', {_TIMELINE}, {_STARTED})",
+    f"SELECT concat_ws('/', {_STARTED})",
+)
+_MAY_NOT_ASK = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFunctionError)
+
+
+class Clearable(Protocol):
+    """A cache that is valid for one server only."""
+
+    def clear(self) -> None:
+        """Remove all entries."""
+
+
+C = TypeVar("C", bound=Clearable)
+
+
+class ServerIdentity:
+    """Clears all row caches when another server, or another timeline of the same one, answers."""
+
+    def __init__(self) -> None:
+        """Know no server yet."""
+        self._known: str | None = None
+        self._caches: WeakSet[Clearable] = WeakSet()
+        # The first of the questions that this role may ask.
+        self._first_question = 0
+
+    def watch(self, cache: C) -> C:
+        """Clear this cache whenever the server changes; return the cache."""
+        self._caches.add(cache)
+        return cache
+
+    async def check(self, driver: Any) -> None:
+        """Compare the server behind a connection with the one that answered before."""
+        server = await self._ask(driver)
+        if self._known is not None and server != self._known:
+            log.warning("server_history_changed", before=self._known, after=server)
+            for cache in self._caches:
+                cache.clear()
+        self._known = server
+
+    async def _ask(self, driver: Any) -> str:
+        while True:
+            try:
+                answer: str = await driver.fetchval(_QUESTIONS[self._first_question])
+            except _MAY_NOT_ASK:
+                if self._first_question + 1 == len(_QUESTIONS):
+                    raise
+                self._first_question += 1
+            else:
+                return answer
+
+
+class ScheduleCache:
+    """Schedules as this process last wrote them, each with the version of its row, and the database's clock."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._jobs: RowCache[UUID, ScheduledJob] = RowCache(MOST_SCHEDULES, MOST_BYTES)
+        self._clock: tuple[datetime, float] | None = None
+        # Counts the calls of ``clear``. A version that was read before the last one means nothing any more.
+        self.epoch = 0
+
+    def recall(self, job_id: UUID) -> tuple[int, ScheduledJob] | None:
+        """Return the cached version of a schedule's row and the schedule, or None."""
+        return self._jobs.get(job_id)
+
+    def keep(self, job: ScheduledJob, version: int) -> None:
+        """Store a schedule in this version."""
+        self._jobs.keep(job.id, version, job, self._payload_bytes(job) + _text_bytes(job))
+
+    def clear(self) -> None:
+        """Remove all entries: the server has changed, so versions stand for other contents."""
+        self._jobs.clear()
+        self._clock = None
+        self.epoch += 1
+
+    def _payload_bytes(self, job: ScheduledJob) -> int:
+        """Return the size of the payload. A tick leaves it unchanged, so that each payload is measured once."""
+        if not job.trigger_payload:
+            return 0
+        entry = self._jobs.get(job.id)
+        if entry is not None and entry[1].trigger_payload is job.trigger_payload:
+            return self._jobs.weight_of(job.id) - _text_bytes(entry[1])
+        return len(_encode(job.trigger_payload))
+
+    def hear(self, moment: datetime) -> None:
+        """Note the time that the database's clock has just shown."""
+        self._clock = (moment, clock.monotonic())
+
+    def now(self) -> datetime | None:
+        """Return a time that the database's clock has reached by now, or None if its last reading is too old."""
+        if self._clock is None:
+            return None
+        moment, at = self._clock
+        passed = clock.monotonic() - at
+        return moment + timedelta(seconds=passed) if passed < CLOCK_SECONDS else None
+
+
+def _text_bytes(job: ScheduledJob) -> int:
+    return len(job.description) + len(job.last_error)
+
 
 _READ = (
-    "SELECT asked.user_id, asked.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
-    "w.xmin IS NOT DISTINCT FROM asked.version AS is_known, "
-    "CASE WHEN w.xmin IS DISTINCT FROM asked.version THEN jsonb_build_object('id', w.id, 'name', w.name, "
+    "SELECT ids.user_id, ids.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
+    "w.xmin IS NOT DISTINCT FROM ids.version AS is_known, "
+    "CASE WHEN w.xmin IS DISTINCT FROM ids.version THEN jsonb_build_object('id', w.id, 'name', w.name, "
     "'user_profile_id', w.user_profile_id, 'active', w.active, 'nodes', w.nodes, 'edges', w.edges) END AS body, "
     "o.id, o.xmin, o.username, o.role, o.kind "
-    "FROM unnest($1::int[], $2::int[], $3::xid[]) AS asked(user_id, flow_id, version) "
-    "LEFT JOIN user_profiles AS u ON u.id = asked.user_id LEFT JOIN workflows AS w ON w.id = asked.flow_id "
+    "FROM unnest($1::int[], $2::int[], $3::xid[]) AS ids(user_id, flow_id, version) "
+    "LEFT JOIN user_profiles AS u ON u.id = ids.user_id LEFT JOIN workflows AS w ON w.id = ids.flow_id "
     "LEFT JOIN user_profiles AS o ON o.id = w.user_profile_id"
 )
 
@@ -51,44 +171,44 @@ class RowVersions(msgspec.Struct, frozen=True):
 
 
 class SubjectCache:
-    """Reads users and workflows. A workflow's graph is sent again only after it was changed."""
+    """Reads the users and workflows of runs. A workflow's graph is fetched again only after it was changed."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._flows: RowCache[int, Workflow] = RowCache(MOST_KEPT, MOST_GRAPH_BYTES)
-        self._users: RowCache[int, Actor] = RowCache(MOST_KEPT)
+        self._flows: RowCache[int, Workflow] = RowCache(MOST_SUBJECTS, MOST_GRAPH_BYTES)
+        self._users: RowCache[int, Actor] = RowCache(MOST_SUBJECTS)
 
     def clear(self) -> None:
         """Remove all entries: the server has changed, so versions stand for other contents."""
         self._flows.clear()
         self._users.clear()
 
-    def recall(self, ids: Ids, sight: RowVersions) -> Subject | None:
+    def recall(self, ids: Ids, versions: RowVersions) -> Subject | None:
         """Return user and workflow if both are cached in the versions that the claim saw, else None."""
         user_id, flow_id = ids
         if flow_id is None:
             return None
-        user = self._users.at_version(user_id, sight.user_version)
-        flow = self._flows.at_version(flow_id, sight.flow_version)
+        user = self._users.at_version(user_id, versions.user_version)
+        flow = self._flows.at_version(flow_id, versions.flow_version)
         if user is None or flow is None:
             return None
         if flow.user_profile_id == user_id:
             return user, flow
-        owner = self._users.at_version(flow.user_profile_id, sight.flow_owner_version)
+        owner = self._users.at_version(flow.user_profile_id, versions.flow_owner_version)
         return None if owner is None else (lesser_rights(user, owner), flow)
 
-    async def read(self, connection: AsyncConnection, wanted: Sequence[Ids]) -> list[Subject]:
+    async def read(self, connection: AsyncConnection, ids: Sequence[Ids]) -> list[Subject]:
         """Return the current user and workflow of each pair, in the order of the pairs; None for a deleted one."""
-        pairs = list(dict.fromkeys(wanted))
+        pairs = list(dict.fromkeys(ids))
         cached = [None if flow_id is None else self._flows.get(flow_id) for _, flow_id in pairs]
         versions = [None if entry is None else entry[0] for entry in cached]
-        # Kept here too: another workflow of the same answer may evict a cached one before its row is looked at.
+        # Held here too: another workflow of the same answer may evict a cached one before its row is looked at.
         flows = {entry[1].id: (entry[1], self._flows.weight_of(entry[1].id)) for entry in cached if entry is not None}
         rows = await fetch(
             connection, _READ, [user_id for user_id, _ in pairs], [flow_id for _, flow_id in pairs], versions
         )
         subjects = {(row[0], row[1]): self._subject(row, flows) for row in rows}
-        return [subjects[ids] for ids in wanted]
+        return [subjects[pair] for pair in ids]
 
     def _subject(self, row: Sequence[Any], known: Mapping[int, tuple[Workflow, int]]) -> Subject:
         user, flow = self._user(row[0], *row[2:6]), self._flow(known, *row[6:10])
@@ -119,121 +239,3 @@ class SubjectCache:
         flow, weight = known[flow_id] if is_known else (msgspec.convert(body, Workflow), len(_encode(body)))
         self._flows.keep(flow_id, version, flow, weight)
         return flow
-
-
-MOST_REMEMBERED = 20_000
-# Of payloads, as JSON, and of the long texts; as values they take several times as much.
-MOST_BYTES = 16 * 1024 * 1024
-# A reading of the database's clock is used for this long.
-HEARD_SECONDS = 1.0
-
-
-class ScheduleCache:
-    """Schedules as this process last wrote them, each with the version of its row, and the database's clock."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._jobs: RowCache[UUID, ScheduledJob] = RowCache(MOST_REMEMBERED, MOST_BYTES)
-        self._heard: tuple[datetime, float] | None = None
-        # Counts the calls of ``clear``. A version that was read before the last one means nothing any more.
-        self.epoch = 0
-
-    def recall(self, job_id: UUID) -> tuple[int, ScheduledJob] | None:
-        """Return the cached version of a schedule's row and the schedule, or None."""
-        return self._jobs.get(job_id)
-
-    def keep(self, job: ScheduledJob, version: int) -> None:
-        """Store a schedule in this version."""
-        self._jobs.keep(job.id, version, job, self._payload_bytes(job) + _text_bytes(job))
-
-    def clear(self) -> None:
-        """Remove all entries: the server has changed, so versions stand for other contents."""
-        self._jobs.clear()
-        self._heard = None
-        self.epoch += 1
-
-    def _payload_bytes(self, job: ScheduledJob) -> int:
-        """Return the size of the payload. A tick leaves it unchanged, so that each payload is measured once."""
-        if not job.trigger_payload:
-            return 0
-        entry = self._jobs.get(job.id)
-        if entry is not None and entry[1].trigger_payload is job.trigger_payload:
-            return self._jobs.weight_of(job.id) - _text_bytes(entry[1])
-        return len(_encode(job.trigger_payload))
-
-    def hear(self, moment: datetime) -> None:
-        """Note the time that the database's clock has just shown."""
-        self._heard = (moment, clock.monotonic())
-
-    def now(self) -> datetime | None:
-        """Return a time that the database's clock has reached by now, or None if its last reading is too old."""
-        if self._heard is None:
-            return None
-        moment, at = self._heard
-        passed = clock.monotonic() - at
-        return moment + timedelta(seconds=passed) if passed < HEARD_SECONDS else None
-
-
-def _text_bytes(job: ScheduledJob) -> int:
-    return len(job.description) + len(job.last_error)
-
-
-log = structlog.get_logger(__name__)
-
-# A promotion begins a new timeline, another cluster has another identifier, and a data folder that was put back from a
-# copy has a server that was started since. Each question is there for roles, and managed servers, that may not ask
-# the one before.
-_TIMELINE = "CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
-_STARTED = "pg_postmaster_start_time()"
-_QUESTIONS = (
-    f"SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {_TIMELINE}, {_STARTED})",  # noqa: S608
-    f"SELECT concat_ws('/', {_TIMELINE}, {_STARTED})",
-    f"SELECT concat_ws('/', {_STARTED})",
-)
-_MAY_NOT_ASK = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFunctionError)
-
-
-class Clearable(Protocol):
-    """A cache that is valid for one server only."""
-
-    def clear(self) -> None:
-        """Remove all entries."""
-
-
-C = TypeVar("C", bound=Clearable)
-
-
-class ServerIdentity:
-    """Clears all row caches when another server, or another timeline of the same one, answers."""
-
-    def __init__(self) -> None:
-        """Know no server yet."""
-        self._known: str | None = None
-        self._caches: WeakSet[Clearable] = WeakSet()
-        # Which of the questions this role may ask.
-        self._first_question = 0
-
-    def watch(self, cache: C) -> C:
-        """Clear this cache whenever the server changes; return the cache."""
-        self._caches.add(cache)
-        return cache
-
-    async def check(self, driver: Any) -> None:
-        """Compare the server behind a connection with the one that answered before."""
-        found = await self._ask(driver)
-        if self._known is not None and found != self._known:
-            log.warning("server_history_changed", before=self._known, after=found)
-            for cache in self._caches:
-                cache.clear()
-        self._known = found
-
-    async def _ask(self, driver: Any) -> str:
-        while True:
-            try:
-                answer: str = await driver.fetchval(_QUESTIONS[self._first_question])
-            except _MAY_NOT_ASK:
-                if self._first_question + 1 == len(_QUESTIONS):
-                    raise
-                self._first_question += 1
-            else:
-                return answer

@@ -23,6 +23,7 @@ from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 _TABLE = ScheduledJobRow.__table__
 _DUE = DueTickRow.__table__
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
+COLUMNS = ", ".join(f"j.{name}" for name in _COLUMNS)
 # The columns that ringing for a tick needs: it works even for a row that cannot be read as a ScheduledJob.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
 # The columns that hold the values of an enum, each with its members by their values.
@@ -31,7 +32,7 @@ _ENUMS = tuple(
     for field in msgspec.structs.fields(ScheduledJob)
     if isinstance(field.type, type) and issubclass(field.type, StrEnum)
 )
-_NAME_OF_PLUGIN = "uq_scheduled_jobs_name_of_plugin"
+_UNIQUE_NAME = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
@@ -42,31 +43,44 @@ _MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
 MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
 
 
-@contextmanager
-def _names_of_plugins() -> Iterator[None]:
-    """Report a plugin's second schedule of the same name as a conflict."""
-    try:
-        yield
-    except IntegrityError as error:
-        if _NAME_OF_PLUGIN in str(error.orig):
-            raise ConflictError("The plugin has a schedule of this name already.") from None
-        raise
-
-
 def to_job(row: Row[Any]) -> ScheduledJob:
     """Return a row as a schedule."""
     return _from_columns(dict(row._mapping))  # noqa: SLF001 - SQLAlchemy's public way to a row's names
 
 
+def from_record(record: Sequence[Any]) -> ScheduledJob:
+    """Return the driver's record as a schedule; values behind the columns of a schedule are ignored."""
+    return _from_columns(dict(zip(_COLUMNS, record, strict=False)))
+
+
+def _from_columns(values: dict[str, Any]) -> ScheduledJob:
+    for name, members in _ENUMS:
+        # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
+        values[name] = members.get(values[name], values[name])
+    values["not_on"] = tuple(values["not_on"])
+    return ScheduledJob(**values)
+
+
+@contextmanager
+def _unique_names() -> Iterator[None]:
+    """Report a plugin's second schedule of the same name as a conflict."""
+    try:
+        yield
+    except IntegrityError as error:
+        if _UNIQUE_NAME in str(error.orig):
+            raise ConflictError("The plugin already has a schedule of this name.") from None
+        raise
+
+
 async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write new schedules."""
-    with _names_of_plugins():
+    with _unique_names():
         await run_batch(connection, _INSERT, jobs)
 
 
 async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write schedules whose rows this transaction has locked."""
-    with _names_of_plugins():
+    with _unique_names():
         await run_batch(connection, _UPDATE, jobs)
 
 
@@ -74,6 +88,18 @@ async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     """Return a schedule, or None if it does not exist."""
     row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()
     return to_job(row) if row else None
+
+
+_VERSIONS = (
+    "SELECT j.id, j.xmin, j.user_profile_id FROM unnest($1::uuid[]) AS ids(id) "
+    "JOIN scheduled_jobs AS j ON j.id = ids.id"
+)
+_MANY = (
+    f"SELECT j.xmin, {COLUMNS} FROM unnest($1::uuid[]) AS ids(id) "  # noqa: S608
+    "JOIN scheduled_jobs AS j ON j.id = ids.id"
+)
+# As lists show them: without the payloads, which may be large.
+_MANY_LISTED = _MANY.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
 
 
 async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
@@ -97,34 +123,61 @@ async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | 
     return [to_job(row) for row in await connection.execute(query)]
 
 
+# Locks are taken in the order of workflows, schedules by id, executions: see ``claim``. Batches skip rows that another
+# transaction holds, so that one held row does not delay the whole batch; the message of a skipped tick is redelivered.
+_LOCK = (
+    f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "  # noqa: S608
+    "ORDER BY j.id FOR NO KEY UPDATE OF j"
+)
+_TRY_LOCK = f"{_LOCK} SKIP LOCKED"
+_TRY_LOCK_UNGATED = (
+    f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "  # noqa: S608
+    f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} FOR NO KEY UPDATE OF j SKIP LOCKED"
+)
+_TRY_LOCK_WITH_RUNS = (
+    f"SELECT {COLUMNS}, {', '.join(f'e.{name}' for name in LOCKED_COLUMNS)} "  # noqa: S608
+    "FROM unnest($1::uuid[]) AS ids(id) JOIN workflow_executions AS e ON e.id = ids.id "
+    "JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE NOT EXISTS "
+    "(SELECT FROM workflows AS w WHERE w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL) "
+    "FOR NO KEY UPDATE OF j, e SKIP LOCKED"
+)
+
+
 async def lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock schedules in the order of their ids; wait for other transactions that hold one."""
     return await _locked(connection, _LOCK, ids)
 
 
-async def lock_free(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
+async def try_lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock the schedules that no other transaction holds, without waiting: one held row delays no other."""
-    return await _locked(connection, _LOCK_FREE, ids)
+    return await _locked(connection, _TRY_LOCK, ids)
 
 
-async def lock_free_ungated(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, ScheduledJob]:
+async def try_lock_ungated(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock without waiting, and only schedules whose workflow has no guard or breaker to lock first."""
-    return {record["id"]: from_record(record) for record in await fetch(connection, _LOCK_UNGATED, ids)}
+    return {record["id"]: from_record(record) for record in await fetch(connection, _TRY_LOCK_UNGATED, ids)}
 
 
-async def lock_free_with_runs(
+async def try_lock_with_runs(
     connection: AsyncConnection, run_ids: Sequence[UUID]
 ) -> tuple[dict[UUID, ScheduledJob], dict[UUID, LockedExecution]]:
     """Lock runs and their schedules without waiting, except for runs whose workflow has a breaker."""
     jobs: dict[UUID, ScheduledJob] = {}
     runs: dict[UUID, LockedExecution] = {}
-    for record in await fetch(connection, _LOCK_WITH_RUNS, run_ids):
+    for record in await fetch(connection, _TRY_LOCK_WITH_RUNS, run_ids):
         run = to_locked(record[len(_COLUMNS) :])
         runs[run.id] = run
         if run.scheduled_job_id not in jobs:
             job = from_record(record)
             jobs[job.id] = job
     return jobs, runs
+
+
+async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
+    listed = list(ids)
+    if not listed:
+        return {}
+    return {record["id"]: from_record(record) for record in await fetch(connection, sql, listed)}
 
 
 async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
@@ -169,15 +222,20 @@ class ScheduleVersion(msgspec.Struct, frozen=True):
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ScheduleVersion]:
     """Return a page of these schedules, newest first: their ids and versions."""
     names = ("user_profile_id", "status", "workflow_id")
-    wanted = {name: value for name in names if (value := getattr(listing, name)) is not None}
+    filters = {name: value for name in names if (value := getattr(listing, name)) is not None}
     keys = (_TABLE.c.created_at, _TABLE.c.id)
-    return await read_keys(connection, _TABLE, ScheduleVersion, wanted, keys, listing.part, totals)
+    return await read_keys(connection, _TABLE, ScheduleVersion, filters, keys, listing.part, totals)
 
 
 async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
     """Lock those of these schedules that the actor may see, before they are deleted."""
-    wanted = _visible(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))), actor).order_by(_TABLE.c.id)
-    return list((await connection.execute(wanted.with_for_update())).scalars())
+    query = _visible(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))), actor).order_by(_TABLE.c.id)
+    return list((await connection.execute(query.with_for_update())).scalars())
+
+
+def _visible(query: Select[Any], actor: Actor) -> Select[Any]:
+    owner = actor.owner_filter
+    return query if owner is None else query.where(_TABLE.c.user_profile_id == owner)
 
 
 async def remove(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
@@ -215,6 +273,13 @@ async def overdue(
     return [PlannedTick(*row) for row in await connection.execute(query)]
 
 
+_HAS_OTHERS = (
+    "SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id < $1) "
+    "OR EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id > $1) "
+    "OR EXISTS (SELECT FROM active_executions WHERE entity_type IS NOT NULL) AS has_others"
+)
+
+
 async def has_others(connection: AsyncConnection, owner: int) -> bool:
     """Return whether another user has a schedule, or an entity has an active run. It reads indexes only."""
     (row,) = await fetch(connection, _HAS_OTHERS, owner)
@@ -241,61 +306,3 @@ async def planned_after(connection: AsyncConnection, after: UUID | None, limit: 
     if after is not None:
         query = query.where(_TABLE.c.id > after)
     return [PlannedTick(*row) for row in await connection.execute(query)]
-
-
-def _visible(query: Select[Any], actor: Actor) -> Select[Any]:
-    owner = actor.owner_filter
-    return query if owner is None else query.where(_TABLE.c.user_profile_id == owner)
-
-
-COLUMNS = ", ".join(f"j.{name}" for name in _COLUMNS)
-_LOCK = (
-    f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) JOIN scheduled_jobs AS j ON j.id = wanted.id "  # noqa: S608
-    "ORDER BY j.id FOR NO KEY UPDATE OF j"
-)
-_LOCK_FREE = f"{_LOCK} SKIP LOCKED"
-_HAS_OTHERS = (
-    "SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id < $1) "
-    "OR EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id > $1) "
-    "OR EXISTS (SELECT FROM active_executions WHERE entity_type IS NOT NULL) AS has_others"
-)
-_VERSIONS = (
-    "SELECT j.id, j.xmin, j.user_profile_id FROM unnest($1::uuid[]) AS wanted(id) "
-    "JOIN scheduled_jobs AS j ON j.id = wanted.id"
-)
-_MANY = (
-    f"SELECT j.xmin, {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) "  # noqa: S608
-    "JOIN scheduled_jobs AS j ON j.id = wanted.id"
-)
-_MANY_LISTED = _MANY.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
-_LOCK_UNGATED = (
-    f"SELECT {COLUMNS} FROM unnest($1::uuid[]) AS wanted(id) JOIN scheduled_jobs AS j ON j.id = wanted.id "  # noqa: S608
-    f"JOIN workflows AS w ON w.id = j.workflow_id AND NOT {IS_LIMITED} FOR NO KEY UPDATE OF j SKIP LOCKED"
-)
-_LOCK_WITH_RUNS = (
-    f"SELECT {COLUMNS}, {', '.join(f'e.{name}' for name in LOCKED_COLUMNS)} "  # noqa: S608
-    "FROM unnest($1::uuid[]) AS wanted(id) JOIN workflow_executions AS e ON e.id = wanted.id "
-    "JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE NOT EXISTS "
-    "(SELECT FROM workflows AS w WHERE w.id = e.workflow_id AND w.breaker_threshold IS NOT NULL) "
-    "FOR NO KEY UPDATE OF j, e SKIP LOCKED"
-)
-
-
-async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
-    wanted = list(ids)
-    if not wanted:
-        return {}
-    return {record["id"]: from_record(record) for record in await fetch(connection, sql, wanted)}
-
-
-def from_record(record: Sequence[Any]) -> ScheduledJob:
-    """Return the driver's record as a schedule; values behind the columns of a schedule are ignored."""
-    return _from_columns(dict(zip(_COLUMNS, record, strict=False)))
-
-
-def _from_columns(values: dict[str, Any]) -> ScheduledJob:
-    for name, members in _ENUMS:
-        # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
-        values[name] = members.get(values[name], values[name])
-    values["not_on"] = tuple(values["not_on"])
-    return ScheduledJob(**values)

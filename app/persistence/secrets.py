@@ -18,35 +18,17 @@ from app.persistence.pagination import Page, Part, read_one, read_page, read_wri
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import SecretRow, UserProfile
 
-# So many of one name are looked at: everybody may share one of that name with all.
+# Secrets of one name that are looked at: every user may share one of that name with all.
 MOST_OF_A_NAME = 100
+
+KEY_BYTES = 32
+# For how long after a rotation calls are signed with both keys.
+OVERLAP_HOURS = 24
 
 _TABLE = SecretRow.__table__
 _USERS = UserProfile.__table__
-# All but the value, which no list and no answer needs.
+# All columns but the value, which no list and no response shows.
 _SHOWN = tuple(column for column in _TABLE.columns if column.name != "value")
-
-
-async def usable(connection: AsyncConnection, user_ids: Collection[int], names: Iterable[str]) -> list[StoredSecret]:
-    """The secrets of these names that one of these users may use, own ones and admins' first."""
-    is_own = _TABLE.c.owner_id.in_(sorted(user_ids))
-    query = (
-        select(_TABLE, _USERS.c.role)
-        .join(_USERS, _USERS.c.id == _TABLE.c.owner_id)
-        .where(_TABLE.c.name.in_(sorted(names)), or_(is_own, *(_is_shared_with(one) for one in sorted(user_ids))))
-        .order_by(is_own.desc(), (_USERS.c.role == Role.ADMIN).desc(), _TABLE.c.id)
-        .limit(MOST_OF_A_NAME * len(set(names)))
-    )
-    return [_stored(row) for row in await connection.execute(query)]
-
-
-async def of_owners(connection: AsyncConnection, wanted: Sequence[tuple[int, str]]) -> list[StoredSecret]:
-    """The secrets of these owners and names."""
-    if not wanted:
-        return []
-    query = select(_TABLE, _USERS.c.role).join(_USERS, _USERS.c.id == _TABLE.c.owner_id)
-    query = query.where(tuple_(_TABLE.c.owner_id, _TABLE.c.name).in_(list(wanted)))
-    return [_stored(row) for row in await connection.execute(query)]
 
 
 class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +37,7 @@ class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     owner_id: int
     name: str
-    # None for a secret that lends one of the environment: the hosts are those that the environment names.
+    # None for a secret without a value of its own, which stands for one of the environment: its hosts are named there.
     allowed_hosts: list[str] | None
     shared_with: Literal["all"] | list[int]
     created_at: datetime
@@ -83,7 +65,7 @@ async def lock(connection: AsyncConnection, owner_id: int, name: str) -> SecretI
 
 
 async def add(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> SecretInfo | None:
-    """Create a secret; None if the owner has one of that name."""
+    """Create a secret and return it; None if the owner has one of that name."""
     statement = upsert(SecretRow).values(owner_id=owner_id, name=name, **values)
     statement = statement.on_conflict_do_nothing(index_elements=["owner_id", "name"])
     return await read_one(connection, statement.returning(*_SHOWN), SecretInfo)
@@ -97,8 +79,32 @@ async def save(connection: AsyncConnection, owner_id: int, name: str, values: di
 
 
 async def remove(connection: AsyncConnection, owner_id: int, name: str) -> bool:
-    """Delete a secret; whether there was one."""
+    """Delete a secret. Return whether there was one."""
     return (await connection.execute(delete(SecretRow).where(*_is(owner_id, name)))).rowcount == 1
+
+
+async def usable(connection: AsyncConnection, user_ids: Collection[int], names: Iterable[str]) -> list[StoredSecret]:
+    """Return the secrets of these names that one of these users may use, their own and admins' first."""
+    is_own = _TABLE.c.owner_id.in_(sorted(user_ids))
+    query = (
+        select(_TABLE, _USERS.c.role)
+        .join(_USERS, _USERS.c.id == _TABLE.c.owner_id)
+        .where(
+            _TABLE.c.name.in_(sorted(names)), or_(is_own, *(_is_shared_with(user_id) for user_id in sorted(user_ids)))
+        )
+        .order_by(is_own.desc(), (_USERS.c.role == Role.ADMIN).desc(), _TABLE.c.id)
+        .limit(MOST_OF_A_NAME * len(set(names)))
+    )
+    return [_stored(row) for row in await connection.execute(query)]
+
+
+async def of_owners(connection: AsyncConnection, keys: Sequence[tuple[int, str]]) -> list[StoredSecret]:
+    """Return the secrets of these owners and names."""
+    if not keys:
+        return []
+    query = select(_TABLE, _USERS.c.role).join(_USERS, _USERS.c.id == _TABLE.c.owner_id)
+    query = query.where(tuple_(_TABLE.c.owner_id, _TABLE.c.name).in_(list(keys)))
+    return [_stored(row) for row in await connection.execute(query)]
 
 
 def _is(owner_id: int, name: str) -> tuple[Any, Any]:
@@ -123,11 +129,7 @@ def _stored(row: Row[Any]) -> StoredSecret:
     )
 
 
-KEY_BYTES = 32
-# For so long after a rotation calls are signed with both keys.
-OVERLAP_HOURS = 24
-
-_READ = (
+_KEYS_OF_MANY = (
     "SELECT user_profile_id, key FROM signing_keys WHERE user_profile_id = ANY($1::int[]) "
     "AND (retires_at IS NULL OR retires_at > clock_timestamp()) ORDER BY id DESC"
 )
@@ -135,12 +137,12 @@ _KEYS_OF = text(
     "SELECT key_id, key, retires_at FROM signing_keys WHERE user_profile_id = :owner "
     "AND (retires_at IS NULL OR retires_at > clock_timestamp()) ORDER BY id DESC"
 )
-_ADD = text(
+_ADD_KEY = text(
     "INSERT INTO signing_keys (user_profile_id, key_id, key) VALUES (:owner, :key_id, :key) "
     "ON CONFLICT (user_profile_id) WHERE retires_at IS NULL DO NOTHING"
 )
-# Rotations of one owner come one after another.
-_LOCK = text("SELECT id FROM user_profiles WHERE id = :owner FOR NO KEY UPDATE")
+# Rotations of one owner wait for each other.
+_LOCK_OWNER = text("SELECT id FROM user_profiles WHERE id = :owner FOR NO KEY UPDATE")
 _FORGET_PREVIOUS = text("DELETE FROM signing_keys WHERE user_profile_id = :owner AND retires_at IS NOT NULL")
 _RETIRE = text(
     "UPDATE signing_keys SET retires_at = clock_timestamp() + make_interval(hours => :hours) "
@@ -149,7 +151,7 @@ _RETIRE = text(
 
 
 class SigningKey(msgspec.Struct, frozen=True):
-    """A key, and until when it is used; the one in use has no end."""
+    """A signing key, and when it retires; None for the current one."""
 
     key_id: str
     key: str
@@ -157,15 +159,15 @@ class SigningKey(msgspec.Struct, frozen=True):
 
 
 async def ensure_signing_key(connection: AsyncConnection, owner_id: int) -> bool:
-    """Make a key for an owner who has none; whether one was made."""
+    """Create a key for an owner who has none. Return whether one was created."""
     key = "whsec_" + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
     values = {"owner": owner_id, "key_id": f"key_{secrets.token_hex(8)}", "key": key}
-    return (await connection.execute(_ADD, values)).rowcount == 1
+    return (await connection.execute(_ADD_KEY, values)).rowcount == 1
 
 
 async def rotate_signing_key(connection: AsyncConnection, owner_id: int) -> None:
-    """Let a new key take the place of the one in use, which is kept for a while. Older ones are forgotten."""
-    await connection.execute(_LOCK, {"owner": owner_id})
+    """Create a new key. The current one retires after the overlap; older ones are deleted."""
+    await connection.execute(_LOCK_OWNER, {"owner": owner_id})
     await ensure_signing_key(connection, owner_id)
     await connection.execute(_FORGET_PREVIOUS, {"owner": owner_id})
     await connection.execute(_RETIRE, {"owner": owner_id, "hours": OVERLAP_HOURS})
@@ -173,14 +175,14 @@ async def rotate_signing_key(connection: AsyncConnection, owner_id: int) -> None
 
 
 async def signing_keys_of(connection: AsyncConnection, owner_id: int) -> list[SigningKey]:
-    """The keys of an owner that are in use, newest first."""
+    """Return the keys of an owner that are in use, newest first."""
     rows = await connection.execute(_KEYS_OF, {"owner": owner_id})
     return [SigningKey(row.key_id, row.key, row.retires_at) for row in rows]
 
 
 async def read_signing_keys(connection: AsyncConnection, owner_ids: Sequence[int]) -> dict[int, list[str]]:
-    """The keys of several owners that are in use, newest first; nothing for an owner without one."""
-    found: dict[int, list[str]] = {}
-    for owner_id, key in await fetch(connection, _READ, list(set(owner_ids))):
-        found.setdefault(owner_id, []).append(key)
-    return found
+    """Return the keys of several owners that are in use, newest first; owners without one are left out."""
+    keys: dict[int, list[str]] = {}
+    for owner_id, key in await fetch(connection, _KEYS_OF_MANY, list(set(owner_ids))):
+        keys.setdefault(owner_id, []).append(key)
+    return keys

@@ -28,7 +28,7 @@ from app.domain.revisions import Revision, automatic_revision
 from app.domain.schedules import ScheduledJob
 from app.domain.settling import EndedRun, Settlement, after_run
 from app.domain.ticks import LeftToNewer
-from app.persistence import breakers, entity_runs, executions, ledger, notifications, revisions, schedules
+from app.persistence import breakers, entity_runs, executions, ledger, notifications, recovery, revisions, schedules
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
     EntityRunSettled,
@@ -83,7 +83,7 @@ async def _settle_free(database: Database, outcomes: Sequence[Outcome]) -> list[
     """Settle what needs no row that another transaction holds."""
     async with database.transaction("settle_locked") as connection:
         ids = await _with_entities_locked(connection, outcomes)
-        rows = await _lock_free(connection, outcomes, ids)
+        rows = await _try_lock(connection, outcomes, ids)
         free = [outcome for outcome in outcomes if outcome.execution_id not in rows.held_up]
         settled = iter(await _decide_and_write(connection, free, rows))
         return [RowLocked() if outcome.execution_id in rows.held_up else next(settled) for outcome in outcomes]
@@ -101,16 +101,16 @@ async def settle_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]
     return await _decide_and_write(connection, outcomes, rows)
 
 
-async def _lock_free(connection: AsyncConnection, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> _Rows:
+async def _try_lock(connection: AsyncConnection, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> _Rows:
     """Lock the rows that no other transaction holds, without waiting."""
-    jobs, runs = await schedules.lock_free_with_runs(connection, ids)
+    jobs, runs = await schedules.try_lock_with_runs(connection, ids)
     rest = [outcome for outcome in outcomes if outcome.execution_id not in runs]
     if not rest:
         return _Rows(jobs, runs, {})
     # Rows that are held, runs whose breaker has to be told, runs of entities, and executions that are gone.
-    gates, held_up = await breakers.lock_free_of_executions(connection, [outcome.execution_id for outcome in rest])
+    gates, held_up = await breakers.try_lock_of_executions(connection, [outcome.execution_id for outcome in rest])
     missing = {outcome.scheduled_job_id for outcome in rest if outcome.scheduled_job_id is not None} - jobs.keys()
-    free_jobs = await schedules.lock_free(connection, missing)
+    free_jobs = await schedules.try_lock(connection, missing)
     if len(free_jobs) < len(missing):
         held_jobs = await schedules.existing(connection, missing - free_jobs.keys())
         held_up |= {outcome.execution_id for outcome in rest if outcome.scheduled_job_id in held_jobs}
@@ -131,7 +131,7 @@ async def _decide_and_write(
 ) -> list[SettleResult]:
     active, now = await executions.active_and_now(connection, rows.jobs)
     lost_runs = [rows.runs[o.execution_id] for o in outcomes if _is_lost(o) and o.execution_id in rows.runs]
-    times_lost = await executions.times_lost(connection, lost_runs)
+    times_lost = await recovery.times_lost(connection, lost_runs)
     batch = _SettleBatch(rows, active, now, times_lost)
     results = [batch.handle(outcome) for outcome in outcomes]
     released = await batch.write(connection)

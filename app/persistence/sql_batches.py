@@ -1,6 +1,6 @@
-"""Many rows in one statement: each column travels as one array, and the driver prepares the statement once.
+"""SQL batches: one statement for many rows. Each column is sent as one array, and the statement is prepared once.
 
-A column that is the same in all rows is an array of one.
+A column that is the same in all rows is sent as an array of one.
 """
 
 import re
@@ -21,12 +21,12 @@ from app.persistence.connection_pool import driver_of
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 _encode = msgspec.json.Encoder().encode
 
-
+# A value of a row in the text of a statement.
 _VALUES = re.compile(r"\br\.(\w+)")
 
 
 class BatchStatement(msgspec.Struct, frozen=True):
-    """A statement for a list of rows: its text around the rows, the columns that it wants, and which are JSON."""
+    """A statement for a list of rows: its text around the rows, the columns that it takes, and which are JSON."""
 
     before: str
     after: str
@@ -36,11 +36,11 @@ class BatchStatement(msgspec.Struct, frozen=True):
     sql: str = ""
 
     def __post_init__(self) -> None:
-        """Write the statement down once."""
+        """Build the text of the statement once."""
         msgspec.structs.force_setattr(self, "sql", self.starting_at(1))
 
     def starting_at(self, first: int) -> str:
-        """The statement with its parameters numbered from a number on."""
+        """Return the statement with its parameters numbered from ``first`` on."""
         numbered = enumerate(self.types, first)
         arrays = dict(zip(self.columns, (f"${number}::{kind}[]" for number, kind in numbered), strict=True))
 
@@ -55,20 +55,20 @@ class BatchStatement(msgspec.Struct, frozen=True):
 
 
 class PairedStatement(msgspec.Struct, frozen=True):
-    """Two statements that travel as one. Neither sees what the other writes."""
+    """Two statements that are sent as one. Neither sees what the other writes."""
 
     first: BatchStatement
     second: BatchStatement
     sql: str = ""
 
     def __post_init__(self) -> None:
-        """Write the statement down once."""
+        """Build the text of the statement once."""
         second = self.second.starting_at(len(self.first.columns) + 1)
         msgspec.structs.force_setattr(self, "sql", f"WITH first AS ({self.first.sql}) {second}")
 
 
 def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> BatchStatement:
-    """Insert rows with these columns; the others take their defaults."""
+    """Return a statement that inserts rows with these columns; the others take their defaults."""
     listed, values = ", ".join(columns), ", ".join(f"r.{column}" for column in columns)
     return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {values} FROM", suffix)
 
@@ -76,14 +76,14 @@ def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: st
 def update_many(
     table: type[DeclarativeBase], columns: Sequence[str], extra: str = "", *, also: Sequence[str] = ()
 ) -> BatchStatement:
-    """Set these columns of the rows with the given ids; ``also`` are columns that only ``extra`` uses."""
+    """Return a statement that sets these columns of rows by id; ``also`` are columns that only ``extra`` uses."""
     assignments = ", ".join(f"{column} = r.{column}" for column in columns)
-    before = f"UPDATE {table.__tablename__} AS t SET {assignments}{extra} FROM"  # noqa: S608 - our own names
+    before = f"UPDATE {table.__tablename__} AS t SET {assignments}{extra} FROM"  # noqa: S608 - made of constants
     return _many(table, ("id", *columns, *also), before, "WHERE t.id = r.id")
 
 
 async def run_batch(connection: AsyncConnection, many: BatchStatement, rows: Sequence[Any]) -> list[Any]:
-    """Run a statement for all rows, in the transaction of the connection; none at all is no statement."""
+    """Run a statement for all rows, in the transaction of the connection; nothing is sent if there are none."""
     return await _run(connection, many.sql, arrays_of(many, rows)) if rows else []
 
 
@@ -96,17 +96,17 @@ async def run_pair(
 
 
 async def fetch(connection: AsyncConnection, sql: str, *values: Any) -> list[Any]:
-    """Ask by the driver itself, in the transaction of the connection: the statement is prepared once and kept."""
-    found: list[Any] = await driver_of(connection).fetch(sql, *values)
-    return found
+    """Run a query by the driver itself, in the transaction of the connection. It is prepared once and kept."""
+    records: list[Any] = await driver_of(connection).fetch(sql, *values)
+    return records
 
 
 async def _run(connection: AsyncConnection, sql: str, arrays: Sequence[Any]) -> list[Any]:
     try:
-        found: list[Any] = await driver_of(connection).fetch(sql, *arrays)
+        records: list[Any] = await driver_of(connection).fetch(sql, *arrays)
     except asyncpg.IntegrityConstraintViolationError as error:
         raise IntegrityError(sql, None, error) from error
-    return found
+    return records
 
 
 def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, after: str) -> BatchStatement:
@@ -122,7 +122,7 @@ def _type(column: KeyedColumnElement[Any]) -> str:
 
 
 def arrays_of(many: BatchStatement, rows: Sequence[Any]) -> list[list[Any]]:
-    """A column after the other. What a row does not have is NULL; what is the same in all rows travels once."""
+    """Return one array for each column. A missing value is NULL; a value that is the same in all rows is sent once."""
     if rows and isinstance(rows[0], dict):
         arrays = [[row.get(name) for row in rows] for name in many.columns]
     else:

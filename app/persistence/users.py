@@ -25,8 +25,8 @@ _TOKENS = ApiToken.__table__
 
 BUILT_IN_ADMIN = "admin"
 _BY_PREFIX = (
-    "SELECT t.prefix, t.token_hash, u.id, u.username, u.role, u.kind FROM unnest($1::text[]) AS wanted(prefix) "
-    "JOIN api_tokens AS t ON t.prefix = wanted.prefix JOIN user_profiles AS u ON u.id = t.user_profile_id"
+    "SELECT t.prefix, t.token_hash, u.id, u.username, u.role, u.kind FROM unnest($1::text[]) AS tokens(prefix) "
+    "JOIN api_tokens AS t ON t.prefix = tokens.prefix JOIN user_profiles AS u ON u.id = t.user_profile_id"
 )
 _BY_NAME = "SELECT id, username, role, kind FROM user_profiles WHERE username = $1"
 SECRET_BYTES = 32
@@ -35,7 +35,7 @@ TOKEN_MARK = "carillon"  # noqa: S105 - the first part of every token, so that s
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A user as it is stored."""
+    """A stored user."""
 
     id: int
     username: str
@@ -45,7 +45,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token as it is stored, without its hash."""
+    """A stored token, without its hash."""
 
     id: int
     name: str
@@ -54,7 +54,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FreshToken(msgspec.Struct, frozen=True):
-    """A token at the one moment when it is known: what to show, what to store."""
+    """A new token: the text, which is shown once, and the prefix and hash, which are stored."""
 
     token: str
     prefix: str
@@ -62,38 +62,38 @@ class FreshToken(msgspec.Struct, frozen=True):
 
 
 def make_token() -> FreshToken:
-    """256 random bits behind a random prefix to look it up by."""
+    """Return a new token: 256 random bits behind a random prefix by which it is looked up."""
     prefix = secrets.token_hex(PREFIX_BYTES)
     token = f"{TOKEN_MARK}_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
     return FreshToken(token, prefix, hash_token(token))
 
 
 def hash_token(token: str) -> bytes:
-    """A fast hash is right here: the token itself has 256 bits of entropy, there is nothing to guess."""
+    """Return the hash that is stored. A fast hash is enough: 256 random bits cannot be guessed."""
     return hashlib.sha256(token.encode()).digest()
 
 
 async def find_by_tokens(connection: AsyncConnection, tokens: Sequence[str]) -> list[Actor | None]:
-    """Whose tokens these are; compared in constant time."""
+    """Return the owner of each token, or None for an unknown one. Hashes are compared in constant time."""
     prefixes = [_prefix(token) for token in tokens]
     rows = await fetch(connection, _BY_PREFIX, prefixes)
-    found = {row["prefix"]: row for row in rows}
-    return [_owner_of(token, found.get(prefix)) for token, prefix in zip(tokens, prefixes, strict=True)]
+    by_prefix = {row["prefix"]: row for row in rows}
+    return [_owner_of(token, by_prefix.get(prefix)) for token, prefix in zip(tokens, prefixes, strict=True)]
 
 
 async def built_in_admin(connection: AsyncConnection) -> Actor | None:
-    """Who acts with the token of the settings."""
+    """Return the user that the token of the settings stands for."""
     rows = await fetch(connection, _BY_NAME, BUILT_IN_ADMIN)
     return _actor(rows[0]) if rows else None
 
 
 def may_be_token(token: str) -> bool:
-    """Return whether a text has the form of a token: others need not be looked up."""
+    """Return whether a text has the form of a token, so that it is worth looking up."""
     return bool(_prefix(token))
 
 
 def _prefix(token: str) -> str:
-    """What a token is looked up by; nothing is found by a blank."""
+    """Return the prefix by which a token is looked up; "" for a text that is not a token, which matches no row."""
     parts = token.split("_", 2)
     is_ours = len(parts) == 3 and parts[0] == TOKEN_MARK and len(parts[1]) == PREFIX_BYTES * 2  # noqa: PLR2004
     return parts[1] if is_ours and parts[1].isascii() and "\x00" not in parts[1] else ""
@@ -116,7 +116,7 @@ def to_actor(user: User) -> Actor:
 
 @lru_cache(maxsize=1000)
 def as_actor(user_id: int, username: str, role: str, kind: str) -> Actor:
-    """Return the same actor from the values of its columns."""
+    """Return the actor with these columns, the same object for the same values."""
     return Actor(user_id, username, Role(role), OwnerKind(kind))
 
 
@@ -181,7 +181,8 @@ async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
     return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1
 
 
-# A lock for each kind and user. Taken before any row is locked, kinds in this order and users by their ids.
+# A lock for each kind and user. It is taken before any row is locked, kinds in this order and users by their ids: one
+# order everywhere, so that no two transactions wait for each other.
 _KEYS = {Quota.WORKFLOWS: 1, Quota.SCHEDULES: 2, Quota.WEBHOOKS: 3, Quota.NOTIFICATIONS: 4}
 _TABLES = {
     Quota.WORKFLOWS: "workflows",
@@ -189,7 +190,7 @@ _TABLES = {
     Quota.WEBHOOKS: "webhooks",
     Quota.NOTIFICATIONS: "notifications",
 }
-# Two keys of 32 bits: these locks share no number with those of one key of 64 bits.
+# Advisory locks with two keys of 32 bits never collide with those with one key of 64 bits.
 _LOCK = "SELECT pg_advisory_xact_lock($1, owner) FROM unnest($2::int[]) AS owner"
 _COUNTS = {
     quota: f"SELECT user_profile_id, count(*) FROM {table} WHERE user_profile_id = ANY($1) GROUP BY 1"  # noqa: S608
@@ -198,9 +199,9 @@ _COUNTS = {
 
 
 async def lock_and_count(connection: AsyncConnection, quota: Quota, user_ids: Collection[int]) -> dict[int, int]:
-    """Return how many of a kind these users have. Others who ask wait until the transaction ends."""
-    wanted = sorted(set(user_ids))
-    await fetch(connection, _LOCK, _KEYS[quota], wanted)
+    """Return how many of a kind these users have. Other transactions that ask wait until this one ends."""
+    ids = sorted(set(user_ids))
+    await fetch(connection, _LOCK, _KEYS[quota], ids)
     # In a statement that begins after the locks are held, so that it sees what their last holders committed.
-    found = dict(await fetch(connection, _COUNTS[quota], wanted))
-    return {user_id: found.get(user_id, 0) for user_id in wanted}
+    counts = dict(await fetch(connection, _COUNTS[quota], ids))
+    return {user_id: counts.get(user_id, 0) for user_id in ids}

@@ -1,4 +1,4 @@
-"""Webhooks: entities of Carillon's own, and the scheduler that knows when they are due."""
+"""Webhooks: Carillon's built-in entities, and the scheduler that finds those that are due."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ _SET_TIMES = (
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook as it is stored."""
+    """A stored webhook."""
 
     id: int
     user_profile_id: int
@@ -58,7 +58,7 @@ class WebhookScheduler:
     async def find_due_jobs(
         self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int
     ) -> list[ScheduledJobConfig]:
-        """The earliest first; one that is being changed comes the next time."""
+        """Return the due webhooks, earliest first. One that is being changed is left to the next poll."""
         del now
         query = select(_TABLE).where(_TABLE.c.active, _TABLE.c.next_execution_at <= until)
         query = query.order_by(_TABLE.c.next_execution_at, _TABLE.c.id).limit(limit).offset(offset)
@@ -66,7 +66,7 @@ class WebhookScheduler:
         return [to_job(webhook) for webhook in await read_all(await session.connection(), due, Webhook)]
 
     async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
-        """The next times, and what is wrong where there is none."""
+        """Store the next time of each webhook, or why there is none."""
         times = [
             {
                 "webhook_id": int(job.entity_id),

@@ -1,4 +1,4 @@
-"""Workflows: written and read."""
+"""Workflows in the database: read, locked and written, each change with a revision."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,7 +19,7 @@ _TABLE = WorkflowRow.__table__
 
 
 class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow as it is stored: nodes and edges are JSON values."""
+    """A stored workflow: nodes and edges are JSON values."""
 
     id: int
     user_profile_id: int
@@ -114,7 +114,7 @@ async def _add_revision(
     values_before = None if before is None else msgspec.structs.asdict(before)
     revision = workflow_revision(values_before, msgspec.structs.asdict(after), author)
     if revision is not None:
-        await revisions.add_workflow_revisions(connection, revision)
+        await revisions.add_workflow_revision(connection, revision)
 
 
 def _one(workflow_id: int) -> Select[Any]:

@@ -90,13 +90,13 @@ class WebhookService:
             if values.keys() & set(_TIMES):
                 whole = {name: getattr(before, name) for name in _TIMES} | values
                 _require_one_kind(whole)
-                await entity_runs.take_back(connection, ENTITY_TYPE, str(webhook_id), _CHANGED)
+                await entity_runs.withdraw(connection, ENTITY_TYPE, str(webhook_id), _CHANGED)
                 values |= await _planned(connection, {name: whole[name] for name in _TIMES})
             after = await webhooks.save(connection, webhook_id, values)
             self._require_callable(after)
             if values.keys() & _SENT:
                 await self._require_secrets(connection, actor, after)
-            await entity_runs.give_new_work(connection, webhooks.to_job(after))
+            await entity_runs.replace_work(connection, webhooks.to_job(after))
             (view,) = await _views(connection, [after])
         return view
 

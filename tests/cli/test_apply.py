@@ -248,7 +248,7 @@ async def test_two_at_once_wait_for_each_other(
         async with database.transaction() as connection:
             await declarations.lock(connection, ["shop"])
             for dry_run in (True, False):
-                with pytest.raises(UnavailableError, match="The namespace 'shop' is being applied"):
+                with pytest.raises(UnavailableError, match="apply of the namespace 'shop' is running"):
                     await one(NIGHTLY, dry_run=dry_run)
 
 

@@ -185,6 +185,6 @@ async def output_on(terminal: bool) -> str:
 async def test_a_terminal_gets_readable_lines_and_all_else_json() -> None:
     """Without any setting."""
     piped = msgspec.json.decode((await output_on(terminal=False)).splitlines()[0])
-    assert ("waiting_for_migrations", "info") == (piped["event"], piped["level"])
+    assert ("migrations_awaited", "info") == (piped["event"], piped["level"])
     shown = re.sub(r"\x1b\[[0-9;]*m", "", await output_on(terminal=True))
-    assert re.match(r"\d\d:\d\d:\d\d \[info +\] waiting_for_migrations +error=", shown), shown
+    assert re.match(r"\d\d:\d\d:\d\d \[info +\] migrations_awaited +error=", shown), shown

@@ -162,7 +162,7 @@ async def test_waiting_for_migrations_ends_when_they_are_made(settings: Settings
         waiting = asyncio.create_task(until_migrated(settings.database_url))
 
         async def waits() -> bool:
-            return "waiting_for_migrations" in [event["event"] for event in events]
+            return "migrations_awaited" in [event["event"] for event in events]
 
         await until(waits)
     assert not waiting.done()

@@ -1,6 +1,6 @@
 """What cannot be handled is put aside after the third time, is seen, and blocks nobody.
 
-Covers app.persistence.quarantine.
+Covers app.persistence.recovery.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from sqlalchemy import text
 from app.config import Settings
 from app.domain.identities import execution_id
 from app.domain.ticks import Tick
-from app.persistence import quarantine
+from app.persistence import recovery
 from app.persistence.database import Database
 from app.wiring import wire_worker
 from tests.support.carillon import Carillon, Json, make_due, until, working
@@ -93,7 +93,7 @@ async def test_a_tick_that_has_moved_on_starts_counting_anew(carillon: Carillon,
         for generation, asked in ((1, 1), (1, 1), (2, 2), (2, 7), (2, 2), (3, 3), (3, 2)):
             moved = text("UPDATE scheduled_jobs SET generation = :generation WHERE id = :id")
             await connection.execute(moved, {"generation": generation, "id": job_id})
-            counts.append(await quarantine.count_tick(connection, job_id, asked, "x"))
+            counts.append(await recovery.count_tick(connection, job_id, asked, "x"))
     assert [1, 2, 1, 0, 2, 1, 0] == counts
 
 

@@ -1,6 +1,6 @@
 """What goes astray is set going again, by workers in this process on real servers.
 
-Covers app.engine.leases, app.engine.worker_runtime, app.persistence.leases.
+Covers app.engine.leases, app.engine.worker_runtime, app.persistence.leases, app.persistence.recovery.
 """
 
 import asyncio

@@ -87,7 +87,7 @@ async def test_a_manual_run_in_the_meantime_is_seen(carillon: Carillon, settings
 
 def test_the_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """And keeps each in its version."""
-    monkeypatch.setattr(memories, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(memories, "MOST_SCHEDULES", 2)
     memory, jobs = ScheduleCache(), [msgspec.structs.replace(schedule(), id=UUID(int=number)) for number in range(3)]
     for job in jobs:
         memory.keep(job, 7)

@@ -119,7 +119,7 @@ async def test_a_new_column_spoils_no_prepared_statement(database: Database) -> 
 
 
 async def _has_waited(events: list[Any], times: int) -> bool:
-    return [event["event"] for event in events].count("migration_waits") >= times
+    return [event["event"] for event in events].count("migration_postponed") >= times
 
 
 async def test_the_migrations_can_be_taken_back(database_url: str) -> None:

@@ -1,4 +1,4 @@
-"""The tables. What docs/design.md promises stands here as constraints, so that no code path can break it quietly."""
+"""The tables. What docs/design.md promises is also a constraint here, so that no code path can break it unnoticed."""
 
 from app.persistence.tables.accounts import ApiToken, SecretRow, SigningKeyRow, UserProfile
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of

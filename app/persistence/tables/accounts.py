@@ -22,7 +22,7 @@ from app.persistence.tables.base import Base, one_of
 
 
 class UserProfile(Base):
-    """Who owns workflows and schedules: a person or a service, or a plugin."""
+    """An owner of workflows and schedules: a person or a service, or a plugin."""
 
     __tablename__ = "user_profiles"
     __table_args__ = (
@@ -38,7 +38,7 @@ class UserProfile(Base):
 
 
 class ApiToken(Base):
-    """A bearer token: found by its prefix, proved by its hash; the token itself is nowhere."""
+    """A bearer token: found by its prefix, proved by its hash; the token itself is not stored."""
 
     __tablename__ = "api_tokens"
 
@@ -51,9 +51,9 @@ class ApiToken(Base):
 
 
 class SecretRow(Base):
-    """A secret of a user's: sent to its allowed hosts, answered to nobody.
+    """A secret of a user: sent to its allowed hosts only, and never shown.
 
-    Without a value it lends the one that the environment has under its name.
+    Without a value it stands for the secret of the same name in the environment.
     """
 
     __tablename__ = "secrets"
@@ -67,7 +67,7 @@ class SecretRow(Base):
     owner_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"))
     name: Mapped[str] = mapped_column(index=True)
     value: Mapped[str | None]
-    # None, without a value: as the environment says.
+    # None without a value: the environment names the hosts.
     allowed_hosts: Mapped[Any] = mapped_column(JSONB(none_as_null=True), nullable=True)
     # Ids of users, or "all".
     shared_with: Mapped[Any] = mapped_column(JSONB, nullable=False)
@@ -76,7 +76,7 @@ class SecretRow(Base):
 
 
 class SigningKeyRow(Base):
-    """A key of an owner: the one in use, or the one before it until it retires."""
+    """A signing key of an owner: the current one, or the one before it until it retires."""
 
     __tablename__ = "signing_keys"
     __table_args__ = (

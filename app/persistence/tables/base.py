@@ -1,4 +1,4 @@
-"""The ground that all tables stand on: names of constraints, types of columns."""
+"""The base class of all tables: names of constraints, types of columns, and conditions that several modules use."""
 
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,7 @@ NAMING = {
 
 
 def one_of(column: str, values: Any) -> str:
-    """The SQL condition that a column holds one of these values."""
+    """Return the SQL condition that a column holds one of these values."""
     listed = ", ".join(f"'{value}'" for value in sorted(values))
     return f"{column} IN ({listed})"
 
@@ -34,7 +34,7 @@ IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT N
 
 
 class Base(DeclarativeBase):
-    """All tables; timestamps carry their zone, JSON is jsonb."""
+    """The base class of all tables; timestamps have a time zone, JSON is jsonb."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own protocol

@@ -1,4 +1,4 @@
-"""Runs, what their nodes did, who runs them, and what they wait for."""
+"""Tables of executions, workers and callbacks."""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ from app.persistence.tables.base import IS_ACTIVE_EXECUTION, Base, one_of
 
 
 class WorkerRow(Base):
-    """A worker process and how long its word holds. Its executions are lost once the lease has run out."""
+    """A worker process and its lease. Its executions are lost once the lease has expired."""
 
     __tablename__ = "workers"
 
@@ -33,9 +33,10 @@ class WorkerRow(Base):
 
 
 class WorkflowExecutionRow(Base):
-    """One run, of a workflow or of an entity's work. Its id is computed from what fires it: it exists once.
+    """A run of a workflow or of an entity's work.
 
-    The ids begin with the time, and the partitions are weeks.
+    The id is computed from the schedule or entity, the slot and the attempt, so that no slot can fire twice. It begins
+    with the time: it is the key of the weekly partitions, and the order of lists.
     """
 
     __tablename__ = "workflow_executions"
@@ -49,7 +50,7 @@ class WorkflowExecutionRow(Base):
             "NOT awaiting OR (status = 'running' AND deadline_at IS NOT NULL)", name="awaiting_has_deadline"
         ),
         CheckConstraint("started_at >= scheduled_for OR trigger = 'manual'", name="never_early"),
-        # A schedule's or an entity's; an entity says itself what is to be done.
+        # A run belongs to a schedule or to an entity; an entity brings its work along.
         CheckConstraint("num_nonnulls(scheduled_job_id, entity_type) = 1", name="one_source"),
         CheckConstraint("(scheduled_job_id IS NULL) = (workflow_id IS NULL)", name="schedules_run_workflows"),
         CheckConstraint("num_nulls(entity_type, entity_id, work) IN (0, 3)", name="entity_whole"),
@@ -60,7 +61,7 @@ class WorkflowExecutionRow(Base):
             "(unrun_outcome IS NOT NULL) = (finished_at IS NOT NULL AND started_at IS NULL)",
             name="unrun_is_accounted_for",
         ),
-        # Ids sort by time. No column of an index ever changes, so that the end of a run touches none of them.
+        # Ids sort by time. No column of an index ever changes, so that the end of a run updates no index.
         Index("ix_workflow_executions_newest_of_job", "scheduled_job_id", "id"),
         Index("ix_workflow_executions_newest_of_workflow", "workflow_id", "id"),
         Index("ix_workflow_executions_newest_of_owner", "user_profile_id", "id"),
@@ -73,43 +74,44 @@ class WorkflowExecutionRow(Base):
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
-    # Whose it is; as its schedule never changes hands, it is written down once.
+    # The owner of its schedule, which never changes.
     user_profile_id: Mapped[int]
-    # No foreign key: whoever writes it holds the schedule, and a trigger notes that the history is to be deleted.
+    # No foreign key: the check would lock the schedule again for each row, and a cascade would delete millions of rows
+    # in one transaction. Writers hold the schedule's row, and a trigger notes histories to delete.
     scheduled_job_id: Mapped[UUID | None]
     entity_type: Mapped[str | None]
     entity_id: Mapped[str | None]
     work: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
-    # What ran then. No foreign key: the history belongs to the schedule, which may have moved to another workflow,
-    # and a claim shall lock its schedule alone.
+    # The workflow that ran. No foreign key: the schedule may have moved to another workflow since, and a claim must not
+    # lock the workflow.
     workflow_id: Mapped[int | None]
     trigger: Mapped[str]
     status: Mapped[str]
-    # Whether it may not run beside others; under `allow`, or by an override of a manual run, it may.
+    # Whether it must run alone; false under `allow`, or by an override of a manual run.
     exclusive: Mapped[bool]
-    # Whether it waits for its turn behind others of its schedule.
+    # Whether it waits behind other runs of its schedule.
     queued: Mapped[bool] = mapped_column(server_default=text("false"))
-    # Whether it waits, without a worker, for a callback; and until when.
+    # Whether it waits without a worker for a callback, and until when.
     awaiting: Mapped[bool] = mapped_column(server_default=text("false"))
     deadline_at: Mapped[datetime | None]
-    # It may not start before.
+    # It may not start before this.
     due_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     repeat_number: Mapped[int]
     retry_attempt: Mapped[int]
     scheduled_for: Mapped[datetime]
     payload: Mapped[dict[str, Any]]
     timeout_seconds: Mapped[int]
-    # Fences: +1 whenever the right to run or to settle it changes hands.
+    # The fencing token: +1 whenever another process gets the right to run or settle it.
     token: Mapped[int]
     worker_id: Mapped[UUID | None]
     error: Mapped[str]
-    # What each node did.
+    # The results of its nodes.
     results: Mapped[list[Any]] = mapped_column(server_default="[]")
-    # The graph that it began with, where it has been parked.
+    # The graph that it began with, if it was parked.
     graph: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
-    # What its slot is accounted as, if it ended without having begun.
+    # The ledger outcome of its slot, if it ended before it began.
     unrun_outcome: Mapped[str | None]
-    # W3C's, of the request that asked for it; only where requests are traced.
+    # The W3C trace context of the request that asked for it, if requests are traced.
     trace_context: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     started_at: Mapped[datetime | None]
@@ -117,14 +119,14 @@ class WorkflowExecutionRow(Base):
 
 
 class ActiveExecutionRow(Base):
-    """What is pending or running, and nothing else: kept by triggers on ``workflow_executions``, never written to.
+    """The pending and running executions. Triggers on ``workflow_executions`` maintain it; no other code writes to it.
 
     It stays small however long the history is, and is the one place to look for what is under way.
     """
 
     __tablename__ = "active_executions"
     __table_args__ = (
-        # Unless they may run side by side, executions of one schedule never overlap.
+        # Executions of one schedule never overlap, unless they may run side by side.
         Index(
             "uq_active_executions_no_overlap",
             *("scheduled_job_id", "alone"),
@@ -144,15 +146,15 @@ class ActiveExecutionRow(Base):
             postgresql_where=text("entity_type IS NOT NULL"),
         ),
         Index("ix_active_executions_of_worker", "worker_id", postgresql_where=text("worker_id IS NOT NULL")),
-        # What the guard of a workflow counts.
+        # Runs that the guard of a workflow counts.
         Index("ix_active_executions_running_of_workflow", "workflow_id", postgresql_where=text("status = 'running'")),
-        # What sleeps, or has been woken and not started yet, keeps its place among them.
+        # Sleeping runs, and those that were woken and have not started yet, count too.
         Index(
             "ix_active_executions_suspended_of_workflow",
             "workflow_id",
             postgresql_where=text("status = 'pending' AND deadline_at IS NOT NULL"),
         ),
-        # What may start, once its time has come.
+        # Runs that may start, once they are due.
         Index("ix_active_executions_pending", "due_at", postgresql_where=text("status = 'pending' AND NOT queued")),
         Index("ix_active_executions_awaiting", "deadline_at", postgresql_where=text("awaiting")),
     )
@@ -166,7 +168,7 @@ class ActiveExecutionRow(Base):
     status: Mapped[str]
     exclusive: Mapped[bool]
     queued: Mapped[bool]
-    # True for what is exclusive and not queued; else NULL, which is equal to nothing.
+    # True if the run is exclusive and not queued; else NULL, which a unique index never finds equal.
     alone: Mapped[bool | None]
     awaiting: Mapped[bool]
     retry_attempt: Mapped[int]
@@ -179,9 +181,9 @@ class ActiveExecutionRow(Base):
 
 
 class UnsuccessfulExecutionRow(Base):
-    """What ended otherwise than well, and nothing else: kept by triggers on ``workflow_executions``, never written to.
+    """The executions that did not succeed. Triggers on ``workflow_executions`` maintain it; no other code writes to it.
 
-    A filter by such a status finds its rows here. An index on ``status`` itself would make every end of a run touch it.
+    A filter by such a status finds its rows here. An index on ``status`` itself would be updated by every end of a run.
     """
 
     __tablename__ = "unsuccessful_executions"
@@ -215,7 +217,7 @@ class UnsuccessfulExecutionRow(Base):
 
 
 class DeletedHistoryRow(Base):
-    """A schedule that was deleted and whose history is not gone yet; nobody sees it any more. Written by a trigger."""
+    """A deleted schedule whose history is not deleted yet. A trigger writes it; queries leave such history out."""
 
     __tablename__ = "deleted_histories"
 
@@ -224,7 +226,7 @@ class DeletedHistoryRow(Base):
 
 
 class BackfillRow(Base):
-    """How far a new table has been filled with what was there before, from the newest id down; gone once it is done."""
+    """How far a new table has been filled from older data, from the newest id down; deleted when it is complete."""
 
     __tablename__ = "backfills"
 
@@ -233,7 +235,7 @@ class BackfillRow(Base):
 
 
 class CallbackRow(Base):
-    """What a target may say later, once, about work that it was given; only the hash of its token is here."""
+    """The result that a target may report later, once. Only the hash of its token is stored."""
 
     __tablename__ = "callbacks"
     __table_args__ = (
@@ -254,5 +256,5 @@ class CallbackRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     heartbeat_at: Mapped[datetime | None]
     completed_at: Mapped[datetime | None]
-    # The secrets that its execution was shown, by name: they are hidden in what it brings.
+    # The names of the secrets that its execution used: they are hidden in the result.
     secrets: Mapped[Any] = mapped_column(JSONB, nullable=True)

@@ -19,9 +19,11 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.domain.breakers import BreakerState
 from app.persistence.tables.base import Base, one_of
 
+LONGEST_NAMESPACE = 63
+
 
 class CircuitBreakerRow(Base):
-    """The breaker of a workflow, from its first change on."""
+    """The state of a workflow's breaker; a breaker without a row is closed."""
 
     __tablename__ = "circuit_breakers"
     __table_args__ = (
@@ -59,7 +61,7 @@ class CircuitBreakerTransitionRow(Base):
 
 
 class SwitchRow(Base):
-    """Something that is turned on or off at run time, for all processes at once."""
+    """A switch that is turned on or off at run time, for all processes at once."""
 
     __tablename__ = "switches"
 
@@ -69,7 +71,7 @@ class SwitchRow(Base):
 
 
 class LockRow(Base):
-    """The right to do what only one may do at a time, for as long as its lease lasts. It cannot stick."""
+    """A lock for work that one process does at a time, valid until its lease expires."""
 
     __tablename__ = "locks"
 
@@ -79,19 +81,16 @@ class LockRow(Base):
 
 
 class MishapRow(Base):
-    """How often a schedule or an execution could not be handled, in the state that it is in."""
+    """How often a schedule or an execution could not be handled in its current state."""
 
     __tablename__ = "mishaps"
 
     subject_id: Mapped[UUID] = mapped_column(primary_key=True)
-    # The generation of a schedule, the token of an execution.
+    # The generation of a schedule, or the token of an execution.
     state: Mapped[int] = mapped_column(BigInteger)
     count: Mapped[int]
     error: Mapped[str]
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
-
-
-LONGEST_NAMESPACE = 63
 
 
 class ManagedWorkflowRow(Base):
@@ -115,7 +114,7 @@ class ManagedScheduleRow(Base):
 
 
 class WebhookRow(Base):
-    """An address that is called at its times."""
+    """A URL that is called at its own times."""
 
     __tablename__ = "webhooks"
     __table_args__ = (
@@ -123,7 +122,7 @@ class WebhookRow(Base):
         CheckConstraint("num_nonnulls(cron, interval_minutes) = 1", name="one_kind_of_times"),
         CheckConstraint("interval_minutes >= 1", name="interval_positive"),
         CheckConstraint("timeout_seconds >= 1 AND max_retries >= 0", name="limits_sane"),
-        # What is due, and nothing else.
+        # For the poller, which looks for due webhooks.
         Index("ix_webhooks_due", "next_execution_at", "id", postgresql_where=text("active")),
     )
 
@@ -142,14 +141,14 @@ class WebhookRow(Base):
     max_retries: Mapped[int]
     last_execution_at: Mapped[datetime | None]
     next_execution_at: Mapped[datetime | None]
-    # What is wrong with its times, where nothing can be planned.
+    # Why no next time can be planned, if so.
     last_error: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
 class NotificationRow(Base):
-    """Who wants to be told of which events, of a schedule, of a workflow, or of all."""
+    """A subscription: which events are delivered to a URL, of a schedule, of a workflow, or of all."""
 
     __tablename__ = "notifications"
 
@@ -166,7 +165,7 @@ class NotificationRow(Base):
 
 
 class DeliveryRow(Base):
-    """A notice for somebody: written with what happened, delivered beside it."""
+    """A notice for one notification: written in the transaction of its event, and delivered later."""
 
     __tablename__ = "deliveries"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Workflows, schedules, and what became of their slots and of themselves."""
+"""Tables of workflows and schedules, their revisions, due ticks and the ledger."""
 
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ from app.persistence.tables.base import Base, one_of
 
 
 class WorkflowRow(Base):
-    """Nodes and edges that a schedule runs."""
+    """A workflow: nodes and edges that a schedule runs."""
 
     __tablename__ = "workflows"
     __table_args__ = (
@@ -78,7 +78,7 @@ class ScheduledJobRow(Base):
             "total_repeats = 0 OR current_repeat < total_repeats OR status <> 'active' OR num_nonnulls(at, after) = 1",
             name="done_at_the_limit",
         ),
-        # A plugin finds its own by their names.
+        # A plugin looks its schedules up by name.
         Index(
             "uq_scheduled_jobs_name_of_plugin",
             "owner_id",
@@ -143,14 +143,14 @@ class ScheduledJobRow(Base):
     last_success_at: Mapped[datetime | None]
     last_success_execution_id: Mapped[UUID | None]
     dead_at: Mapped[datetime | None]
-    # W3C's, of the request that created or changed it last; only where requests are traced.
+    # The W3C trace context of the request that created or changed it last, if requests are traced.
     trace_context: Mapped[str | None]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
 
 
 class DueTickRow(Base):
-    """When each pending tick is due, and nothing else: kept by triggers on ``scheduled_jobs``, never written to."""
+    """When each pending tick is due. Triggers on ``scheduled_jobs`` maintain it; no other code writes to it."""
 
     __tablename__ = "due_ticks"
 
@@ -168,10 +168,10 @@ class ScheduleRevisionRow(Base):
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
-    # No foreign key: with its schedule it is deleted in parts, in the background.
+    # No foreign key: the revisions of a deleted schedule are deleted in small parts.
     scheduled_job_id: Mapped[UUID]
     at: Mapped[datetime]
-    # Nobody, where Carillon itself did it; and no foreign key: the history outlives the user.
+    # None if Carillon itself made the change. No foreign key: the history outlives the user.
     user_profile_id: Mapped[int | None]
     author: Mapped[str]
     action: Mapped[str]
@@ -192,7 +192,7 @@ class WorkflowRevisionRow(Base):
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     workflow_id: Mapped[int] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"))
     at: Mapped[datetime]
-    # None for changes by files; and no foreign key: the history outlives the user.
+    # None for changes by files. No foreign key: the history outlives the user.
     user_profile_id: Mapped[int | None]
     author: Mapped[str]
     action: Mapped[str]
@@ -213,7 +213,7 @@ class LedgerEntryRow(Base):
         {"postgresql_partition_by": "RANGE (first_slot)"},
     )
 
-    # No foreign key: whoever writes it holds the schedule, and a trigger notes that the history is to be deleted.
+    # No foreign key, for the same reasons as in ``WorkflowExecutionRow``.
     scheduled_job_id: Mapped[UUID] = mapped_column(primary_key=True)
     first_slot: Mapped[datetime] = mapped_column(primary_key=True)
     last_slot: Mapped[datetime]
