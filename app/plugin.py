@@ -16,8 +16,8 @@ from app.actions.context import (
 )
 from app.actions.http_client import Answer, CallFailedError
 from app.actions.plugins import Capability, Plugin
-from app.domain.entities import ScheduledJobConfig
-from app.engine.entities import EntityScheduler, scheduler_shortcomings
+from app.domain.entity_jobs import ScheduledJobConfig
+from app.engine.entity_polling import EntityScheduler, scheduler_shortcomings
 
 __all__ = [
     "Action",

@@ -22,15 +22,15 @@ from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
 from app.domain.limits import Caps, Quota, Quotas
+from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
-from app.engine.entities import LoadedSchedulers, Poller, load_entity_schedulers
+from app.engine.entity_polling import LoadedSchedulers, Poller, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
+from app.engine.node_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.notifications import NotificationSender
-from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import BellHealth, Ringer
-from app.engine.run_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
@@ -39,7 +39,7 @@ from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool, open_pool
-from app.queue.counters import RedisCounter
+from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
 from app.services.declarations.applying import DeclarationService

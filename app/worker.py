@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from app.config import Settings, load_settings, require_stores
-from app.domain.identities import parse_uuid
+from app.domain.run_ids import parse_uuid
 from app.engine.queue_port import EXECUTE, RUN
 from app.engine.ringing import BellHealth
 from app.engine.ticks import TickEngine

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from app.actions.http_client import HttpCaller, OwnersCaller, Sender
 from app.actions.secrets import BoundCaller, RunSecrets
-from app.domain.identities import idempotency_key
+from app.domain.run_ids import idempotency_key
 from app.domain.schedules import DEFAULTS
 
 

@@ -13,7 +13,7 @@ WINDOW_SECONDS = 60
 
 
 class RequestCounter(Protocol):
-    """Counts what happens under a key within a window of time. ``app.queue.counters`` does so in Redis."""
+    """Counts what happens under a key within a window of time. ``app.queue.rate_counter`` does so in Redis."""
 
     async def count(self, key: str, limit: int, window_seconds: int) -> float:
         """Count one more. Return the seconds until the window ends if that is over the limit, else 0.

@@ -10,7 +10,7 @@ from app.domain.breakers import Breaker, BreakerState
 from app.domain.executions import FAILURES, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
-from app.domain.settling import EndedRun
+from app.domain.settle import EndedRun
 from app.domain.trigger_event import rfc3339
 
 

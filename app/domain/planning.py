@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.identities import jitter_share
 from app.domain.ledger import LedgerEntry, LedgerOutcome, ledger_entry
+from app.domain.run_ids import jitter_share
 from app.domain.schedules import CatchUp, Reason, ScheduledJob, Status, with_status
 from app.domain.specs import Cadence, parse_duration
 

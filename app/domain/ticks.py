@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from app.domain.breakers import Gate
 from app.domain.executions import ActiveRun, Trigger, count_repeats
-from app.domain.identities import execution_id
 from app.domain.ledger import (
     LedgerEntry,
     LedgerOutcome,
@@ -29,6 +28,7 @@ from app.domain.planning import (
     planned,
     with_retry,
 )
+from app.domain.run_ids import execution_id
 from app.domain.schedules import Reason, ScheduledJob, Status
 
 # How long a retry is put off while a manual run is active.

@@ -12,10 +12,10 @@ from app.domain.errors import UnavailableError
 from app.domain.executions import FAILURES, ExecutionStatus, Outcome
 from app.domain.schedules import Status
 from app.domain.ticks import FROM_PING, Tick
-from app.engine.entities import Poller
+from app.engine.concurrency import Places
+from app.engine.entity_polling import Poller
 from app.engine.leases import WorkerLease, held_lock
 from app.engine.notifications import PING_SECONDS, NotificationSender
-from app.engine.places import Places
 from app.engine.recovery import log_errors
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner

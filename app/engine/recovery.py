@@ -21,7 +21,7 @@ from app.domain.executions import Outcome, PendingRun
 from app.domain.schedules import PlannedTick
 from app.domain.ticks import Tick
 from app.engine import schedule_changes
-from app.engine.places import UNKNOWN
+from app.engine.concurrency import UNKNOWN
 from app.engine.queue_port import Queue, QueueUnavailableError, Redeliver, execution_wake, tick_wake
 from app.engine.ringing import BellHealth, Ringer
 from app.engine.ticks import TickEngine

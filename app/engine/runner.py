@@ -20,14 +20,22 @@ from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableErr
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
 from app.domain.secrets import Secret
 from app.domain.trigger_event import Event, template_variables
+from app.engine.concurrency import ParkedRuns
 from app.engine.leases import WorkerLease
-from app.engine.places import ParkedRuns
-from app.engine.run_resources import CallbackIssuer, SecretFinder
-from app.engine.walk import EVENT_TYPE, Dispatched, Progress, Walk, dispatch_again, dispatch_entity, dispatch_event
+from app.engine.node_resources import CallbackIssuer, SecretFinder
+from app.engine.workflow_walk import (
+    EVENT_TYPE,
+    Dispatched,
+    Progress,
+    Walk,
+    dispatch_again,
+    dispatch_entity,
+    dispatch_event,
+)
 from app.micro_batcher import MicroBatcher
-from app.persistence import execution_queries, parking
+from app.persistence import execution_queries, parked_runs
 from app.persistence.database import Database
-from app.persistence.parking import Answered, Parked
+from app.persistence.parked_runs import Answered, Parked
 from app.persistence.row_cache import Ids, RowVersions, Subject, SubjectCache
 
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -159,7 +167,7 @@ class Runner:
         """
         async with self._database.transaction("read_earlier_nodes") as connection:
             stored = await execution_queries.parked_results(connection, execution.id)
-            results = await parking.with_callbacks(connection, execution.id, stored)
+            results = await parked_runs.with_callbacks(connection, execution.id, stored)
         return Progress(results, _still_asleep(execution))
 
     async def _park(self, execution: Execution, dispatched: Dispatched, walk: Walk) -> Answered | PendingRun | None:
@@ -173,7 +181,7 @@ class Runner:
             graph=dispatched.graph,
         )
         async with self._parks, self._database.transaction("park") as connection:
-            return await parking.park(connection, parked)
+            return await parked_runs.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: RowVersions | None) -> Dispatched:
         ids = (execution.user_profile_id, execution.workflow_id)

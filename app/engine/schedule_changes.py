@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.domain import lifecycle
+from app.domain import schedule_lifecycle
 from app.domain.errors import NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, count_repeats
 from app.domain.ledger import LedgerOutcome, dropped_slots, with_last_slot
@@ -35,7 +35,7 @@ async def start_scheduled_jobs(
 ) -> list[ScheduledJob]:
     """Create schedules from drafts and their authors, each with its first slot planned."""
     now = await database_now(connection)
-    started = [lifecycle.created(_stamped(draft, now), now) for draft, _ in drafts]
+    started = [schedule_lifecycle.created(_stamped(draft, now), now) for draft, _ in drafts]
     await schedules.add(connection, started)
     authors = (author for _, author in drafts)
     created = [revision(None, job, Action.CREATED, author, now) for job, author in zip(started, authors, strict=True)]
@@ -52,18 +52,18 @@ async def start_scheduled_job(connection: Connection, draft: ScheduledJob, autho
 async def pause_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
     """Pause a schedule. A message that is under way no longer matches it, and queued runs are cancelled."""
     return await _change(
-        connection, job_id, lambda job, _active, _now: lifecycle.paused(job), Action.PAUSED, author, note
+        connection, job_id, lambda job, _active, _now: schedule_lifecycle.paused(job), Action.PAUSED, author, note
     )
 
 
 async def resume_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
     """Resume a schedule, with the next slot planned from now."""
-    return await _change(connection, job_id, lifecycle.resumed, Action.RESUMED, author, note)
+    return await _change(connection, job_id, schedule_lifecycle.resumed, Action.RESUMED, author, note)
 
 
 async def revive_scheduled_job(connection: Connection, job_id: UUID, author: Author) -> Changed:
     """Make a dead schedule active again."""
-    return await _change(connection, job_id, lifecycle.revived, Action.REVIVED, author)
+    return await _change(connection, job_id, schedule_lifecycle.revived, Action.REVIVED, author)
 
 
 async def edit_scheduled_job(
@@ -72,7 +72,7 @@ async def edit_scheduled_job(
     """Change fields of a schedule."""
 
     def edit(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
-        return lifecycle.edited(job, changes, active, now, caps)
+        return schedule_lifecycle.edited(job, changes, active, now, caps)
 
     return await _change(connection, job_id, edit, Action.CHANGED, author)
 
@@ -82,7 +82,7 @@ async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:
 
     def resume(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
         waits = job.status_reason is Reason.INVALID_SPEC and not job.spec.problem
-        return lifecycle.resumed(job, active, now) if waits else job
+        return schedule_lifecycle.resumed(job, active, now) if waits else job
 
     return await _change(connection, job_id, resume, Action.RESUMED, CARILLON)
 

@@ -14,8 +14,8 @@ from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.overlap import runs_alone
 from app.domain.ticks import LeftToNewer, NotDue, Tick, TickSource
+from app.engine.concurrency import Place, Places
 from app.engine.leases import WorkerLease
-from app.engine.places import Place, Places
 from app.engine.quarantine import Quarantine
 from app.engine.queue_port import Redeliver
 from app.engine.ringing import Ringer

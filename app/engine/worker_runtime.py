@@ -9,7 +9,7 @@ from uuid import UUID
 import structlog
 
 from app.domain.errors import CarillonError, UnavailableError
-from app.engine.entities import Poller
+from app.engine.entity_polling import Poller
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
 from app.engine.notifications import NotificationSender

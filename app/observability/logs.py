@@ -11,7 +11,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from app import clock
-from app.domain.identities import slot_of
+from app.domain.run_ids import slot_of
 from app.domain.trigger_event import rfc3339
 from app.observability.tracing import add_trace_id
 

@@ -11,10 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
-from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.notifications import Notice, missed_notices
 from app.domain.revisions import Revision, automatic_revision
+from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
 from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
 from app.domain.ticks import FROM_WORKER, Decided, Fire, Stale, Start, Tick, TickSource, decide

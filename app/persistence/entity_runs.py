@@ -10,9 +10,9 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.entities import ScheduledJobConfig
+from app.domain.entity_jobs import ScheduledJobConfig
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, PendingRun, Trigger
-from app.domain.identities import execution_id
+from app.domain.run_ids import execution_id
 from app.domain.starting import EntityConflict
 from app.persistence.execution_rows import STARTED, to_execution
 from app.persistence.pagination import to_struct

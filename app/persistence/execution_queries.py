@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
-from app.domain.identities import first_id_at
+from app.domain.run_ids import first_id_at
 from app.persistence.pagination import Page, Part, read_newest, read_one, read_page
 from app.persistence.tables import (
     ActiveExecutionRow,

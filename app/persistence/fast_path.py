@@ -20,7 +20,7 @@ from app.domain.executions import FIRST_TOKEN, ExecutionStatus, Outcome, Trigger
 from app.domain.notifications import NoticeEvent
 from app.domain.overlap import runs_alone
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.settling import EndedRun, after_run
+from app.domain.settle import EndedRun, after_run
 from app.domain.ticks import Decided, Fire, LeftToNewer, NotDue, Stale, Start, Tick, TickSource, decide
 from app.persistence import ledger, schedules
 from app.persistence.breakers import OPEN_GATE

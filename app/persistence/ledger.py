@@ -11,8 +11,8 @@ from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
-from app.domain.identities import execution_id, first_id_at, last_id_at
 from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.run_ids import execution_id, first_id_at, last_id_at
 from app.observability.metrics import MISSED
 from app.persistence.database import after_commit
 from app.persistence.pagination import cursor_of, position_of, read_all, read_one

@@ -13,9 +13,9 @@ from sqlalchemy import Select, TextClause, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import ExecutionStatus, Outcome, PendingRun
-from app.domain.identities import execution_id
 from app.domain.ledger import LedgerOutcome
 from app.domain.revisions import CARILLON, REMEMBERED
+from app.domain.run_ids import execution_id
 from app.persistence import ledger
 from app.persistence.execution_rows import LockedExecution
 from app.persistence.executions import ENDS_A_SLOT

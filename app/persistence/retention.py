@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.errors import UnavailableError
-from app.domain.identities import first_id_at
+from app.domain.run_ids import first_id_at
 from app.persistence.database import Database
 
 TABLES = ("workflow_executions", "ledger_entries")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
-from app.domain.entities import retry_at
+from app.domain.entity_jobs import retry_at
 from app.domain.executions import (
     ACTIVE,
     ActiveRun,
@@ -21,12 +21,12 @@ from app.domain.executions import (
     Trigger,
     count_repeats,
 )
-from app.domain.identities import execution_id
 from app.domain.ledger import LedgerEntry, LedgerOutcome, dropped_slots, with_last_slot
 from app.domain.notifications import Notice, breaker_notices, missed_notices, run_notices
 from app.domain.revisions import Revision, automatic_revision
+from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
-from app.domain.settling import EndedRun, Settlement, after_run
+from app.domain.settle import EndedRun, Settlement, after_run
 from app.domain.ticks import LeftToNewer
 from app.persistence import breakers, entity_runs, executions, ledger, notifications, recovery, revisions, schedules
 from app.persistence.database import Database

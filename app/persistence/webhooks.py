@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from app.domain.access import Actor
-from app.domain.entities import ScheduledJobConfig
+from app.domain.entity_jobs import ScheduledJobConfig
 from app.persistence.pagination import Page, Part, read_all, read_one, read_page, read_written
 from app.persistence.tables import WebhookRow
 

@@ -16,8 +16,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from app.engine.queue_port import Queue, QueueUnavailableError, Wake
 from app.observability.metrics import BELL_ERRORS
-from app.queue.scripts import PROBE, RING
-from app.queue.wire import (
+from app.queue.lua_scripts import PROBE, RING
+from app.queue.message_format import (
     BODY_EXTRA_MS,
     CANCEL_CHANNEL,
     EPOCH_KEY,

@@ -16,8 +16,8 @@ from redis.exceptions import RedisError
 from app.engine.queue_port import EXECUTE, RUN, MessageHandler, QueueUnavailableError, Redeliver, are_arguments
 from app.micro_batcher import MicroBatcher
 from app.queue.bell import bell_errors, open_patient_pool
-from app.queue.scripts import CLAIM, FINISH, PUT_BACK
-from app.queue.wire import (
+from app.queue.lua_scripts import CLAIM, FINISH, PUT_BACK
+from app.queue.message_format import (
     CANCEL_CHANNEL,
     QUEUE,
     WAKE_CHANNEL,

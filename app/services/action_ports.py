@@ -10,7 +10,7 @@ import msgspec
 from app.actions.context import HistoryPort, Ports, RefusedError, SchedulesPort, UpkeepPort
 from app.domain.access import Actor
 from app.domain.errors import CarillonError
-from app.persistence import notifications, parking, retention
+from app.persistence import notifications, parked_runs, retention
 from app.persistence.database import Database, database_now
 from app.persistence.pagination import Part
 from app.services.executions import ManualRunService
@@ -39,7 +39,7 @@ class HistoryService:
         """Delete up to ``limit`` callbacks of the actor's executions that ended before; return how many."""
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
-            return await parking.purge_callbacks(connection, actor, before, limit)
+            return await parked_runs.purge_callbacks(connection, actor, before, limit)
 
     async def retry_deliveries(self, actor: Actor, limit: int) -> int:
         """Retry up to ``limit`` failed deliveries of the actor; return how many."""

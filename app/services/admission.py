@@ -16,7 +16,7 @@ from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
 from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
-from app.engine.run_resources import find_secrets
+from app.engine.node_resources import find_secrets
 from app.persistence import users, workflows
 from app.persistence.database import Connection
 

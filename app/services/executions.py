@@ -12,19 +12,19 @@ from app.actions.secrets import Redactor, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
 from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun, Trigger
-from app.domain.identities import manual_execution_id
 from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap, runs_alone
+from app.domain.run_ids import manual_execution_id
 from app.domain.schedules import IfRunning, ScheduledJob
 from app.domain.workflows import bound_output
+from app.engine.node_resources import secret_proof, token_hash
 from app.engine.ringing import Ringer
-from app.engine.run_resources import secret_proof, token_hash
 from app.observability.tracing import current_context
-from app.persistence import execution_queries, executions, parking, schedules, secrets
+from app.persistence import execution_queries, executions, parked_runs, schedules, secrets
 from app.persistence.database import Connection, Database
 from app.persistence.execution_queries import ListedExecution, StoredExecution
 from app.persistence.execution_rows import EntityRunSettled, NewExecution, RunResult, Settled
 from app.persistence.pagination import Part
-from app.persistence.parking import Callback, Completion, ShownSecret
+from app.persistence.parked_runs import Callback, Completion, ShownSecret
 from app.persistence.settle import settle, settle_locked
 from app.services.admission import require_owned
 from app.services.inputs import CompletionInput, RunInput
@@ -141,7 +141,7 @@ class CallbackService:
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
             redacted = await self._without_secrets(connection, callback, token, completion)
-            pending = await parking.complete_callback(connection, execution_id, callback, redacted)
+            pending = await parked_runs.complete_callback(connection, execution_id, callback, redacted)
         if pending is not None:
             await self._ringer.executions([pending])
         return AcceptedView(ok=True)
@@ -179,14 +179,14 @@ class CallbackService:
         """Note that the work of a node goes on. It does not extend the deadline."""
         async with self._database.transaction() as connection:
             callback = await _open_callback(connection, execution_id, token)
-            await parking.record_heartbeat(connection, callback)
+            await parked_runs.record_heartbeat(connection, callback)
         return AcceptedView(ok=True)
 
 
 async def _open_callback(connection: Connection, execution_id: UUID, token: str) -> Callback:
     if await execution_queries.get(connection, execution_id) is None:
         raise NotFoundError("There is no such execution.")
-    callback = await parking.find_callback(connection, execution_id, token_hash(token))
+    callback = await parked_runs.find_callback(connection, execution_id, token_hash(token))
     if callback is None:
         raise UnauthenticatedError("The token is not a callback token of this execution.")
     if not callback.is_open:

@@ -16,9 +16,9 @@ from app.domain.access import Actor, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot
-from app.domain.lifecycle import CADENCE_FIELDS
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
+from app.domain.schedule_lifecycle import CADENCE_FIELDS
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher

@@ -21,10 +21,10 @@ from app.domain.errors import (
     UnavailableError,
     field_error,
 )
-from app.domain.lifecycle import problems
 from app.domain.limits import Caps, Quota
 from app.domain.planning import with_start_anchor
 from app.domain.revisions import Author
+from app.domain.schedule_lifecycle import problems
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import canonical, require_kind
 from app.engine import schedule_changes

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from app.domain.access import Actor
-from app.domain.entities import ScheduledJobConfig, first_time
+from app.domain.entity_jobs import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.domain.specs import canonical

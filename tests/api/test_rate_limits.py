@@ -1,6 +1,6 @@
 """Who is counted, and who is refused: valid tokens by themselves, failed attempts by their address.
 
-Covers app.api.requests, app.queue.counters.
+Covers app.api.requests, app.queue.rate_counter.
 """
 
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies, counted_as
 from app.config import Settings, SettingsError, load_settings
 from app.queue.bell import RedisPool, open_pool
-from app.queue.counters import RedisCounter
+from app.queue.rate_counter import RedisCounter
 from tests.support.api_server import serving
 from tests.support.carillon import Carillon
 

@@ -16,7 +16,7 @@ from app.engine.ringing import Ringer
 from app.persistence import declarations
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
-from app.queue.wire import CANCEL_CHANNEL, QUEUE
+from app.queue.message_format import CANCEL_CHANNEL, QUEUE
 from app.services.executions import ManualRunService
 from app.services.inputs import RunInput, UserInput
 from app.services.users import UserService

@@ -2,7 +2,7 @@
 
 from app.domain.executions import ExecutionStatus
 from app.domain.ledger import dropped_slots
-from app.domain.lifecycle import edited, paused
+from app.domain.schedule_lifecycle import edited, paused
 from tests.support.domain_builders import after, ended, fired, schedule, settle
 
 

@@ -9,7 +9,7 @@ from app.domain.breakers import Gate
 from app.domain.errors import InvalidError
 from app.domain.executions import ExecutionStatus
 from app.domain.ledger import dropped_slots
-from app.domain.lifecycle import edited, paused, problems, resumed, revived
+from app.domain.schedule_lifecycle import edited, paused, problems, resumed, revived
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided
 from tests.support.domain_builders import T0, after, decision, ended, fired, schedule, settle

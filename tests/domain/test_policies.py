@@ -14,7 +14,7 @@ from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import dropped_retries, next_queued, stopped_by_status
 from app.domain.schedules import IfRunning, ScheduledJob, Status
-from app.domain.settling import after_run
+from app.domain.settle import after_run
 from app.domain.starting import Candidate, GiveUp, Go, Wait, may_start
 from app.domain.ticks import FROM_PING, FROM_WORKER, Decided, NotDue, Start, TickSource
 from tests.support.domain_builders import after, decision, ended, fired, schedule

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry
-from app.domain.lifecycle import paused
+from app.domain.schedule_lifecycle import paused
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.ticks import Decided, NotDue, Stale, Tick, decide
 from tests.support.domain_builders import OPEN, T0, after, decision, ended, fired, schedule, settle

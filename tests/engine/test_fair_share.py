@@ -1,6 +1,6 @@
 """One owner floods a worker; others are fired all the same, and nothing exceeds the worker's places.
 
-Covers app.engine.places.
+Covers app.engine.concurrency.
 """
 
 import asyncio

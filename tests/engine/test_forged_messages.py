@@ -8,7 +8,7 @@ from app.config import Settings
 from app.engine.queue_port import EXECUTE, RUN, Wake
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
-from app.queue.wire import CANCEL_CHANNEL, QUEUE, body_of
+from app.queue.message_format import CANCEL_CHANNEL, QUEUE, body_of
 from tests.support.carillon import Carillon, Json, http_node, until, working
 from tests.support.http_sink import Sink
 

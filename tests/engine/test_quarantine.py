@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from app.config import Settings
-from app.domain.identities import execution_id
+from app.domain.run_ids import execution_id
 from app.domain.ticks import Tick
 from app.persistence import recovery
 from app.persistence.database import Database

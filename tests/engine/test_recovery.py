@@ -22,7 +22,7 @@ from app.embedded import EmbeddedValkey
 from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
-from app.queue.wire import QUEUE
+from app.queue.message_format import QUEUE
 from app.wiring import wire_worker
 from tests.support.api_server import serving
 from tests.support.carillon import Carillon, Json, engine_of, first_slot, http_node, last_slot, make_due, until, working

@@ -1,6 +1,6 @@
 """Workflows that run: graph order, branches, results, HTTP calls.
 
-Covers app.actions.builtin.http_request, app.domain.trigger_event, app.engine.walk, app.persistence.executions.
+Covers app.actions.builtin.http_request, app.domain.trigger_event, app.engine.workflow_walk, app.persistence.executions.
 """
 
 import asyncio

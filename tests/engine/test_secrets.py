@@ -23,9 +23,9 @@ from app.config import Settings
 from app.domain.access import Actor, Role
 from app.domain.secrets import Secret
 from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Workflow
+from app.engine.node_resources import SecretFinder
 from app.engine.ringing import Ringer
-from app.engine.run_resources import SecretFinder
-from app.engine.walk import ERROR_CHARACTERS, Dispatched, Walk
+from app.engine.workflow_walk import ERROR_CHARACTERS, Dispatched, Walk
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
 from app.services.admission import admission_of

@@ -1,6 +1,6 @@
 """A signature says whose call it is, and which run made it.
 
-Covers app.engine.run_resources, app.persistence.secrets.
+Covers app.engine.node_resources, app.persistence.secrets.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from app.config import Settings
 from app.domain.errors import UnavailableError
-from app.engine.run_resources import SigningKeyCache
+from app.engine.node_resources import SigningKeyCache
 from app.persistence import secrets
 from app.persistence.database import Database
 from tests.support.carillon import FAIL, Carillon, Json, http_node, until, working

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from app.config import Settings
-from app.domain.identities import execution_id
+from app.domain.run_ids import execution_id
 from app.domain.ticks import Tick
 from app.engine.queue_port import Redeliver
 from app.persistence import schedules
@@ -19,7 +19,7 @@ from app.persistence.claim import claim
 from app.persistence.database import Database
 from app.persistence.execution_rows import Busy
 from app.queue.bell import RedisPool
-from app.queue.wire import QUEUE
+from app.queue.message_format import QUEUE
 from tests.support.carillon import FAIL, Carillon, Json, engine_of, http_node, make_due, moment
 from tests.support.http_sink import Sink
 

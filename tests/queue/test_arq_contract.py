@@ -1,6 +1,6 @@
 """What our worker relies on in arq 0.28.0: a new version that changes one of these turns this red.
 
-Covers app.engine.queue_port, app.queue.scripts, app.queue.wire.
+Covers app.engine.queue_port, app.queue.lua_scripts, app.queue.message_format.
 """
 
 from importlib.metadata import version
@@ -11,7 +11,7 @@ from arq import constants
 from arq.worker import Retry
 
 from app.engine.queue_port import EXECUTE, Redeliver, Wake, tick_wake
-from app.queue import scripts, wire
+from app.queue import lua_scripts, message_format
 from app.queue.bell import RedisPool
 from app.queue.worker import stock_arq_function
 from tests.support.domain_builders import T0, schedule
@@ -24,11 +24,11 @@ def test_the_version_is_the_one_that_was_measured() -> None:
 
 def test_the_key_names_in_the_scripts_are_arqs() -> None:
     """Stock producers and stock workers share the queue with ours."""
-    assert "arq:queue" == wire.QUEUE == constants.default_queue_name
+    assert "arq:queue" == message_format.QUEUE == constants.default_queue_name
     assert "arq:job:" == constants.job_key_prefix
     assert "arq:in-progress:" == constants.in_progress_key_prefix
     assert "arq:retry:" == constants.retry_key_prefix
-    for script in (scripts.RING, scripts.CLAIM, scripts.FINISH):
+    for script in (lua_scripts.RING, lua_scripts.CLAIM, lua_scripts.FINISH):
         assert constants.job_key_prefix in script
 
 
@@ -37,9 +37,9 @@ async def test_a_stock_producers_message_reads_like_ours(redis: RedisPool) -> No
     job = schedule()
     await redis.enqueue_job("execute_scheduled_job", str(job.id), 7, _job_id="stock")
     stored = await redis.get("arq:job:stock")
-    message = wire.to_message(b"stock", stored)
+    message = message_format.to_message(b"stock", stored)
     assert ("execute_scheduled_job", (str(job.id), 7), {}) == (message.function, message.args, message.kwargs)
-    ours = msgspec.msgpack.decode(wire.body_of(tick_wake(job)))
+    ours = msgspec.msgpack.decode(message_format.body_of(tick_wake(job)))
     theirs = msgspec.msgpack.decode(stored)
     assert theirs.keys() == ours.keys()
 
@@ -55,7 +55,7 @@ def test_scores_are_rounded_up() -> None:
     """So that the bell never rings before the database says that it is time."""
     due = T0.replace(microsecond=1001)
     wake = Wake("x", "f", (), due)
-    assert int(T0.timestamp() * 1000) + 2 == wire.score_of(wake)
+    assert int(T0.timestamp() * 1000) + 2 == message_format.score_of(wake)
 
 
 async def test_redelivery_is_a_retry_for_stock_arq() -> None:

@@ -14,8 +14,8 @@ from app.domain.executions import PendingRun
 from app.engine.queue_port import PROBLEMS, QueueUnavailableError, Wake
 from app.engine.ringing import BellHealth, Ringer
 from app.queue.bell import RING_BATCH, Bell, RedisPool, open_pool
-from app.queue.counters import RedisCounter
-from app.queue.wire import BODY_EXTRA_MS, EPOCH_KEY, QUEUE
+from app.queue.message_format import BODY_EXTRA_MS, EPOCH_KEY, QUEUE
+from app.queue.rate_counter import RedisCounter
 from tests.support.redis_refusals import REFUSALS, healed
 
 

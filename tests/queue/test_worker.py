@@ -11,7 +11,7 @@ import msgspec
 from app import clock
 from app.engine.queue_port import Redeliver, Wake
 from app.queue.bell import Bell, RedisPool
-from app.queue.wire import QUEUE, body_of
+from app.queue.message_format import QUEUE, body_of
 from app.queue.worker import QueueWorker
 from tests.support.carillon import until
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from redis.exceptions import ConnectionError as RedisAwayError
 
-from app.queue.scripts import CLAIM, FINISH, PROBE, PUT_BACK, RING
-from app.queue.wire import WAKE_CHANNEL, deserialize
+from app.queue.lua_scripts import CLAIM, FINISH, PROBE, PUT_BACK, RING
+from app.queue.message_format import WAKE_CHANNEL, deserialize
 from tests.simulation.faults import Fault
 from tests.simulation.processes import Process, Stage
 

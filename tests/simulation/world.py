@@ -17,14 +17,14 @@ from app.actions.secrets import SecretStore
 from app.config import Settings, load_settings
 from app.domain.access import Actor, Role
 from app.domain.errors import CarillonError
-from app.engine.entities import Poller
+from app.engine.concurrency import Places
+from app.engine.entity_polling import Poller
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
+from app.engine.node_resources import CallbackIssuer, SecretFinder
 from app.engine.notifications import NotificationSender
-from app.engine.places import Places
 from app.engine.recovery import Reconciler
 from app.engine.ringing import BellHealth, Ringer
-from app.engine.run_resources import CallbackIssuer, SecretFinder
 from app.engine.runner import Actions, Runner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime

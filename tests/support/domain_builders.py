@@ -6,10 +6,10 @@ from uuid import UUID
 
 from app.domain.breakers import Gate
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
-from app.domain.lifecycle import created
+from app.domain.schedule_lifecycle import created
 from app.domain.schedules import CatchUp, IfRunning, ScheduledJob
-from app.domain.settling import EndedRun
-from app.domain.settling import after_run as settle_schedule
+from app.domain.settle import EndedRun
+from app.domain.settle import after_run as settle_schedule
 from app.domain.specs import KINDS as SPEC_KINDS
 from app.domain.specs import canonical
 from app.domain.ticks import FROM_WORKER, Decided, Decision, Fire, Tick, TickSource, decide

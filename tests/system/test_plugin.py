@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.config import Settings
-from app.engine.entities import load_entity_schedulers, scheduler_shortcomings
+from app.engine.entity_polling import load_entity_schedulers, scheduler_shortcomings
 from app.persistence.database import Database
 from app.plugin import PluginScheduleChanges, PluginScheduleInput, RefusedError, shortcomings
 from app.wiring import wire_worker

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from uuid import RFC_4122, uuid4
 
-from app.domain.identities import execution_id, idempotency_key, manual_execution_id
+from app.domain.run_ids import execution_id, idempotency_key, manual_execution_id
 from tests.support.domain_builders import JOB, T0, after
 
 

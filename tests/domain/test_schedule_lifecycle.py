@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.domain.errors import InvalidError, WrongStateError
 from app.domain.executions import ExecutionStatus
-from app.domain.lifecycle import edited, paused, resumed, revived
+from app.domain.schedule_lifecycle import edited, paused, resumed, revived
 from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, with_status
 from tests.support.domain_builders import after, ended, fired, schedule, settle
 

@@ -18,7 +18,7 @@ from app.domain.access import Actor
 from app.domain.errors import UnavailableError
 from app.domain.secrets import Secret, choose_secret
 from app.micro_batcher import MicroBatcher
-from app.persistence import parking, secrets, users
+from app.persistence import parked_runs, secrets, users
 from app.persistence.database import Connection, Database
 
 PREFIX = "cb_"
@@ -55,17 +55,17 @@ class NodeCallback:
         token = PREFIX + token_urlsafe(32)
         # Before the transaction, because secrets may have to be read from Postgres.
         shown = [
-            parking.ShownSecret(secret.name, secret.owner_id, secret_proof(token, secret.value))
+            parked_runs.ShownSecret(secret.name, secret.owner_id, secret_proof(token, secret.value))
             for secret in await self._shown.foresee()
         ]
         async with self._database.transaction() as connection:
-            await parking.open_callback(connection, self._execution_id, self._node_id, token_hash(token), shown)
+            await parked_runs.open_callback(connection, self._execution_id, self._node_id, token_hash(token), shown)
         return Invitation(f"{self._public_url}/api/v1/executions/{self._execution_id}/complete/", token)
 
     async def withdraw(self) -> None:
         """Close the callback: the target has answered at once."""
         async with self._database.transaction() as connection:
-            await parking.close_callbacks(connection, self._execution_id, self._node_id)
+            await parked_runs.close_callbacks(connection, self._execution_id, self._node_id)
 
 
 def token_hash(token: str) -> bytes:

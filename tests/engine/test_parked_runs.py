@@ -1,6 +1,6 @@
 """Runs that wait are put aside in Postgres: no worker holds them, and nothing is lost or changed meanwhile.
 
-Covers app.persistence.parking.
+Covers app.persistence.parked_runs.
 """
 
 import asyncio

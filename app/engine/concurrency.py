@@ -7,7 +7,7 @@ from typing import Self
 
 from app import clock
 from app.domain.limits import PlaceUsage, Quota, equal_share, may_take_place, min_reserved, next_reserved, require_room
-from app.persistence import parking
+from app.persistence import parked_runs
 from app.persistence.database import Database
 
 # The owner of a run that has just come out of the queue: a message does not name it, the claim does.
@@ -132,7 +132,7 @@ class ParkedRuns:
             return
         if clock.monotonic() - self._counted_at > COUNT_SECONDS:
             async with self._database.reading("count_owner_runs") as connection:
-                self._counts = Counter(await parking.parked_counts(connection))
+                self._counts = Counter(await parked_runs.parked_counts(connection))
             self._counted_at = clock.monotonic()
         require_room(Quota.PARKED_RUNS, self._limit, self._counts[owner])
         self._counts[owner] += 1

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.domain.executions import ExecutionStatus, Trigger
-from app.domain.lifecycle import edited, paused
+from app.domain.schedule_lifecycle import edited, paused
 from app.domain.schedules import Reason, ScheduledJob, Status
 from tests.support.domain_builders import after, ended, fired, schedule, settle
 

@@ -3,7 +3,7 @@
 from arq.connections import ArqRedis
 
 from app.queue.bell import bell_errors
-from app.queue.scripts import COUNT
+from app.queue.lua_scripts import COUNT
 
 
 class RedisCounter:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from app.domain.backoff import DEFAULT_BACKOFF
 from app.domain.errors import InvalidError
 from app.domain.executions import FAILURES, Entity, EntityWork, ExecutionStatus
-from app.domain.settling import is_poison
+from app.domain.settle import is_poison
 from app.domain.specs import Spec, canonical
 
 ONE_KIND = "Exactly one of a cron expression and an interval in minutes is needed."

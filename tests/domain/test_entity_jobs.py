@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import ScheduledJobConfig, retry_at, with_next_time
+from app.domain.entity_jobs import ScheduledJobConfig, retry_at, with_next_time
 from app.domain.executions import ExecutionStatus
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

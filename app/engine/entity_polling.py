@@ -13,7 +13,7 @@ import structlog
 
 from app import clock
 from app.actions.plugins import CORE, PluginProblem, in_group, origin, problem
-from app.domain.entities import ScheduledJobConfig, with_next_time
+from app.domain.entity_jobs import ScheduledJobConfig, with_next_time
 from app.domain.errors import UnavailableError
 from app.domain.executions import PendingRun
 from app.engine.ringing import Ringer

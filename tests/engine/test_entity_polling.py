@@ -14,9 +14,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.config import Settings
-from app.domain.entities import ScheduledJobConfig
+from app.domain.entity_jobs import ScheduledJobConfig
 from app.domain.errors import UnavailableError
-from app.engine.entities import LoadedScheduler, Poller, load_entity_schedulers, scheduler_shortcomings
+from app.engine.entity_polling import LoadedScheduler, Poller, load_entity_schedulers, scheduler_shortcomings
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler
