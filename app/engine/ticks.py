@@ -225,14 +225,14 @@ class TickEngine:
         """Read back a claim whose answer was lost: if it was written, this worker has to run it."""
         try:
             async with self._database.transaction("read_claim_back") as connection:
-                found = await read_back(connection, tick, self._lease.worker_id)
+                written = await read_back(connection, tick, self._lease.worker_id)
         except UnavailableError:
-            found = None
-        if found is None:
+            written = None
+        if written is None:
             raise Redeliver(OUTAGE_PAUSE_SECONDS)
-        log.warning("claim_read_back", schedule=str(tick.job_id), fired=found.execution is not None)
-        known = found.execution is not None and found.execution.id in self.owned
-        return msgspec.structs.replace(found, execution=None) if known else found
+        log.warning("claim_read_back", schedule=str(tick.job_id), fired=written.execution is not None)
+        known = written.execution is not None and written.execution.id in self.owned
+        return msgspec.structs.replace(written, execution=None) if known else written
 
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()

@@ -226,5 +226,11 @@ class Simulation:
         patch("app.clock.monotonic", lambda: BOOTED_SECONDS + self._loop.time())
         patch("app.worker.wire_worker", world.wire_worker)
         patch("app.engine.worker_runtime.uniform", world.random.uniform)
-        for module in ("services.schedules", "services.executions", "engine.leases", "engine.entity_polling", "queue.worker"):
+        for module in (
+            "services.schedules",
+            "services.executions",
+            "engine.leases",
+            "engine.entity_polling",
+            "queue.worker",
+        ):
             patch(f"app.{module}.uuid4", world.uuid4)
