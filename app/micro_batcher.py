@@ -102,18 +102,22 @@ class MicroBatcher(Generic[T, R]):
             self._plan()
 
     async def _handle(self, batch: Sequence[tuple[T, asyncio.Future[R] | None]]) -> None:
-        results: Sequence[R | BaseException]
-        try:
-            results = await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared)
-        except BaseException as error:  # noqa: BLE001 - it is passed on to the callers
-            results = [error] * len(batch)
-        for (_, future), result in zip(batch, results, strict=True):
+        futures = [future for _, future in batch]
+
+        def resolve(index: int, result: R | BaseException) -> None:
+            future = futures[index]
             if future is None or future.done():
-                continue
+                return
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+        try:
+            await batch_or_alone(self._name, self._act, [item for item, _ in batch], self._shared, resolve)
+        except BaseException as error:  # noqa: BLE001 - it is passed on to the callers that have no result yet
+            for index in range(len(batch)):
+                resolve(index, error)
 
 
 async def batch_or_alone(
@@ -121,22 +125,46 @@ async def batch_or_alone(
     act: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
     items: Sequence[T],
     shared: tuple[type[Exception], ...],
+    on_result: Callable[[int, R | Exception], None] = lambda _index, _result: None,
 ) -> list[R | Exception]:
     """Call ``act`` with all items; if that fails, with each alone, so that only the bad ones fail.
 
-    Return the result or the error of each item, in their order. ``shared`` errors, such as an unreachable database,
-    are no item's own: one that fails the whole batch is raised.
+    Return the result or the error of each item, in their order; ``on_result`` gets each as soon as it is known.
+    ``shared`` errors, such as an unreachable database, are no item's own: one that fails the whole batch is raised, and
+    one that meets an item alone is the error of all items that are left.
     """
     try:
-        return list(await act(items))
+        results: list[R | Exception] = list(await act(items))
     except shared:
         raise
     except Exception as error:  # noqa: BLE001 - each item is tried alone below
-        if len(items) == 1:
-            return [error]
-        message = f"{type(error).__name__}: {error}"[:500]
-        log.warning("batch_retried_individually", batch=name, count=len(items), error=message)
-    return [await _alone(act, item) for item in items]
+        if len(items) > 1:
+            message = f"{type(error).__name__}: {error}"[:500]
+            log.warning("batch_retried_individually", batch=name, count=len(items), error=message)
+            return await _each_alone(act, items, shared, on_result)
+        results = [error]
+    for index, result in enumerate(results):
+        on_result(index, result)
+    return results
+
+
+async def _each_alone(
+    act: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
+    items: Sequence[T],
+    shared: tuple[type[Exception], ...],
+    on_result: Callable[[int, R | Exception], None],
+) -> list[R | Exception]:
+    results: list[R | Exception] = []
+    outage: Exception | None = None
+    for index, item in enumerate(items):
+        # An outage is not met once for each item: a host that does not answer costs seconds every time.
+        result = await _alone(act, item) if outage is None else outage
+        if isinstance(result, shared):
+            outage = result
+        # Not at the end of the batch: what is claimed has to run at once.
+        on_result(index, result)
+        results.append(result)
+    return results
 
 
 async def _alone(act: Callable[[Sequence[T]], Awaitable[Sequence[R]]], item: T) -> R | Exception:

@@ -24,7 +24,8 @@ from app.config import Settings, SettingsError, require_stores
 from app.domain.limits import Caps, Quota, Quotas
 from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
-from app.engine.entity_polling import LoadedSchedulers, Poller, load_entity_schedulers
+from app.engine.entity_polling import Poller
+from app.engine.entity_schedulers import LoadedSchedulers, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
 from app.engine.node_resources import CallbackIssuer, SecretFinder, SigningKeyCache

@@ -91,10 +91,31 @@ async def test_each_item_of_a_broken_batch_has_its_result_or_its_error() -> None
             raise UnavailableError
         return await doubling(numbers)
 
-    results = await batch_or_alone("double", away_at_two, [1, 13, 2], (UnavailableError,))
-    assert [2, ValueError, UnavailableError] == [
-        result if isinstance(result, int) else type(result) for result in results
-    ]
+    doubling.batches.clear()
+    results = await batch_or_alone("double", away_at_two, [1, 13, 2, 3], (UnavailableError,))
+    shown = [result if isinstance(result, int) else type(result) for result in results]
+    assert [2, ValueError, UnavailableError, UnavailableError] == shown
+    # The item after the outage is not tried.
+    assert [[1, 13, 2, 3], [1], [13]] == doubling.batches
+
+
+async def test_an_item_of_a_broken_batch_has_its_result_before_the_others_are_tried() -> None:
+    """What was claimed runs at once, however long the rest of its batch takes."""
+    slow = asyncio.Event()
+
+    async def act(numbers: Sequence[int]) -> list[int]:
+        if len(numbers) > 1:
+            raise ValueError
+        if list(numbers) == [2]:
+            await slow.wait()
+        return list(numbers)
+
+    batcher = MicroBatcher("double", act)
+    first, second = batcher.ask(1), batcher.ask(2)
+    assert 1 == await asyncio.wait_for(first, 10)
+    assert not second.done()
+    slow.set()
+    assert 2 == await second
 
 
 async def test_a_store_that_is_away_is_no_item_s_fault() -> None:

@@ -13,7 +13,7 @@ from app.cli.operators import OPERATOR, on_database
 from app.domain.access import Role
 from app.domain.errors import NotFoundError
 from app.domain.trigger_event import rfc3339
-from app.engine.entity_polling import load_entity_schedulers
+from app.engine.entity_schedulers import load_entity_schedulers
 from app.persistence import workflows
 from app.persistence.database import Database
 from app.services.inputs import TokenInput, UserInput

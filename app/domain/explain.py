@@ -278,8 +278,10 @@ def _future_guard(facts: Facts) -> Result:
 def _future_overlap(facts: Facts) -> Result:
     if not facts.active:
         return Result(Check.OVERLAP, passed=True, detail="nothing is running now")
-    decision = overlap(facts.job.if_running, Arrival.SLOT, facts.active, facts.job.max_queued)
     detail = f"execution {facts.active[0].execution_id} is under way, and if_running is '{facts.job.if_running}'"
+    if facts.job.unknown_value:
+        return Result(Check.OVERLAP, passed=True, detail=f"{detail}, which this release does not know")
+    decision = overlap(facts.job.if_running, Arrival.SLOT, facts.active, facts.job.max_queued)
     return Result(Check.OVERLAP, passed=not isinstance(decision, Refuse), detail=detail)
 
 

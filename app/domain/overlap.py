@@ -121,7 +121,8 @@ def stopped_by_status(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> tuple
 
     A manual run is not among them: it may run while its schedule is paused.
     """
-    if job.status is Status.ACTIVE:
+    if job.status is Status.ACTIVE or type(job.status) is not Status:
+        # An unknown status is one of a newer release, whose workers decide.
         return ()
     return tuple(run.execution_id for run in active if run.counts and run.waiting)
 

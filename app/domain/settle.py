@@ -10,11 +10,18 @@ from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.overlap import runs_alone
 from app.domain.planning import finished, with_next_slot, with_retry, without_tick
-from app.domain.schedules import IfRunning, Reason, ScheduledJob, Status, with_status
+from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status, with_status
 
 # When so many runs of one slot have lost their worker, the run itself is taken for the cause. One or two may be lost
 # for other reasons, such as a machine that fails.
 MAX_LOST_RUNS = 3
+
+
+# What a run changes whatever becomes of its schedule.
+_COUNTERS = (
+    *("current_repeat", "current_retry", "run_count", "error_count"),
+    *("last_error", "last_success_at", "last_success_execution_id"),
+)
 
 
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +46,8 @@ class Settlement(msgspec.Struct, frozen=True):
 
 def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
     """Return the schedule after this run; ``other_active`` counts its other runs that are still active."""
-    if type(job.if_running) is not IfRunning:
-        # A newer release stored the value during the run. It is settled like ``skip``, and the value is kept.
-        settlement = after_run(replace(job, if_running=IfRunning.SKIP), run, other_active, now)
-        return replace(settlement, job=replace(settlement.job, if_running=job.if_running))
+    if job.unknown_value:
+        return _after_run_of_newer(job, run, other_active, now)
     if run.trigger is Trigger.MANUAL:
         return Settlement(job)
     if run.status is ExecutionStatus.SUCCESS:
@@ -52,6 +57,23 @@ def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime
     if run.status in FAILURES:
         return _failed(job, run, other_active, now)
     return Settlement(_with_tick_or_done(job, other_active, now))
+
+
+def _after_run_of_newer(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
+    """Settle a run during which a newer release stored a value that this one does not know; the value is kept.
+
+    An unknown policy is settled like ``skip``. Under an unknown status only the counters move: what is planned next is
+    left to newer workers, as after a run that ends while its schedule is paused.
+    """
+    known = replace(
+        job,
+        if_running=job.if_running if type(job.if_running) is IfRunning else IfRunning.SKIP,
+        status=job.status if type(job.status) is Status else Status.PAUSED,
+    )
+    settlement = after_run(replace(known, catch_up=CatchUp.SKIP), run, other_active, now)
+    if type(job.status) is Status:
+        return replace(settlement, job=replace(settlement.job, if_running=job.if_running, catch_up=job.catch_up))
+    return Settlement(replace(job, **{name: getattr(settlement.job, name) for name in _COUNTERS}))
 
 
 def _with_success(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:

@@ -13,6 +13,8 @@ from app.domain.schedules import ScheduledJob, Status
 
 # How long a run waits before it asks again, if the workflow's guard has no place for it.
 GUARD_WAIT = timedelta(seconds=1)
+# Before a worker asks again about a schedule with a value that this release does not know.
+NEWER_RELEASE_WAIT = timedelta(seconds=5)
 SWITCHED_OFF = "schedules are switched off"
 
 
@@ -77,6 +79,9 @@ def may_start(
         return Wait(GUARD_WAIT) if gate.guard_refusal else Go(gate.entered(run.execution_id, now))
     if switched_off:
         return GiveUp(SWITCHED_OFF)
+    if job.unknown_value:
+        # Stored by a newer release, whose workers know whether it may start.
+        return Wait(NEWER_RELEASE_WAIT)
     return _check_schedule(run, job, now) or _check_workflow(run, gate, now)
 
 

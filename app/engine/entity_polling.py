@@ -1,101 +1,23 @@
 """Entities: plugins have tables with times of their own, and are polled for the jobs in them that are due."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from importlib.metadata import EntryPoint
-from inspect import iscoroutinefunction
-from re import fullmatch
-from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 import msgspec
 import structlog
 
 from app import clock
-from app.actions.plugins import CORE, PluginProblem, in_group, origin, problem
+from app.actions.plugins import CORE
 from app.domain.entity_jobs import ScheduledJobConfig, with_next_time
 from app.domain.errors import UnavailableError
 from app.domain.executions import PendingRun
+from app.engine.entity_schedulers import LoadedScheduler
 from app.engine.ringing import Ringer
 from app.observability.metrics import POLLED
 from app.persistence import entity_runs, leases, users
-from app.persistence.database import Connection, Database, Session, database_now, is_unreachable, session_within
+from app.persistence.database import Connection, Database, database_now, is_unreachable, session_within
 from app.persistence.entity_runs import Due
-
-GROUP = "carillon.entity_schedulers"
-
-
-@runtime_checkable
-class EntityScheduler(Protocol):
-    """A plugin's table of entities that have times of their own.
-
-    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing.
-    """
-
-    entity_type: str
-
-    async def find_due_jobs(
-        self, session: Session, now: datetime, until: datetime, limit: int, offset: int
-    ) -> Sequence[ScheduledJobConfig]:
-        """Return the active jobs whose next time is at or before ``until``, the earliest first."""
-
-    async def update_execution_time(self, session: Session, jobs: Sequence[ScheduledJobConfig]) -> None:
-        """Store the last and the next time of these jobs, and the error of those that have one."""
-
-
-class LoadedScheduler(msgspec.Struct, frozen=True):
-    """A scheduler, the plugin that it comes from, and whether its jobs may belong to other users than the plugin's."""
-
-    scheduler: EntityScheduler
-    plugin: str
-    acts_for_users: bool = False
-
-
-class LoadedSchedulers(msgspec.Struct, frozen=True):
-    """The schedulers that can be used, and what is wrong with the others."""
-
-    schedulers: tuple[LoadedScheduler, ...]
-    problems: tuple[PluginProblem, ...]
-
-
-def load_entity_schedulers(entry_points: Iterable[EntryPoint] | None = None) -> LoadedSchedulers:
-    """Load the entity schedulers of all plugins, Carillon's own first. A problem names its plugin."""
-    taken: dict[str, str] = {}
-    schedulers: list[LoadedScheduler] = []
-    problems: list[PluginProblem] = []
-    for point in in_group(GROUP, entry_points):
-        try:
-            loaded = point.load()
-            scheduler = loaded() if isinstance(loaded, type) else loaded
-            reasons = [*scheduler_shortcomings(scheduler), *_taken(scheduler, taken)]
-        except Exception as error:  # noqa: BLE001 - a plugin that fails must not stop the others
-            problems.append(problem(point, error))
-            continue
-        problems += [PluginProblem(point.name, reason) for reason in reasons]
-        if not reasons:
-            taken[scheduler.entity_type] = point.name
-            schedulers.append(LoadedScheduler(scheduler, origin(point), acts_for_users=origin(point) == CORE))
-    return LoadedSchedulers(tuple(schedulers), tuple(problems))
-
-
-def scheduler_shortcomings(scheduler: Any) -> list[str]:
-    """Return what is wrong with an entity scheduler; empty if it can be polled. Authors of plugins use this too."""
-    return list(_shortcomings(scheduler))
-
-
-def _shortcomings(scheduler: Any) -> Iterator[str]:
-    entity_type = getattr(scheduler, "entity_type", None)
-    if not isinstance(entity_type, str) or not fullmatch(r"[a-z][a-z0-9_.-]{0,99}", entity_type):
-        yield "its entity_type must begin with a lower-case letter, followed by letters, digits, dots, dashes"
-    for name in ("find_due_jobs", "update_execution_time"):
-        if not iscoroutinefunction(getattr(scheduler, name, None)):
-            yield f"it has no coroutine function {name}"
-
-
-def _taken(scheduler: EntityScheduler, taken: dict[str, str]) -> list[str]:
-    by = taken.get(getattr(scheduler, "entity_type", ""))
-    return [] if by is None else [f"the entity type '{scheduler.entity_type}' is taken by '{by}'"]
-
 
 LOCK = "entity_polling"
 # How often a process without the lock tries to take it.

@@ -1,7 +1,7 @@
 """One tick, top to bottom: claim it, ring for the next one, run the workflow, settle the result."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -137,11 +137,14 @@ class TickEngine:
         failpoint("after_claim")
         for tick, result in zip(ticks, results, strict=True):
             if isinstance(result, LeftToNewer):
-                self._log_left(result)
+                self._log_left(result, tick.job_id)
             if isinstance(result, Exception) and not isinstance(result, _SHARED):
                 log.error("claim_failed", **log_fields(tick.job_id), exc_info=result)
                 await self._quarantine.tick_failed(tick, result)
-        return [result for result in results if isinstance(result, Claimed)]
+        claimed = [result for result in results if isinstance(result, Claimed)]
+        if not claimed:
+            _raise_outage(results)
+        return claimed
 
     async def settle_all(self, outcomes: Sequence[Outcome]) -> int:
         """Settle outcomes that were found in Postgres, and ring for what may start. Return how many were settled."""
@@ -153,6 +156,8 @@ class TickEngine:
 
         results = await batch_or_alone("settle", settle_batch, outcomes, _SHARED)
         for outcome, result in zip(outcomes, results, strict=True):
+            if isinstance(result, LeftToNewer):
+                self._log_left(result, outcome.scheduled_job_id, outcome.execution_id)
             if isinstance(result, Exception) and not isinstance(result, _SHARED):
                 log.error("settle_failed", **_fields(outcome), exc_info=result)
                 await self._quarantine.execution_failed(outcome.execution_id, outcome.token, result)
@@ -160,6 +165,7 @@ class TickEngine:
         self._quarantine.note(result for result in settled if isinstance(result, Settled))
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
         await self._ringer.executions([run for result in settled for run in result.pending])
+        _raise_outage(results)
         return len(settled)
 
     async def hand_back(self, held: dict[UUID, int]) -> None:
@@ -207,7 +213,7 @@ class TickEngine:
         if isinstance(result, NotDue):
             raise Redeliver(result.wait.total_seconds())
         if isinstance(result, LeftToNewer):
-            self._log_left(result)
+            self._log_left(result, tick.job_id)
             raise Redeliver(NEWER_RELEASE_SECONDS)
         if isinstance(result, Busy):
             raise Redeliver(BUSY_PAUSE_SECONDS)
@@ -351,7 +357,7 @@ class TickEngine:
 
     async def _after_settle(self, outcome: Outcome, result: SettleResult, *, in_doubt: bool) -> None:
         if isinstance(result, LeftToNewer):
-            self._log_left(result)
+            self._log_left(result, outcome.scheduled_job_id, outcome.execution_id)
             return
         if isinstance(result, Superseded):
             log.info("settle_superseded", **_fields(outcome))
@@ -395,10 +401,17 @@ class TickEngine:
                     self._runner.call_off(execution_id)
         return asked
 
-    def _log_left(self, left: LeftToNewer) -> None:
-        """Say that a row is left to workers of a newer release, which know the values that it has."""
-        if self._throttle.should_log("schedule_left_to_newer_release"):
-            log.warning("schedule_left_to_newer_release", value=left.value)
+    def _log_left(self, left: LeftToNewer, schedule: UUID | None = None, execution: UUID | None = None) -> None:
+        """Log that a row is left to workers of a newer release, which know the value that it has."""
+        if self._throttle.should_log(left.value):
+            log.warning("schedule_left_to_newer_release", value=left.value, **log_fields(schedule, execution))
+
+
+def _raise_outage(results: Iterable[object]) -> None:
+    """Raise the first outage among these results, so that the loop which asked reports it and pauses."""
+    for result in results:
+        if isinstance(result, UnavailableError):
+            raise result
 
 
 def _fields(outcome: Outcome) -> dict[str, str]:

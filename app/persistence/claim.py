@@ -16,8 +16,8 @@ from app.domain.notifications import Notice, missed_notices
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
-from app.domain.starting import Candidate, GiveUp, Wait, entity_run_may_start, may_start
-from app.domain.ticks import FROM_WORKER, Decided, Fire, Stale, Start, Tick, TickSource, decide
+from app.domain.starting import NEWER_RELEASE_WAIT, Candidate, GiveUp, Wait, entity_run_may_start, may_start
+from app.domain.ticks import FROM_WORKER, Decided, Fire, LeftToNewer, Stale, Start, Tick, TickSource, decide
 from app.domain.trigger_event import rfc3339
 from app.persistence import (
     breakers,
@@ -45,7 +45,7 @@ from app.persistence.fast_path import claim_fast
 from app.persistence.row_cache import ScheduleCache
 
 # How long a message waits before it is redelivered, hopefully to a worker of a newer release.
-NEWER_RELEASE_SECONDS = 5.0
+NEWER_RELEASE_SECONDS = NEWER_RELEASE_WAIT.total_seconds()
 
 
 async def claim(
@@ -155,11 +155,19 @@ class _ClaimBatch:
         job = self.jobs.get(tick.job_id)
         if job is None:
             return Busy() if tick.job_id in self.existing else Stale()
+        first = self._first_attempt(job)
+        if first is not None and type(first.trigger) is not Trigger:
+            return LeftToNewer(f"trigger={first.trigger}")
         gate = self.gates.get(job.workflow_id, OPEN_GATE)
         decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now, self.source)
         if not isinstance(decision, Decided):
             return decision
         return self._carry_out(job, decision)
+
+    def _first_attempt(self, job: ScheduledJob) -> FirstAttempt | None:
+        """Return the first attempt of the slot whose retry is pending, if one is."""
+        is_retry = job.next_attempt and job.next_slot is not None
+        return self.first.get(execution_id(job.id, job.next_slot, 0)) if is_retry and job.next_slot else None
 
     def _carry_out(self, job: ScheduledJob, decision: Decided) -> Claimed:
         self.jobs[job.id] = self.changed[job.id] = decision.job

@@ -88,7 +88,8 @@ class EntityRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of an entity, with what its owner is shown."""
 
     scheduled_for: datetime
-    status: ExecutionStatus
+    # Text: a newer release may have stored a status that this one does not know.
+    status: str
     started_at: datetime | None
     error: str
 

@@ -58,9 +58,8 @@ class LockedExecution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_value(self) -> str:
-        """The first value that this release does not know, as ``field=value``; empty if it knows them all."""
-        known = {"trigger": type(self.trigger) is Trigger, "status": type(self.status) is ExecutionStatus}
-        return next((f"{name}={getattr(self, name)}" for name, is_known in known.items() if not is_known), "")
+        """The trigger if this release does not know it, as ``field=value``; else empty."""
+        return "" if type(self.trigger) is Trigger else f"trigger={self.trigger}"
 
     @property
     def source(self) -> str:

@@ -144,7 +144,7 @@ async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> di
         return {}
     query = select(_TABLE.c.id, _TABLE.c.trigger, _TABLE.c.payload, _TABLE.c.timeout_seconds)
     rows = await connection.execute(query.where(_TABLE.c.id.in_(ids)))
-    return {row.id: FirstAttempt(Trigger(row.trigger), row.payload, row.timeout_seconds) for row in rows}
+    return {row.id: FirstAttempt(known_trigger(row.trigger), row.payload, row.timeout_seconds) for row in rows}
 
 
 async def begun_by_claim(connection: AsyncConnection, job: ScheduledJob, worker_id: UUID) -> Execution | None:

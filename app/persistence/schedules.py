@@ -1,6 +1,6 @@
 """Schedules in the database: read, locked, listed and written as structs of the domain."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -59,6 +59,14 @@ def _from_columns(values: dict[str, Any]) -> ScheduledJob:
         values[name] = members.get(values[name], values[name])
     values["not_on"] = tuple(values["not_on"])
     return ScheduledJob(**values)
+
+
+def with_stored_values(job: ScheduledJob, stored: Mapping[str, Any]) -> ScheduledJob:
+    """Return a schedule with some values of another time, as a revision has stored them as JSON."""
+    values = msgspec.to_builtins(job) | stored
+    enums = {name: members.get(values[name], values[name]) for name, members in _ENUMS}
+    plain = {name: value for name, value in values.items() if name not in enums}
+    return msgspec.structs.replace(msgspec.convert(plain, ScheduledJob), **enums)
 
 
 @contextmanager

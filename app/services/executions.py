@@ -46,6 +46,10 @@ class ManualRunService:
         async with self._database.transaction() as connection:
             job = await owned_schedule(connection, actor, job_id)
             policy = request.if_running or job.if_running
+            if type(policy) is not IfRunning:
+                raise ConflictError(
+                    f"This release does not know if_running '{policy}'. Name `if_running` in the request."
+                )
             stopped: list[Settled] = []
             active, _ = await executions.active_and_now(connection, [job_id])
             decision = overlap(policy, Arrival.MANUAL, active.get(job_id, ()), job.max_queued)

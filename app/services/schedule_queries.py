@@ -273,7 +273,7 @@ async def _as_it_was(
     if row is None:
         return job, None
     remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}
-    then = msgspec.convert(msgspec.to_builtins(job) | remembered, ScheduledJob)
+    then = schedules.with_stored_values(job, remembered)
     return then, LastChange(row.at, row.author, row.note)
 
 

@@ -201,4 +201,5 @@ def _view(row: Webhook, runs: list[EntityRun]) -> WebhookView:
     fields["next_execution_at"] = min(filter(None, (*queued, row.next_execution_at)), default=None)
     fields["last_execution_at"] = last.scheduled_for if last else None
     fields["last_error"] = row.last_error or (last.error if last else "")
-    return WebhookView(last_status=last.status if last else None, **fields)
+    fields["last_status"] = last.status if last else None
+    return WebhookView(**fields)

@@ -1,6 +1,6 @@
 """Entities are polled by one process at a time, written down before they are queued, and run once.
 
-Covers app.persistence.entity_runs.
+Covers app.engine.entity_schedulers, app.persistence.entity_runs.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.config import Settings
 from app.domain.entity_jobs import ScheduledJobConfig
 from app.domain.errors import UnavailableError
-from app.engine.entity_polling import LoadedScheduler, Poller, load_entity_schedulers, scheduler_shortcomings
+from app.engine.entity_polling import Poller
+from app.engine.entity_schedulers import LoadedScheduler, load_entity_schedulers, scheduler_shortcomings
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.webhooks import WebhookScheduler

@@ -16,7 +16,8 @@ from sqlalchemy import text
 
 from app.config import Settings
 from app.domain.executions import ExecutionStatus, Outcome
-from app.engine.entity_polling import LoadedScheduler, Poller
+from app.engine.entity_polling import Poller
+from app.engine.entity_schedulers import LoadedScheduler
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.settle import settle_locked

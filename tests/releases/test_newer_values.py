@@ -15,18 +15,20 @@ from app.config import Settings
 from app.domain.ticks import Tick
 from app.persistence.database import Database
 from app.wiring import wire_worker
-from tests.support.carillon import Carillon, Json, make_due, until, working
+from tests.support.carillon import FAIL, Carillon, Json, make_due, until, working
+
+NOOP = {"id": "work", "type": "core.noop"}
 
 
-async def store(database: Database, schedule: Json, column: str, value: str) -> None:
-    """Store a value as a newer release would, after its migration."""
+async def store(database: Database, schedule: Json, column: str, value: str, *, planned: bool = False) -> None:
+    """Store a value as a newer release would, after its migration; with a tick ``planned`` under a new status."""
     async with database.transaction() as connection:
         names = await connection.execute(
             text(
                 "SELECT conname FROM pg_constraint WHERE conrelid = 'scheduled_jobs'::regclass AND contype = 'c' "
-                "AND pg_get_constraintdef(oid) LIKE :about"
+                "AND (conname LIKE :name OR :planned AND conname LIKE '%only_active_is_planned')"
             ),
-            {"about": f"%{column}%"},
+            {"name": f"%{column}_known", "planned": planned},
         )
         for name in names.scalars().all():
             await connection.execute(text(f"ALTER TABLE scheduled_jobs DROP CONSTRAINT {name}"))
@@ -34,6 +36,15 @@ async def store(database: Database, schedule: Json, column: str, value: str) -> 
             text(f"UPDATE scheduled_jobs SET {column} = :value WHERE id = :id"),
             {"value": value, "id": UUID(schedule["id"])},
         )
+
+
+async def store_trigger(database: Database) -> None:
+    """Store a trigger of a newer release in all executions."""
+    async with database.transaction() as connection:
+        for table in ("workflow_executions", "active_executions"):
+            constraint = f"ck_{table}_trigger_known"
+            await connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {constraint}"))
+        await connection.execute(text("UPDATE workflow_executions SET trigger = 'from_the_future'"))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,7 @@ async def test_a_schedule_with_an_unknown_value_is_left_to_newer_workers(
     quarantined_before = _quarantined()
     newer, other = await carillon.schedule(), await carillon.schedule(interval_seconds=1)
     await make_due(database, newer)
-    await store(database, newer, column, "from_the_future")
+    await store(database, newer, column, "from_the_future", planned=True)
     async with working(settings):
 
         async def others_go_on() -> bool:
@@ -75,19 +86,67 @@ async def test_a_schedule_with_an_unknown_value_is_left_to_newer_workers(
     assert quarantined_before == _quarantined()
 
 
+@pytest.mark.parametrize("column", ["if_running", "catch_up", "status"])
+@pytest.mark.parametrize(("node", "status", "counted"), [(NOOP, "success", (1, 0)), (FAIL, "failed", (0, 1))])
 async def test_a_run_that_began_before_the_change_is_settled(
-    carillon: Carillon, settings: Settings, database: Database
+    carillon: Carillon,
+    settings: Settings,
+    database: Database,
+    column: str,
+    node: Json,
+    status: str,
+    counted: tuple[int, int],
 ) -> None:
-    """Its worker writes the outcome, though it does not know the new policy."""
-    schedule = await carillon.schedule()
+    """Its worker writes the outcome and keeps the value that it does not know; under a status it plans nothing."""
+    schedule = await carillon.schedule(await carillon.workflow(node), total_repeats=1)
     due = await make_due(database, schedule)
     async with wire_worker(settings) as parts:
         await parts.runtime._lease.begin()
         (claimed,) = await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
-        await store(database, schedule, "if_running", "from_the_future")
+        await store(database, schedule, column, "from_the_future")
         await parts.engine.run_claimed(claimed)
-    assert ["success"] == [run["status"] for run in await carillon.runs(schedule)]
-    assert ("from_the_future", 1) == ((shown := await carillon.get(schedule))["if_running"], shown["run_count"])
+    assert [status] == [run["status"] for run in await carillon.runs(schedule)]
+    shown = await carillon.get(schedule)
+    assert ("from_the_future", counted) == (shown[column], (shown["run_count"], shown["error_count"]))
+    if column == "status":
+        assert None is shown["next_run_at"]
+
+
+async def test_a_retry_of_an_unknown_trigger_is_left_to_newer_workers(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """It runs with what its first attempt had, and that is not known here."""
+    schedule = await carillon.schedule(await carillon.workflow(FAIL), backoff_base_seconds=1)
+    due = await make_due(database, schedule)
+    async with wire_worker(settings) as parts:
+        await parts.runtime._lease.begin()
+        (claimed,) = await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
+        await parts.engine.run_claimed(claimed)
+        await store_trigger(database)
+        retry = await make_due(database, schedule)
+        for _ in range(4):
+            assert [] == await parts.engine.claim_directly([Tick(UUID(schedule["id"]), retry["generation"])])
+    assert "active" == (await carillon.get(schedule))["status"]
+
+
+async def test_a_schedule_with_an_unknown_value_can_be_explained_and_run(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Explain says that it does not know the policy; a manual run has to name one."""
+    schedule = await carillon.schedule()
+    due = await make_due(database, schedule)
+    async with wire_worker(settings) as parts:
+        await parts.runtime._lease.begin()
+        await parts.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
+    await store(database, schedule, "if_running", "from_the_future")
+    path = f"/schedules/{schedule['id']}"
+    explained = await carillon.call(
+        "GET", f"{path}/explain/", params={"at": (await carillon.get(schedule))["next_run_at"]}
+    )
+    assert "which this release does not know" in explained["checks"][-1]["detail"]
+    problem = await carillon.call("POST", f"{path}/run/", 409)
+    assert "Name `if_running` in the request" in problem["detail"]
+    await carillon.call("POST", f"{path}/run/", 202, json={"if_running": "allow"})
 
 
 async def test_a_lost_run_of_an_unknown_trigger_is_left_to_newer_workers(
@@ -100,11 +159,7 @@ async def test_a_lost_run_of_an_unknown_trigger_is_left_to_newer_workers(
         await dead.runtime._lease.begin()
         await dead.engine.claim_directly([Tick(UUID(schedule["id"]), due["generation"])])
         await dead.runtime._lease.release()
-        async with database.transaction() as connection:
-            for table in ("workflow_executions", "active_executions"):
-                constraint = f"ck_{table}_trigger_known"
-                await connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {constraint}"))
-            await connection.execute(text("UPDATE workflow_executions SET trigger = 'from_the_future'"))
+        await store_trigger(database)
         with caplog.at_level(logging.WARNING):
             for _ in range(4):
                 await parts.reconciler.run_once()

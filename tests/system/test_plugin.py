@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.config import Settings
-from app.engine.entity_polling import load_entity_schedulers, scheduler_shortcomings
+from app.engine.entity_schedulers import load_entity_schedulers, scheduler_shortcomings
 from app.persistence.database import Database
 from app.plugin import PluginScheduleChanges, PluginScheduleInput, RefusedError, shortcomings
 from app.wiring import wire_worker
@@ -201,7 +201,7 @@ async def test_a_plugin_changes_its_own_and_nothing_else(
         own = parts.plugins.schedules_of(OWNER)
         wanted = PluginScheduleInput(name="n", action="core.noop", interval_seconds=300)
         made = await own.create(wanted)
-        with pytest.raises(RefusedError, match="of this name already"):
+        with pytest.raises(RefusedError, match="already has a schedule of this name"):
             await own.create(wanted)
         with pytest.raises(RefusedError, match="cron"):
             await own.create(PluginScheduleInput(name="x", action="core.noop", cron="sometimes"))
@@ -220,7 +220,7 @@ async def test_a_plugin_changes_its_own_and_nothing_else(
             with pytest.raises(RefusedError, match="no such schedule"):
                 await refused
         other = await own.create(PluginScheduleInput(name="m", action="core.noop", interval_seconds=300))
-        with pytest.raises(RefusedError, match="of this name already"):
+        with pytest.raises(RefusedError, match="already has a schedule of this name"):
             await own.update(other.id, PluginScheduleChanges(name="n"))
         await api.call("PATCH", f"/schedules/{other.id}/", 409, json={"name": "n"})
         with pytest.raises(RefusedError, match="cron"):
