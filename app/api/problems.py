@@ -134,11 +134,20 @@ def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationExce
     return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, InvalidError.message, errors)
 
 
+_DETAILS = {
+    HTTPStatus.NOT_FOUND: "There is nothing at this path. `/schema` lists all calls.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This path does not accept this method. The header `Allow` lists those it accepts.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is larger than the API accepts. Send less at once.",
+}
+
+
 def on_http_error(_request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """Return the response for what the framework refuses: an unknown path, a wrong method, a large body."""
     status = HTTPStatus(error.status_code)
     code = _CODES.get(status, "refused")
-    return problem_response(status, code, error.detail or status.phrase, headers=error.headers)
+    # Where the framework only repeats the name of the status, say what to do.
+    detail = _DETAILS.get(status, status.phrase) if error.detail in {"", status.phrase} else error.detail
+    return problem_response(status, code, detail, headers=error.headers)
 
 
 def on_too_many(_request: Request[Any, Any, Any], error: TooManyRequestsError) -> Response[Problem]:

@@ -224,7 +224,8 @@ def _fired_sentence(slot: datetime, record: SlotRecord) -> str:
     run = f"execution {record.execution_id}"
     if record.started_at is None:
         return f"The slot {rfc3339(slot)} was queued as {run} and waits for its turn."
-    return f"The slot {rfc3339(slot)} fired at {rfc3339(record.started_at)} as {run}, which is {record.status}."
+    fired_at = rfc3339(record.started_at)
+    return f"The slot {rfc3339(slot)} fired at {fired_at} as {run}, which has the status {record.status}."
 
 
 def _not_fired_sentence(slot: datetime, record: SlotRecord) -> str:
@@ -261,7 +262,7 @@ def _explain_future(facts: Facts, slot: datetime, checks: tuple[Result, ...]) ->
     known = (_future_breaker(facts, due), _future_guard(facts), _future_overlap(facts))
     failed = next((result for result in known if not result.passed), None)
     sentence = f"The slot {rfc3339(slot)} is expected to fire at {rfc3339(due)}"
-    doubt = f", unless it stays so: {failed.detail}" if failed else ""
+    doubt = f"; it will not fire if this is still so then: {failed.detail}" if failed else ""
     return Explanation(slot=slot, outcome=EXPECTED, sentence=f"{sentence}{doubt}.", checks=(*checks, *known))
 
 

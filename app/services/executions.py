@@ -102,7 +102,10 @@ def _start(policy: IfRunning, active: tuple[ActiveRun, ...], max_queued: int) ->
     """Return how a manual run starts beside the active ones; refuse it where ``if_running`` does."""
     decision = overlap(policy, Arrival.MANUAL, active, max_queued)
     if isinstance(decision, Refuse):
-        raise ConflictError(f"The run was not started: {decision.reason}, and if_running is '{policy}'.")
+        raise ConflictError(
+            f"The run was not started: {decision.reason}, and if_running is '{policy}'. "
+            "Wait for that execution, or name another `if_running` in the request."
+        )
     return decision
 
 

@@ -60,7 +60,7 @@ async def test_fired(carillon: Carillon, settings: Settings, database: Database)
         moment(explanation["slot"]),
         explanation["execution_id"],
     )
-    assert f"as execution {run['id']}, which is success." in explanation["sentence"]
+    assert f"as execution {run['id']}, which has the status success." in explanation["sentence"]
     assert ["spec", "start_end", "window", "weekday", "active", "retry", "missed", "breaker", "guard", "overlap"] == [
         *checks(explanation)
     ]
@@ -108,7 +108,7 @@ async def test_skipped_guard(carillon: Carillon, settings: Settings, database: D
         assert ("guard", "1 of 1 concurrent runs of the workflow were under way") == held_up_by(explanation)
         coming = await carillon.explain(schedule, (await carillon.get(schedule))["next_run_at"])
         assert (False, "expected") == (checks(coming)["guard"], coming["outcome"])
-        assert "unless it stays so: 1 of 1" in coming["sentence"]
+        assert "it will not fire if this is still so then: 1 of 1" in coming["sentence"]
 
 
 async def test_skipped_breaker(carillon: Carillon, settings: Settings, database: Database) -> None:
