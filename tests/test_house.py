@@ -8,9 +8,12 @@ import ast
 import re
 from pathlib import Path
 
+from tests.support.source import parse
+
 ROOT = Path(__file__).parent.parent
 COVERS = re.compile(r"\bCovers\s+((?:app(?:\.\w+)+(?:,\s+|\b))+)")
 NAME = re.compile(r"app(?:\.\w+)+")
+LISTED = re.compile(r"^- ((?:``\w+``(?:, )?)+):", re.MULTILINE)
 
 
 def modules() -> set[str]:
@@ -27,7 +30,7 @@ def mirrored(test: Path) -> str:
 
 def covered_by(test: Path) -> set[str]:
     """Return the modules that the docstring of a test file names."""
-    docstring = ast.get_docstring(ast.parse(test.read_text())) or ""
+    docstring = ast.get_docstring(parse(test.read_text())) or ""
     return {name for names in COVERS.findall(docstring) for name in NAME.findall(names)}
 
 
@@ -47,3 +50,15 @@ def test_what_tests_say_they_cover_exists() -> None:
         if test != Path(__file__)
     }
     assert [] == sorted(unknown)
+
+
+def test_package_docstrings_list_modules_that_exist() -> None:
+    """A line "- ``name``: what it holds" in a package's docstring names modules or packages of that package."""
+    listed = {
+        package.parent / name
+        for package in (ROOT / "app").rglob("__init__.py")
+        for line in LISTED.findall(ast.get_docstring(parse(package.read_text())) or "")
+        for name in re.findall(r"``(\w+)``", line)
+    }
+    assert len(listed) > 30
+    assert [] == sorted(str(path) for path in listed if not path.with_suffix(".py").exists() and not path.is_dir())

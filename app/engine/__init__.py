@@ -3,11 +3,12 @@
 It makes no decisions (``app.domain`` does), writes no SQL (``app.persistence`` does) and knows no queue but its port.
 
 - ``ticks``: one tick from top to bottom: claim, ring for the next one, run, settle.
-- ``runner``, ``walk``, ``run_resources``: run a workflow under its timeout, node by node, with secrets and callbacks.
-- ``places``: how many runs a worker has at once, shared among owners.
+- ``runner``, ``workflow_walk``, ``node_resources``: run a workflow under its timeout, node by node.
+- ``concurrency``: how many runs a worker has at once, shared among owners.
 - ``queue_port``, ``ringing``: what the engine needs of a queue, and how it rings.
 - ``worker_runtime``, ``leases``, ``recovery``, ``quarantine``: the loops of a worker, its lease, lost work, bad work.
-- ``cron_ping``, ``entities``: two other ways to fire: a request to the cron endpoint, and plugins' own tables.
+- ``cron_ping``: another way to fire: a request to the cron endpoint.
+- ``entity_schedulers``, ``entity_polling``: tables of plugins with times of their own, and how they are polled.
 - ``schedule_changes``: create, edit, pause and resume schedules inside a transaction.
 - ``notifications``, ``housekeeping``, ``spans``: deliveries to users, old history, traces.
 """

@@ -44,7 +44,7 @@ from app.persistence.execution_rows import (
 from app.persistence.fast_path import claim_fast
 from app.persistence.row_cache import ScheduleCache
 
-# How long a message waits before it is redelivered, hopefully to a worker of a newer release.
+# A message about a value of a newer release is redelivered after this, until one of its workers gets it.
 NEWER_RELEASE_SECONDS = NEWER_RELEASE_WAIT.total_seconds()
 
 
@@ -155,19 +155,19 @@ class _ClaimBatch:
         job = self.jobs.get(tick.job_id)
         if job is None:
             return Busy() if tick.job_id in self.existing else Stale()
-        first = self._first_attempt(job)
-        if first is not None and type(first.trigger) is not Trigger:
-            return LeftToNewer(f"trigger={first.trigger}")
         gate = self.gates.get(job.workflow_id, OPEN_GATE)
         decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now, self.source)
         if not isinstance(decision, Decided):
             return decision
+        for fire in decision.fires:
+            first = self._first_attempt(job, fire)
+            if first is not None and type(first.trigger) is not Trigger:
+                return LeftToNewer(f"trigger={first.trigger}")
         return self._carry_out(job, decision)
 
-    def _first_attempt(self, job: ScheduledJob) -> FirstAttempt | None:
-        """Return the first attempt of the slot whose retry is pending, if one is."""
-        is_retry = job.next_attempt and job.next_slot is not None
-        return self.first.get(execution_id(job.id, job.next_slot, 0)) if is_retry and job.next_slot else None
+    def _first_attempt(self, job: ScheduledJob, fire: Fire) -> FirstAttempt | None:
+        """Return the first attempt of the slot that a retry fires again; None if this is the first attempt."""
+        return self.first.get(execution_id(job.id, fire.slot, 0)) if fire.attempt else None
 
     def _carry_out(self, job: ScheduledJob, decision: Decided) -> Claimed:
         self.jobs[job.id] = self.changed[job.id] = decision.job
@@ -193,8 +193,7 @@ class _ClaimBatch:
         self.active[job.id] = tuple(left)
 
     def _execution(self, job: ScheduledJob, fire: Fire) -> NewExecution:
-        first = self.first.get(execution_id(job.id, fire.slot, 0)) if fire.attempt else None
-        new = new_execution(job, fire, self.now, self.worker_id, first)
+        new = new_execution(job, fire, self.now, self.worker_id, self._first_attempt(job, fire))
         if fire.start is Start.NOW and job.workflow_id in self.gates:
             self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
         self.new_executions.append(new)
@@ -270,12 +269,12 @@ async def _start(connection: AsyncConnection, request: _StartRequest, *, enabled
 
 
 async def _start_entity_run(connection: AsyncConnection, request: _StartRequest, *, enabled: bool) -> StartResult:
-    """At its time, unless another run of the entity is under way."""
+    """Start a run of an entity if it is due and no other run of the entity is active."""
     kind, entity_id = request.waiting.entity_type or "", request.waiting.entity_id or ""
-    beside = await entity_runs.conflict_of(connection, request.execution_id, kind, entity_id)
+    conflict = await entity_runs.conflict_of(connection, request.execution_id, kind, entity_id)
     now = await database_now(connection)
     switched_off = not enabled or not await leases.schedules_enabled(connection)
-    decision = entity_run_may_start(_candidate(request), now, beside, switched_off=switched_off)
+    decision = entity_run_may_start(_candidate(request), now, conflict, switched_off=switched_off)
     if decision is None:
         return await entity_runs.start(connection, request.execution_id, request.token, request.worker_id)
     if isinstance(decision, Wait):
@@ -286,7 +285,7 @@ async def _start_entity_run(connection: AsyncConnection, request: _StartRequest,
 async def _start_run(
     connection: AsyncConnection, request: _StartRequest, job_id: UUID, *, enabled: bool
 ) -> StartResult:
-    """Lock, in the order of workflows, schedules, executions; then decide and write."""
+    """Start a run of a schedule: lock workflows, schedules, executions in this order, then decide and write."""
     is_manual = request.waiting.trigger is Trigger.MANUAL
     workflow_id = request.waiting.workflow_id or 0
     before = await breakers.lock(connection, () if is_manual else {workflow_id})

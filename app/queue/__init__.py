@@ -5,7 +5,7 @@ decide nothing: one may be lost, late or delivered twice.
 
 - ``bell``: queues messages, and opens connections.
 - ``worker``: the loop that delivers messages, and the settings for arq's own worker.
-- ``wire``: the format of messages.
-- ``scripts``: the Lua scripts that run in Redis.
-- ``counters``: a counter for the API's rate limits.
+- ``message_format``: the format of messages.
+- ``lua_scripts``: the Lua scripts that run in Redis.
+- ``rate_counter``: a counter for the API's rate limits.
 """

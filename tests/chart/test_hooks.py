@@ -19,6 +19,7 @@ from tests.chart.manifests import (
 )
 from tests.chart.rendering import CHART, Renderer, Values
 from tests.chart.values import CREATED, DEFAULTS, DOCUMENT, EVERYTHING, LEAST, MINIMAL, every_values
+from tests.support.source import parse
 
 
 @pytest.mark.parametrize("values", [MINIMAL, CREATED, EVERYTHING])
@@ -124,7 +125,7 @@ def test_helm_test_asks_the_api(render: Renderer) -> None:
     (pod,) = hooks(manifests, "test")
     command = pod["spec"]["containers"][0]["command"]
     assert ["python", "-c"] == command[:2]
-    assert ast.dump(ast.parse((CHART / "files" / "test.py").read_text())) == ast.dump(ast.parse(command[2]))
+    assert ast.dump(parse((CHART / "files" / "test.py").read_text())) == ast.dump(parse(command[2]))
     variables = environment(container(manifests, "test"))
     assert "http://bells.bells.svc:8080" == variables["CARILLON_PUBLIC_URL"]["value"]
     assert {"CARILLON_PUBLIC_URL"} == set(environment(container(render(LEAST), "test")))

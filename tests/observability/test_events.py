@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.observability.logs import LIBRARY_EVENT
+from tests.support.source import parse
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception"}
@@ -14,7 +15,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception"}
 def calls() -> Iterator[ast.Call]:
     """All calls in the code."""
     for file in (ROOT / "app").rglob("*.py"):
-        yield from (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+        yield from (node for node in ast.walk(parse(file.read_text())) if isinstance(node, ast.Call))
 
 
 def is_log_call(call: ast.Call) -> bool:

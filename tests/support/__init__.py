@@ -13,6 +13,7 @@
 - ``redis_refusals``: ways in which Redis refuses writes.
 - ``secret_spellings``: the encodings in which a secret may appear.
 - ``skip_reports``: skips that are listed at the end of the run.
+- ``source``: Python source as a syntax tree.
 - ``trace_collector``: an OTLP receiver that records every span.
 - ``watched_process``: a ``carillon`` process with its log, port and exit code.
 """
