@@ -11,7 +11,7 @@ import msgspec
 from app.domain.breakers import Gate
 from app.domain.descriptions import describe
 from app.domain.executions import ActiveRun
-from app.domain.ledger import LedgerOutcome
+from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.overlap import Arrival, Refuse, overlap
 from app.domain.planning import due_time
 from app.domain.schedules import ScheduledJob, Status
@@ -33,9 +33,8 @@ class Check(StrEnum):
     OVERLAP = "overlap"
 
 
-# Outcomes of slots that have an execution (fired, queued), and of slots without an execution or a ledger entry.
+# The outcome of slots that have fired, and those of slots without an execution or a ledger entry.
 FIRED = "fired"
-QUEUED = "queued"
 NOT_EXPECTED = "not_expected"
 EXPECTED = "expected"
 DUE = "due"

@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from app.domain.schedules import ScheduledJob, Status
 
+# The outcome of a slot whose run waits to start.
+QUEUED = "queued"
+
 
 class LedgerOutcome(StrEnum):
     """The outcomes of slots that did not fire."""
@@ -96,6 +99,8 @@ def dropped_slots(before: ScheduledJob, after: ScheduledJob, now: datetime) -> t
     return () if before.is_one_shot and only_paused else unaccounted_slots(before, now)
 
 
-def with_last_slot(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> ScheduledJob:
-    """Return the schedule with the last slot of these entries as the latest that has an outcome."""
-    return replace(job, last_slot=entries[-1].last_slot) if entries else job
+def accounted(job: ScheduledJob, entries: tuple[LedgerEntry, ...], now: datetime) -> ScheduledJob:
+    """Return the schedule with the last slot of these entries as the newest that has an outcome."""
+    if not entries:
+        return job
+    return replace(job, last_slot=entries[-1].last_slot, last_outcome=entries[-1].outcome.value, last_attempt_at=now)

@@ -1,11 +1,13 @@
 """The pending tick of a schedule: which slots are due, which were missed, and which tick is planned next."""
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.ledger import LedgerEntry, LedgerOutcome, ledger_entry
+from app.domain.executions import ExecutionStatus
+from app.domain.ledger import QUEUED, LedgerEntry, LedgerOutcome, ledger_entry
 from app.domain.run_ids import jitter_share
 from app.domain.schedules import CatchUp, Reason, ScheduledJob, Status, with_status
 from app.domain.specs import Cadence, parse_duration
@@ -83,15 +85,40 @@ def without_tick(job: ScheduledJob) -> ScheduledJob:
     )
 
 
+def stopped(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
+    """Return the schedule in a state in which nothing is planned. A run that waited to start is cancelled with it."""
+    still = without_tick(job)
+    if still.last_outcome == QUEUED:
+        still = replace(still, last_outcome=LedgerOutcome.MISSED.value)
+    return with_status(still, status, reason)
+
+
 def finished(job: ScheduledJob, reason: Reason) -> ScheduledJob:
     """Return the schedule as done, with this reason."""
-    return with_status(without_tick(job), Status.DONE, reason)
+    return stopped(job, Status.DONE, reason)
 
 
-def paused_as_invalid(job: ScheduledJob) -> ScheduledJob:
+def paused_as_invalid(job: ScheduledJob, now: datetime) -> ScheduledJob:
     """Return the schedule as paused because its stored spec can no longer be compiled."""
-    paused = with_status(without_tick(job), Status.PAUSED, Reason.INVALID_SPEC)
-    return replace(paused, last_error=f"The spec is no longer valid: {job.spec.problem}")
+    paused = stopped(job, Status.PAUSED, Reason.INVALID_SPEC)
+    return replace(paused, last_error=f"The spec is no longer valid: {job.spec.problem}", last_error_at=now)
+
+
+def with_started_run(job: ScheduledJob, execution_id: UUID, slot: datetime, now: datetime) -> ScheduledJob:
+    """Return the schedule after a run that waited has started."""
+    return replace(
+        job,
+        last_run_at=now,
+        last_attempt_at=now,
+        last_execution_id=newest_run(job, execution_id),
+        last_outcome=ExecutionStatus.RUNNING.value if slot == job.last_slot else job.last_outcome,
+    )
+
+
+def newest_run(job: ScheduledJob, execution_id: UUID) -> UUID:
+    """Return the later of the last run and this one: ids begin with the slot and the attempt."""
+    last = job.last_execution_id
+    return execution_id if last is None or last < execution_id else last
 
 
 def planned(job: ScheduledJob, slot: datetime | None, active_runs: int) -> ScheduledJob:
@@ -126,7 +153,7 @@ def with_next_slot(job: ScheduledJob, active_runs: int, now: datetime) -> Schedu
     if job.limit_reached:
         return finished(job, Reason.REPEAT_LIMIT)
     if job.spec.problem:
-        return paused_as_invalid(job)
+        return paused_as_invalid(job, now)
     return planned(job, job.cadence.first_after(now), active_runs)
 
 

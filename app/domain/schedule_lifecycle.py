@@ -13,6 +13,7 @@ from app.domain.planning import (
     one_shot_has_outcome,
     paused_as_invalid,
     planned,
+    stopped,
     with_anchor,
     with_first_slot,
     with_start_anchor,
@@ -38,7 +39,7 @@ def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
 def paused(job: ScheduledJob) -> ScheduledJob:
     """Return the schedule without a pending tick or retry; its counters stay."""
     _require(job, Status.ACTIVE, "pause")
-    return with_status(without_tick(job), Status.PAUSED, Reason.MANUAL)
+    return stopped(job, Status.PAUSED, Reason.MANUAL)
 
 
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
@@ -48,7 +49,7 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
         raise WrongStateError(f"Cannot resume a job whose spec is not valid: {job.spec.problem}")
     active = with_status(job, Status.ACTIVE, Reason.NONE)
     if job.status_reason is Reason.INVALID_SPEC:
-        active = replace(active, last_error="")
+        active = replace(active, last_error="", last_error_at=None)
     fresh = active if job.is_one_shot and one_shot_has_outcome(job) else with_anchor(active, now)
     return with_first_slot(fresh, active_runs, now)
 
@@ -80,7 +81,7 @@ def edited(
     if job.status is Status.PAUSED:
         repaired = job.status_reason is Reason.INVALID_SPEC and not changed.spec.problem
         return resumed(changed, active_runs, now) if repaired else changed
-    return paused_as_invalid(changed) if changed.spec.problem else _replanned(changed, changes, active_runs, now)
+    return paused_as_invalid(changed, now) if changed.spec.problem else _replanned(changed, changes, active_runs, now)
 
 
 def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:

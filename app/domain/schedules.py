@@ -129,6 +129,13 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     run_count: int = 0
     error_count: int = 0
     last_error: str = ""
+    last_error_at: datetime | None = None
+    # The outcome of ``last_slot``: a word of the ledger, or the status of its run. None before the first outcome.
+    last_outcome: str | None = None
+    # When a slot was last fired, retried or accounted for.
+    last_attempt_at: datetime | None = None
+    # The last run of the newest slot that fired.
+    last_execution_id: UUID | None = None
     last_run_at: datetime | None = None
     last_fired_at: datetime | None = None
     last_success_at: datetime | None = None

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
+from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import runs_alone
-from app.domain.planning import finished, with_next_slot, with_retry, without_tick
-from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status, with_status
+from app.domain.planning import finished, stopped, with_next_slot, with_retry
+from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 
 # When so many runs of one slot have lost their worker, the run itself is taken for the cause. One or two may be lost
 # for other reasons, such as a machine that fails.
@@ -20,7 +21,7 @@ MAX_LOST_RUNS = 3
 # What a run changes whatever becomes of its schedule.
 _COUNTERS = (
     *("current_repeat", "current_retry", "run_count", "error_count"),
-    *("last_error", "last_success_at", "last_success_execution_id"),
+    *("last_error", "last_error_at", "last_outcome", "last_success_at", "last_success_execution_id"),
 )
 
 
@@ -33,6 +34,9 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     status: ExecutionStatus
     error: str = ""
+    # A first attempt that ends before it began gives its slot the outcome ``unrun``.
+    has_begun: bool = True
+    unrun: LedgerOutcome = LedgerOutcome.MISSED
     # The number of runs of this slot that have lost their worker, this one included.
     times_lost: int = 0
 
@@ -50,6 +54,7 @@ def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime
         return _after_run_of_newer(job, run, other_active, now)
     if run.trigger is Trigger.MANUAL:
         return Settlement(job)
+    job = _with_outcome(job, run)
     if run.status is ExecutionStatus.SUCCESS:
         return Settlement(_with_tick_or_done(_with_success(job, run, now), other_active, now))
     if run.status in NEUTRAL_ENDS:
@@ -76,11 +81,22 @@ def _after_run_of_newer(job: ScheduledJob, run: EndedRun, other_active: int, now
     return Settlement(replace(job, **{name: getattr(settlement.job, name) for name in _COUNTERS}))
 
 
+def _with_outcome(job: ScheduledJob, run: EndedRun) -> ScheduledJob:
+    """Return the schedule with the run's status as its last outcome, if no newer slot has an outcome.
+
+    A retry that ends before it began gives its slot no second outcome.
+    """
+    if run.slot != job.last_slot or (run.attempt and not run.has_begun):
+        return job
+    return replace(job, last_outcome=run.status.value if run.has_begun else run.unrun.value)
+
+
 def _with_success(job: ScheduledJob, run: EndedRun, now: datetime) -> ScheduledJob:
     return replace(
         _with_ended_repeat(job),
         run_count=job.run_count + 1,
         last_error="",
+        last_error_at=None,
         last_success_at=now,
         last_success_execution_id=run.execution_id,
     )
@@ -107,11 +123,11 @@ def _with_tick_or_done(job: ScheduledJob, other_active: int, now: datetime) -> S
 def _failed(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:
     """Count the failure, then retry, quarantine or end the schedule."""
     retry = job.current_retry + 1
-    counted = replace(job, error_count=job.error_count + 1, last_error=run.error)
+    counted = replace(job, error_count=job.error_count + 1, last_error=run.error, last_error_at=now)
     if job.status in {Status.DONE, Status.DEAD}:
         return Settlement(counted)
     if retry > job.max_retries:
-        return Settlement(replace(with_status(without_tick(counted), Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
+        return Settlement(replace(stopped(counted, Status.DEAD, Reason.MAX_RETRIES), dead_at=now))
     if is_poison(run.times_lost) and job.status is Status.ACTIVE:
         return Settlement(_quarantined(counted))
     retrying = replace(counted, current_retry=retry)
@@ -129,7 +145,7 @@ def is_poison(times_lost: int) -> bool:
 def _quarantined(job: ScheduledJob) -> ScheduledJob:
     """Return the schedule as paused until a person resumes it, even if retries are left."""
     error = f"Quarantined: {MAX_LOST_RUNS} runs of one slot lost their worker. {job.last_error}"
-    return replace(with_status(without_tick(job), Status.PAUSED, Reason.POISONED), last_error=error)
+    return replace(stopped(job, Status.PAUSED, Reason.POISONED), last_error=error)
 
 
 def _with_next_attempt(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -> Settlement:

@@ -8,14 +8,15 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.breakers import Gate
-from app.domain.executions import ActiveRun, Trigger, count_repeats
+from app.domain.executions import ActiveRun, ExecutionStatus, Trigger, count_repeats
 from app.domain.ledger import (
+    QUEUED,
     LedgerEntry,
     LedgerOutcome,
+    accounted,
     ledger_entry,
     missed_by_invalid_spec,
     unaccounted_slots,
-    with_last_slot,
 )
 from app.domain.overlap import Arrival, Queue, Refuse, must_wait, overlap, runs_alone
 from app.domain.planning import (
@@ -24,6 +25,7 @@ from app.domain.planning import (
     catch_up_plan,
     due_slots,
     finished,
+    newest_run,
     paused_as_invalid,
     planned,
     with_retry,
@@ -159,7 +161,7 @@ def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
     """Pause the schedule; its pending slot is missed. A one-shot is never missed: it fires once the spec is valid."""
     expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.is_one_shot
     ledger = (missed_by_invalid_spec(job),) if expected else ()
-    return Decided(job=with_last_slot(paused_as_invalid(job), ledger), ledger=ledger)
+    return Decided(job=accounted(paused_as_invalid(job, now), ledger, now), ledger=ledger)
 
 
 def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
@@ -171,7 +173,7 @@ def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
     if first is None or last is None or first > last:
         return Decided(job=continued)
     ledger = (ledger_entry(job, first, last, LedgerOutcome.MISSED, "disabled"),)
-    return Decided(job=with_last_slot(continued, ledger), ledger=ledger)
+    return Decided(job=accounted(continued, ledger, now), ledger=ledger)
 
 
 def _decide_slots(
@@ -187,11 +189,11 @@ def _decide_slots(
     refusal = _refusal(gate, now)
     if refusal is not None:
         refused = _refused(job, (*plan.slots, *_late(due)), refusal)
-        return _nothing_fires(job, due, active, (*plan.ledger, *refused))
+        return _nothing_fires(job, due, active, (*plan.ledger, *refused), now)
     if plan.slots:
         return _fire_in_turn(job, due, plan, active, now)
     if due.late is None:
-        return _nothing_fires(job, due, active, plan.ledger)
+        return _nothing_fires(job, due, active, plan.ledger, now)
     return _fire_late(job, due.late, due, plan, active, now)
 
 
@@ -207,7 +209,7 @@ def _fire_late(
     decision = overlap(job.if_running, Arrival.SLOT, active, job.max_queued)
     if isinstance(decision, Refuse):
         skipped = ledger_entry(job, slot, slot, decision.outcome, decision.reason, decision.execution_id)
-        return _nothing_fires(job, due, active, (*plan.ledger, skipped))
+        return _nothing_fires(job, due, active, (*plan.ledger, skipped), now)
     remaining = _without(active, decision.cancels)
     start = Start.QUEUED if isinstance(decision, Queue) else Start.NOW
     fire = _first_attempt(job, slot, count_repeats(remaining), start)
@@ -240,7 +242,7 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
     opening = job.spec.hours.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
         skipped_slots = unaccounted_slots(job, now)
-        return Decided(job=with_last_slot(finished(job, Reason.END_REACHED), skipped_slots), ledger=skipped_slots)
+        return Decided(job=accounted(finished(job, Reason.END_REACHED), skipped_slots, now), ledger=skipped_slots)
     if opening > now:
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
     decision = overlap(job.if_running, Arrival.RETRY, active, job.max_queued)
@@ -264,7 +266,7 @@ def _give_up_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], now: dateti
     following = _after_retry(job, now) or job.cadence.first_after(now)
     skipped_slots = unaccounted_slots(job, now)
     return Decided(
-        job=with_last_slot(planned(job, following, count_repeats(active)), skipped_slots), ledger=skipped_slots
+        job=accounted(planned(job, following, count_repeats(active)), skipped_slots, now), ledger=skipped_slots
     )
 
 
@@ -284,13 +286,29 @@ def _fired(
 ) -> Decided:
     """Return the decision to start these runs, with ``following`` as the next slot."""
     slot = fires[-1].slot
+    last_slot = max(slot, job.last_slot or slot, *(entry.last_slot for entry in ledger))
     after = replace(
         planned(job, following, count_repeats(active) + len(fires)),
         last_fired_at=now,
         last_run_at=now if any(fire.start is not Start.QUEUED for fire in fires) else job.last_run_at,
-        last_slot=max(slot, job.last_slot or slot, *(entry.last_slot for entry in ledger)),
+        last_slot=last_slot,
+        last_outcome=_outcome_of(last_slot, fires, ledger) or job.last_outcome,
+        last_attempt_at=now,
+        last_execution_id=_last_started(job, fires),
     )
     return Decided(job=after, fires=fires, ledger=ledger)
+
+
+def _outcome_of(slot: datetime, fires: tuple[Fire, ...], ledger: tuple[LedgerEntry, ...]) -> str | None:
+    """Return the outcome of a slot among these fires and entries; None if it is of neither."""
+    if fires[-1].slot == slot:
+        return ExecutionStatus.RUNNING.value if fires[-1].start is Start.NOW else QUEUED
+    return ledger[-1].outcome.value if ledger and ledger[-1].last_slot == slot else None
+
+
+def _last_started(job: ScheduledJob, fires: tuple[Fire, ...]) -> UUID | None:
+    """Return the last run of the newest slot that fired. Of these fires at most the first starts now."""
+    return newest_run(job, fires[0].execution_id) if fires[0].start is Start.NOW else job.last_execution_id
 
 
 def _cancelling(cancels: tuple[UUID, ...], fired: Decided) -> Decided:
@@ -298,9 +316,14 @@ def _cancelling(cancels: tuple[UUID, ...], fired: Decided) -> Decided:
 
 
 def _nothing_fires(
-    job: ScheduledJob, due: DueSlots, active: tuple[ActiveRun, ...], ledger: tuple[LedgerEntry, ...]
+    job: ScheduledJob,
+    due: DueSlots,
+    active: tuple[ActiveRun, ...],
+    ledger: tuple[LedgerEntry, ...],
+    now: datetime,
 ) -> Decided:
-    return Decided(job=with_last_slot(planned(job, due.following, count_repeats(active)), ledger), ledger=ledger)
+    after = planned(job, due.following, count_repeats(active))
+    return Decided(job=accounted(after, ledger, now), ledger=ledger)
 
 
 def _first_attempt(job: ScheduledJob, slot: datetime, active_runs: int, start: Start = Start.NOW) -> Fire:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from app.domain import schedule_lifecycle
 from app.domain.errors import NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, count_repeats
-from app.domain.ledger import LedgerOutcome, dropped_slots, with_last_slot
+from app.domain.ledger import LedgerOutcome, accounted, dropped_slots
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, revision
@@ -99,7 +99,7 @@ async def _change(
     if changed is job:
         return Changed(job)
     entries = dropped_slots(job, changed, now)
-    changed = with_last_slot(changed, entries)
+    changed = accounted(changed, entries, now)
     if author is not CARILLON:
         changed = replace(changed, trace_context=current_context())
     await schedules.save(connection, [changed])

@@ -13,6 +13,7 @@ from app.domain.errors import LeaseExpiredError
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.notifications import Notice, missed_notices
+from app.domain.planning import with_started_run
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
@@ -303,7 +304,8 @@ async def _start_run(
     execution = await executions.start(connection, request.execution_id, request.token, request.worker_id, now)
     if execution is not None and not is_manual:
         if not request.waiting.was_parked:
-            await schedules.started_run(connection, job.id, now)
+            started = with_started_run(job, execution.id, execution.scheduled_for, now)
+            await schedules.save_started_run(connection, started)
         await breakers.save(connection, before, dict.fromkeys(before, decision.gate))
     return execution
 

@@ -80,7 +80,8 @@ WITH passed AS MATERIALIZED (
   UPDATE scheduled_jobs AS t
   SET generation = t.generation + 1, cadence_slot = p.following, next_slot = p.following,
     next_run_at = coalesce(p.due, p.following), next_attempt = 0, last_slot = p.slot,
-    last_run_at = p.moment, last_fired_at = p.moment, updated_at = clock_timestamp()
+    last_run_at = p.moment, last_fired_at = p.moment, last_attempt_at = p.moment, last_execution_id = p.run_id,
+    last_outcome = 'running', updated_at = clock_timestamp()
   FROM passed AS p WHERE t.id = p.id
 ), begun AS (
   INSERT INTO workflow_executions (
@@ -124,7 +125,8 @@ WITH passed AS MATERIALIZED (
 )
 UPDATE scheduled_jobs AS t
 SET current_repeat = t.current_repeat + 1, current_retry = 0, run_count = t.run_count + 1,
-  last_success_execution_id = e.run_id, last_success_at = e.moment, updated_at = clock_timestamp()
+  last_success_execution_id = e.run_id, last_success_at = e.moment, last_outcome = 'success',
+  updated_at = clock_timestamp()
 FROM ended AS e WHERE t.id = e.id
 RETURNING e.run_id, pg_current_xact_id()::xid
 """  # noqa: S608

@@ -185,6 +185,7 @@ _COUNT_EXECUTION = text(
 _FORGET_MISHAPS = text("DELETE FROM mishaps WHERE subject_id = :id")
 _POISON = text(
     "UPDATE scheduled_jobs AS j SET status = 'paused', status_reason = 'poisoned', last_error = :error, "
+    "last_error_at = clock_timestamp(), "
     "next_slot = NULL, next_run_at = NULL, next_attempt = 0, cadence_slot = NULL, generation = j.generation + 1, "
     "updated_at = clock_timestamp() FROM scheduled_jobs AS before "
     "WHERE j.id = :id AND before.id = j.id AND j.status = 'active' RETURNING before.next_slot, before.next_attempt"
@@ -198,6 +199,11 @@ _ACCOUNT = text(
     "AND NOT EXISTS (SELECT FROM ledger_entries AS l WHERE l.scheduled_job_id = s.id "
     "AND s.slot BETWEEN l.first_slot AND l.last_slot)"
 )
+_LAST_MISSED = text(
+    "UPDATE scheduled_jobs SET last_slot = :slot, last_outcome = 'missed', last_attempt_at = clock_timestamp() "
+    "WHERE id = :id"
+)
+_LAST_OUTCOME = text("UPDATE scheduled_jobs SET last_outcome = :outcome WHERE id = :id AND last_slot = :slot")
 _REVISE = text(
     "INSERT INTO schedule_revisions (scheduled_job_id, at, author, action, changes, note, snapshot) "
     "SELECT j.id, clock_timestamp(), :author, 'paused', "
@@ -210,7 +216,8 @@ _END = text(
     "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, graph = NULL, "
     "unrun_outcome = CASE WHEN e.started_at IS NULL THEN 'missed' END "
     f"WHERE e.id = :id AND e.{IS_ACTIVE_EXECUTION} "
-    f"RETURNING e.scheduled_job_id, {ENDS_A_SLOT.format('e')} AS ends_a_slot"
+    "RETURNING e.scheduled_job_id, e.scheduled_for, e.trigger = 'manual' AS is_manual, "
+    f"{ENDS_A_SLOT.format('e')} AS ends_a_slot"
 )
 
 
@@ -241,7 +248,9 @@ async def poison_schedule(connection: AsyncConnection, job_id: UUID, error: str)
         first_attempt = execution_id(job_id, row.next_slot, 0)
         values = {"id": job_id, "slot": row.next_slot, "first_attempt": first_attempt}
         written = (await connection.execute(_ACCOUNT, values)).rowcount
-        ledger.count_unrun(connection, [LedgerOutcome.MISSED] * written)
+        if written:
+            await connection.execute(_LAST_MISSED, {"id": job_id, "slot": row.next_slot})
+            ledger.count_unrun(connection, [LedgerOutcome.MISSED])
     values = {"id": job_id, "author": CARILLON.name, "error": message, "remembered": list(REMEMBERED)}
     await connection.execute(_REVISE, values)
     return True
@@ -254,6 +263,10 @@ async def end_execution(connection: AsyncConnection, run_id: UUID, error: str) -
     if row is None or row.scheduled_job_id is None:
         return None
     ledger.count_unrun(connection, [LedgerOutcome.MISSED] * row.ends_a_slot)
+    if not row.is_manual:
+        outcome = LedgerOutcome.MISSED if row.ends_a_slot else ExecutionStatus.FAILED
+        values = {"id": row.scheduled_job_id, "slot": row.scheduled_for, "outcome": outcome.value}
+        await connection.execute(_LAST_OUTCOME, values)
     await poison_schedule(connection, row.scheduled_job_id, error)
     job_id: UUID = row.scheduled_job_id
     return job_id

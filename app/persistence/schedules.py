@@ -40,6 +40,8 @@ _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_ti
 # The columns that ticks and the ends of runs write: all but those that only edits write.
 _WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context"}
 _MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
+# The columns that the start of a waiting run writes.
+_STARTED = ("last_run_at", "last_attempt_at", "last_execution_id", "last_outcome")
 MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timestamp()")
 
 
@@ -199,9 +201,10 @@ async def touch(connection: AsyncConnection, job_id: UUID) -> None:
     await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(name=_TABLE.c.name))
 
 
-async def started_run(connection: AsyncConnection, job_id: UUID, now: datetime) -> None:
-    """Record that a waiting run of a locked schedule has started."""
-    await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(last_run_at=now))
+async def save_started_run(connection: AsyncConnection, job: ScheduledJob) -> None:
+    """Write the fields of a locked schedule that the start of a waiting run has changed."""
+    values = {name: getattr(job, name) for name in _STARTED}
+    await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job.id).values(values))
 
 
 async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]:

@@ -21,7 +21,7 @@ from app.domain.executions import (
     Trigger,
     count_repeats,
 )
-from app.domain.ledger import LedgerEntry, LedgerOutcome, dropped_slots, with_last_slot
+from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
 from app.domain.notifications import Notice, breaker_notices, missed_notices, run_notices
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.run_ids import execution_id
@@ -190,7 +190,7 @@ class _SettleBatch:
         ended = _ended(run, outcome, self._times_lost(run, outcome))
         settlement = after_run(job, ended, count_repeats(others), self.now)
         entries = dropped_slots(job, settlement.job, self.now)
-        after = with_last_slot(settlement.job, entries)
+        after = accounted(settlement.job, entries, self.now)
         self.active[job.id] = others
         self.accepted.append(outcome)
         if not run.has_begun and not run.retry_attempt and run.trigger is not Trigger.MANUAL:
@@ -254,6 +254,8 @@ def _ended(run: LockedExecution, outcome: Outcome, times_lost: int) -> EndedRun:
         attempt=run.retry_attempt,
         status=outcome.status,
         error=outcome.error,
+        has_begun=run.has_begun,
+        unrun=outcome.unrun,
         times_lost=times_lost,
     )
 

@@ -30,6 +30,7 @@ READABLE = {
         "current_repeat",
     ),
     *("current_retry", "run_count", "error_count", "last_run_at", "next_run_at", "last_error", "next_slot"),
+    *("last_error_at", "last_outcome", "last_attempt_at", "last_execution_id"),
     *("last_fired_at", "last_success_at", "last_success_execution_id", "dead_at", "created_at", "updated_at"),
 }
 

@@ -33,6 +33,8 @@ class History:
         assert job.next_slot is not None
         self.first_slot = job.next_slot
         self.interval = timedelta(seconds=job.interval_seconds or 0)
+        # The outcome of each slot: of its entry, or of its last attempt.
+        self.outcomes: dict[datetime, str] = {}
         self.ends: list[ExecutionStatus] = []
         self.fired: list[datetime] = []
         self.not_fired: list[datetime] = []
@@ -53,16 +55,19 @@ class History:
             while self.job.next_run_at is not None and self.job.next_run_at <= finish:
                 self._handle(self.job.next_run_at, active)
             self.ends.append(end)
+            self.outcomes[fire.slot] = end.value
             self.job = settle(self.job, ended(fire, end, "e"), 0, finish)
 
     def _handle(self, now: datetime, active: tuple[ActiveRun, ...]) -> Decided:
         decided = decide(self.job, tick(self.job), active, OPEN, now)
         assert isinstance(decided, Decided)
         self.job = decided.job
+        self.outcomes |= {fire.slot: "running" for fire in decided.fires}
         self.fired += [fire.slot for fire in decided.fires if fire.attempt == 0]
         for entry in decided.ledger:
             self.not_fired += [entry.first_slot + k * self.interval for k in range(entry.slot_count)]
             assert self.not_fired[-1] == entry.last_slot
+            self.outcomes |= dict.fromkeys(self.not_fired, entry.outcome.value) | self.outcomes
         return decided
 
 
@@ -111,6 +116,20 @@ def test_every_slot_has_exactly_one_outcome(steps: list[tuple[ExecutionStatus, i
     slots = sorted(history.fired + history.not_fired)
     interval = history.interval
     assert [history.first_slot + k * interval for k in range(len(slots))] == slots
+
+
+@given(steps=STEPS, retries=st.integers(0, 3))
+@examples(150)
+def test_the_last_outcome_is_that_of_the_newest_slot(
+    steps: list[tuple[ExecutionStatus, int, int]], retries: int
+) -> None:
+    """While a retry of an older slot runs or has ended, a newer slot that did not fire still has the last word."""
+    history = History(schedule(max_retries=retries, backoff_base_seconds=7))
+    for step in steps:
+        history.live([step])
+        newest = max(history.outcomes)
+        assert (newest, history.outcomes[newest]) == (history.job.last_slot, history.job.last_outcome)
+        assert bool(history.job.last_error) == (history.job.last_error_at is not None)
 
 
 @given(steps=STEPS)

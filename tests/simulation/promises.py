@@ -39,6 +39,7 @@ class Run(msgspec.Struct, frozen=True):
     created: int
     started: int | None
     finished: int | None
+    unrun: str | None
 
     @property
     def is_manual(self) -> bool:
@@ -166,6 +167,7 @@ def _run(row: asyncpg.Record) -> Run:
         created=moment(row["created_at"]),
         started=optional_moment(row["started_at"]),
         finished=optional_moment(row["finished_at"]),
+        unrun=row["unrun_outcome"],
     )
 
 
@@ -187,7 +189,7 @@ def _periods(revisions: Sequence[tuple[str, int, str]], now: int) -> tuple[list[
 
 def broken_promises(account: Account) -> list[str]:
     """What does not hold of a schedule that has come to rest."""
-    checks = (_slots, _limits, _attempts, _timeliness, _overlaps, _counters)
+    checks = (_slots, _limits, _attempts, _timeliness, _overlaps, _counters, _last_attempt)
     name = f"schedule {str(account.row['id'])[:8]}"
     found = [*account.problems, *(problem for check in checks for problem in check(account))]
     return [f"{name}: {problem}" for problem in found]
@@ -297,6 +299,28 @@ def _counters(account: Account) -> Iterable[str]:
         yield f"current_retry is {row['current_retry']} of {row['max_retries']}"
     if any(run.finished is None for run in account.runs):
         yield "a run has not ended"
+
+
+def _last_attempt(account: Account) -> Iterable[str]:
+    """The row says what became of the newest slot, and which run is the last of the newest slot that fired."""
+    row = account.row
+    outcomes = {entry.last: entry.outcome for entry in account.entries}
+    for run in account.scheduled:
+        # Sorted by slot and attempt; a retry that never started gives its slot no second outcome.
+        if run.started is not None:
+            outcomes[run.slot] = run.status
+        elif not run.attempt:
+            outcomes[run.slot] = run.unrun or "queued"
+    newest = outcomes[max(outcomes)] if outcomes else None
+    if row["last_outcome"] != newest:
+        yield f"last_outcome is {row['last_outcome']}, not {newest}"
+    started = [run.id for run in account.scheduled if run.started is not None]
+    if row["last_execution_id"] != max(started, default=None):
+        yield f"last_execution_id is {row['last_execution_id']}, not {max(started, default=None)}"
+    if (row["last_attempt_at"] is None) != (not outcomes):
+        yield f"last_attempt_at is {row['last_attempt_at']}"
+    if bool(row["last_error"]) != (row["last_error_at"] is not None):
+        yield f"last_error is '{row['last_error']}' and last_error_at {row['last_error_at']}"
 
 
 def is_full(all_accounts: Iterable[Account], most: int | None) -> bool:

@@ -60,6 +60,10 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     last_run_at: Instant | None
     next_run_at: Instant | None
     last_error: str
+    last_error_at: Instant | None
+    last_outcome: str | None
+    last_attempt_at: Instant | None
+    last_execution_id: UUID | None
     next_slot: Instant | None
     last_fired_at: Instant | None
     last_success_at: Instant | None
