@@ -108,6 +108,8 @@ class SlotRecord(msgspec.Struct, frozen=True, kw_only=True):
     # Of the execution; text, as a newer release may know more of them.
     status: str | None = None
     started_at: datetime | None = None
+    # The number of the last retry, its execution and its status, if the slot was tried again.
+    retry: tuple[int, UUID, str] | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +119,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     then: ScheduledJob
     since: LastChange | None
     recorded: SlotRecord | None
+    # Since when the schedule is paused because of its spec, if it is and the history says so.
+    invalid_since: datetime | None = None
     active: tuple[ActiveRun, ...]
     gate: Gate
     now: datetime
@@ -134,23 +138,36 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
     return min(candidates, key=lambda slot: abs(slot - moment), default=None)
 
 
+def next_unrestricted_slot(job: ScheduledJob, now: datetime) -> datetime | None:
+    """Return the first slot after now that the spec names, also if the schedule is not active; None if none comes."""
+    return None if job.spec.problem else job.spec.unrestricted_slots(job.anchor_at).next(max(now, job.first_moment))
+
+
 def explain(facts: Facts, slot: datetime | None) -> Explanation:
     """Explain why a slot fired or not; for one in the future, what would happen as far as is known now."""
-    if slot is None or (facts.recorded is None and facts.job.spec.problem):
-        problem = facts.job.spec.problem or facts.then.spec.problem
-        sentence = f"The spec is not valid: {problem}" if problem else "The spec names no slot near that time."
+    if slot is not None and facts.recorded is not None:
+        return _explain_record(facts, slot, facts.recorded)
+    problem = _problem(facts)
+    if slot is None or problem:
+        sentence = f"The schedule has no slots: {problem}." if problem else "The spec names no slot near that time."
         failed_spec = Result(Check.SPEC, passed=False, detail=sentence)
         return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=(failed_spec,))
-    spec_checks = _spec_checks(facts.then, slot)
-    if facts.recorded is not None:
-        return _explain_record(slot, spec_checks, facts.recorded)
-    checks = (*spec_checks, _active_check(facts, slot))
+    checks = (*_spec_checks(facts.then, slot), _active_check(facts, slot))
     failed = next((result for result in checks if not result.passed), None)
     if failed is not None:
         reached = checks[: checks.index(failed) + 1]
         sentence = f"The slot {rfc3339(slot)} {_tense(facts, slot)} not expected: {failed.detail}."
         return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=reached)
     return _explain_past(facts, slot, checks) if slot <= facts.now else _explain_future(facts, slot, checks)
+
+
+def _problem(facts: Facts) -> str:
+    """Return what is invalid about the spec, now or at the time of the slot, and since when; or an empty string."""
+    problem = facts.job.spec.problem or facts.then.spec.problem
+    if not problem:
+        return ""
+    found = f" (found at {rfc3339(facts.invalid_since)})" if facts.invalid_since else ""
+    return f"its spec is not valid{found}: {problem.rstrip('.')}"
 
 
 def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
@@ -191,15 +208,29 @@ def _active_check(facts: Facts, slot: datetime) -> Result:
     return Result(Check.ACTIVE, passed=False, detail=f"{detail}, {facts.since}" if facts.since else detail)
 
 
-def _explain_record(slot: datetime, spec_checks: tuple[Result, ...], record: SlotRecord) -> Explanation:
-    active = Result(Check.ACTIVE, passed=True, detail="the schedule was active")
+def _explain_record(facts: Facts, slot: datetime, record: SlotRecord) -> Explanation:
+    problem = _problem(facts)
+    sentence = _recorded_sentence(slot, record)
+    if problem:
+        sentence = f"{sentence} The schedule has no slots after it: {problem}."
     return Explanation(
         slot=slot,
         outcome=record.outcome,
-        sentence=_recorded_sentence(slot, record),
-        checks=(*spec_checks, active, *_outcome_checks(record)),
-        execution_id=record.execution_id,
+        sentence=sentence,
+        checks=_record_checks(facts, slot, record),
+        execution_id=record.retry[1] if record.retry else record.execution_id,
     )
+
+
+def _record_checks(facts: Facts, slot: datetime, record: SlotRecord) -> tuple[Result, ...]:
+    """Return the checks that a recorded slot went through, as far as they can be repeated."""
+    if not facts.then.spec.problem:
+        active = Result(Check.ACTIVE, passed=True, detail="the schedule was active")
+        return (*_spec_checks(facts.then, slot), active, *_outcome_checks(record))
+    has_fired = record.outcome in {FIRED, QUEUED}
+    when = "it was valid then, and is not any more" if has_fired else "it was not valid any more"
+    spec = Result(Check.SPEC, passed=has_fired, detail=f"{when}: {facts.then.spec.problem}")
+    return (spec, *_outcome_checks(record))
 
 
 def _outcome_checks(record: SlotRecord) -> tuple[Result, ...]:
@@ -224,7 +255,11 @@ def _fired_sentence(slot: datetime, record: SlotRecord) -> str:
     if record.started_at is None:
         return f"The slot {rfc3339(slot)} was queued as {run} and waits for its turn."
     fired_at = rfc3339(record.started_at)
-    return f"The slot {rfc3339(slot)} fired at {fired_at} as {run}, which has the status {record.status}."
+    sentence = f"The slot {rfc3339(slot)} fired at {fired_at} as {run}, which has the status {record.status}."
+    if record.retry is None:
+        return sentence
+    number, execution_id, status = record.retry
+    return f"{sentence} Its retry {number}, execution {execution_id}, has the status {status}."
 
 
 def _not_fired_sentence(slot: datetime, record: SlotRecord) -> str:
@@ -244,6 +279,9 @@ def _explain_past(facts: Facts, slot: datetime, checks: tuple[Result, ...]) -> E
         held = Result(Check.RETRY, passed=False, detail=detail)
         sentence = f"The slot {rfc3339(slot)} does not fire (skipped_retry): {detail}."
         return Explanation(slot=slot, outcome="skipped_retry", sentence=sentence, checks=(*checks, held))
+    if waiting and due_time(job, slot) > facts.now:
+        # The slot has passed, its jitter has not.
+        return _explain_future(facts, slot, checks)
     if waiting:
         sentence = f"The slot {rfc3339(slot)} is due at {rfc3339(due_time(job, slot))}; no worker has taken it up yet."
         return Explanation(slot=slot, outcome=DUE, sentence=sentence, checks=checks)

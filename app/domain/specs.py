@@ -93,6 +93,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     def _recurrence(self, anchor: datetime, allowed: Hours) -> Recurrence:
         if self.interval is not None:
+            if self.interval < timedelta(seconds=1):
+                raise ValueError(SHORTEST_INTERVAL)
             return Evenly(anchor, self.interval, allowed)
         if self.cron is not None:
             restricted = not allowed.always
@@ -116,8 +118,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spelled_every(self) -> str | None:
-        """Return the value of ``every`` for this spec, also if it was given in seconds."""
-        return self.every if self.interval is None else format_duration(self.interval)
+        """Return the value of ``every`` for this spec, also if it was given in seconds; None if that is no duration."""
+        if self.interval_seconds is None:
+            return self.every
+        return (
+            format_duration(timedelta(seconds=self.interval_seconds)) if _is_duration(self.interval_seconds) else None
+        )
+
+
+def _is_duration(seconds: float) -> bool:
+    """Return whether a stored number is the length of an interval; false for NaN and infinity."""
+    return 0 < seconds <= LONGEST_DURATION.total_seconds()
 
 
 @lru_cache(maxsize=4096)

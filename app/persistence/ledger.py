@@ -118,23 +118,43 @@ async def fired(connection: AsyncConnection, job_id: UUID, stretch: Stretch, lim
 
 
 async def near(connection: AsyncConnection, job_id: UUID, moment: datetime) -> list[datetime]:
-    """Return the stored slots next to a moment: the last before it and the first after it, fired and not fired."""
+    """Return the stored slots next to a moment, fired and not fired: before it, after it, and the ends of a range."""
     fired, entries = _first_attempts(job_id), select(_TABLE).where(_TABLE.c.scheduled_job_id == job_id)
     run, slot, first, last = _FIRED.c.id, _FIRED.c.scheduled_for, _TABLE.c.first_slot, _TABLE.c.last_slot
     latest = last_id_at(moment)
     queries = (
         (fired.with_only_columns(slot).where(run <= latest, slot <= moment).order_by(run.desc())),
         (fired.with_only_columns(slot).where(run >= first_id_at(moment), slot > moment).order_by(run)),
-        (entries.with_only_columns(last).where(last <= moment).order_by(last.desc())),
+        (entries.with_only_columns(first, last).where(first <= moment).order_by(first.desc())),
         (entries.with_only_columns(first).where(first > moment).order_by(first)),
     )
-    return [row[0] for query in queries for row in await connection.execute(query.limit(1))]
+    return [slot for query in queries for row in await connection.execute(query.limit(1)) for slot in row]
+
+
+class LastAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """The last execution of a slot that was tried again."""
+
+    id: UUID
+    retry_attempt: int
+    status: str
+
+
+async def last_attempt(connection: AsyncConnection, job_id: UUID, slot: datetime) -> LastAttempt | None:
+    """Return the last execution of a slot that was tried again, or None if it was not."""
+    query = select(_FIRED.c.id, _FIRED.c.retry_attempt, _FIRED.c.status).where(
+        _FIRED.c.scheduled_job_id == job_id,
+        _FIRED.c.id.between(first_id_at(slot), last_id_at(slot)),
+        _FIRED.c.scheduled_for == slot,
+        _FIRED.c.retry_attempt > 0,
+        _FIRED.c.trigger != Trigger.MANUAL,
+    )
+    return await read_one(connection, query.order_by(_FIRED.c.retry_attempt.desc()).limit(1), LastAttempt)
 
 
 async def at_slot(
     connection: AsyncConnection, job_id: UUID, slot: datetime
 ) -> tuple[FiredSlot | None, StoredEntry | None]:
-    """Return the execution that a slot fired as, and the entry that covers the slot; None for what is not there."""
+    """Return the first execution of a slot, and the entry that covers the slot; None for what is not there."""
     firing = _first_attempts(job_id).where(_FIRED.c.id == execution_id(job_id, slot, 0))
     covering = select(_TABLE).where(
         _TABLE.c.scheduled_job_id == job_id, _TABLE.c.first_slot <= slot, _TABLE.c.last_slot >= slot

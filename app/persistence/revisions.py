@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import FieldError, InvalidError
 from app.domain.revisions import Revision, WorkflowRevision
+from app.domain.schedules import Reason
 from app.persistence.pagination import Page, Part, read_all, read_one, read_page
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
@@ -83,6 +84,20 @@ async def in_force(connection: AsyncConnection, job_id: UUID, moment: datetime) 
     query = select(_OF_SCHEDULES).where(_OF_SCHEDULES.c.scheduled_job_id == job_id, _OF_SCHEDULES.c.at <= moment)
     latest = query.order_by(_OF_SCHEDULES.c.at.desc(), _OF_SCHEDULES.c.id.desc()).limit(1)
     return await read_one(connection, latest, ScheduleSnapshot)
+
+
+_INVALID_SINCE = text(
+    "SELECT min(r.at) FROM schedule_revisions AS r WHERE r.scheduled_job_id = :job_id AND r.at > coalesce("
+    "(SELECT max(before.at) FROM schedule_revisions AS before WHERE before.scheduled_job_id = :job_id "
+    "AND before.snapshot ->> 'status_reason' IS DISTINCT FROM :reason), '-infinity')"
+)
+
+
+async def invalid_since(connection: AsyncConnection, job_id: UUID) -> datetime | None:
+    """Return when a schedule was paused because of its spec; None if its history does not reach back that far."""
+    values = {"job_id": job_id, "reason": Reason.INVALID_SPEC.value}
+    since: datetime | None = (await connection.execute(_INVALID_SINCE, values)).scalar_one()
+    return since
 
 
 async def add_workflow_revision(connection: AsyncConnection, revision: WorkflowRevision) -> None:

@@ -15,11 +15,11 @@ from app import clock
 from app.domain.access import Actor, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
-from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot
+from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot, next_unrestricted_slot
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedule_lifecycle import CADENCE_FIELDS
-from app.domain.schedules import ScheduledJob, Status
+from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
 from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedules
@@ -206,29 +206,45 @@ class ScheduleQueryService:
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
             now = await database_now(connection)
-            return _explanation_view(await self._explained(connection, job, wanted.at or now, now))
+            return _explanation_view(await self._explained(connection, job, wanted.at, now))
 
     async def _explained(
-        self, connection: Connection, job: ScheduledJob, moment: datetime, now: datetime
+        self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime
     ) -> Explanation:
-        """Find the slot nearest to a moment, gather what is known of it, and explain it."""
-        then, _ = await _as_it_was(connection, job, moment)
-        expected = await self._searched(partial(nearest_slot, then, moment))
-        around = [*await ledger.near(connection, job.id, moment), expected]
-        slots = [slot for slot in around if slot is not None]
-        slot = min(slots, key=lambda slot: abs(slot - moment), default=None)
-        then, since = await _as_it_was(connection, job, min(slot or moment, now))
+        """Find the slot to explain, gather what is known of it, and explain it."""
+        slot = await self._slot_near(connection, job, moment, now)
+        then, since = await _as_it_was(connection, job, min(slot or moment or now, now))
+        is_invalid = job.status_reason is Reason.INVALID_SPEC
         active, _ = await executions.active_and_now(connection, [job.id])
         facts = Facts(
             job=job,
             then=then,
             since=since,
             recorded=await _recorded(connection, then, slot) if slot is not None else None,
+            invalid_since=await revisions.invalid_since(connection, job.id) if is_invalid else None,
             active=active.get(job.id, ()),
             gate=(await breakers.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
             now=now,
         )
         return await self._searched(partial(explain, facts, slot))
+
+    async def _slot_near(
+        self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime
+    ) -> datetime | None:
+        """Return the slot nearest to a moment, or to now.
+
+        Without a moment, a schedule that is not active is asked why it does not run: that is about the slot to come.
+        """
+        if moment is None and job.status is not Status.ACTIVE:
+            coming = await self._searched(partial(next_unrestricted_slot, job, now))
+            if coming is not None:
+                return coming
+        moment = moment or now
+        then, _ = await _as_it_was(connection, job, moment)
+        expected = await self._searched(partial(nearest_slot, then, moment))
+        around = [*await ledger.near(connection, job.id, moment), expected]
+        slots = [slot for slot in around if slot is not None]
+        return min(slots, key=lambda slot: abs(slot - moment), default=None)
 
     async def preview(self, actor: Actor, spec: PreviewInput) -> PreviewView:
         """Describe a spec, warn of what may surprise, and return its next runs; nothing is stored."""
@@ -273,24 +289,35 @@ async def _as_it_was(
     if row is None:
         return job, None
     remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}
-    then = schedules.with_stored_values(job, remembered)
-    return then, LastChange(row.at, row.author, row.note)
+    since = LastChange(row.at, row.author, row.note)
+    try:
+        return schedules.with_stored_values(job, remembered), since
+    except msgspec.ValidationError:
+        # A snapshot that cannot be read: the schedule as it is now is the best that is known.
+        return job, since
 
 
 async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) -> SlotRecord | None:
     fired, entry = await ledger.at_slot(connection, then.id, slot)
     if fired is not None:
+        last = await ledger.last_attempt(connection, then.id, slot)
         return SlotRecord(
             outcome=_outcome(fired),
             reason="" if fired.started_at else fired.error.rstrip("."),
             execution_id=fired.id,
             status=fired.status,
             started_at=fired.started_at,
+            retry=None if last is None else (last.retry_attempt, last.id, last.status),
         )
     # An entry for a range stands for the expected slots in it only: others are not recorded.
-    if entry is None or not (slot in {entry.first_slot, entry.last_slot} or then.spec.hours.allows(slot)):
+    if entry is None or not (slot in {entry.first_slot, entry.last_slot} or _allows(then, slot)):
         return None
     return SlotRecord(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
+
+
+def _allows(job: ScheduledJob, slot: datetime) -> bool:
+    """Return whether window and weekdays allow a slot; true if they cannot be read any more."""
+    return bool(job.spec.problem) or job.spec.hours.allows(slot)
 
 
 def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:

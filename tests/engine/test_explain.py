@@ -268,3 +268,52 @@ def expected(began: datetime, until_moment: datetime, window: str) -> list[datet
         one for one in minutes if (start <= f"{one:%H:%M}" < end) or (start > end and not end <= f"{one:%H:%M}" < start)
     ]
     return [one for one in inside if one.minute % 10 == 0]
+
+
+async def test_a_zone_that_vanished_from_row_and_history(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """What was invalid, since when, and what the slot became; the schedule is paused, and nothing is a 500."""
+    schedule = await carillon.schedule(cron="*/5 * * * *", timezone="Europe/Berlin")
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE scheduled_jobs SET timezone = 'Mars/Base'"))
+        await connection.execute(
+            text("""UPDATE schedule_revisions SET snapshot = snapshot || '{"timezone": "Mars/Base"}'""")
+        )
+    slot = await tick(settings, database, schedule)
+    assert "invalid_spec" == (await carillon.get(schedule))["status_reason"]
+    _, paused = await carillon.history(schedule)
+    for asked in (None, written(slot), written(slot - timedelta(days=3)), written(slot + timedelta(days=3))):
+        explanation = await carillon.explain(schedule, asked)
+        assert ("missed", slot) == (explanation["outcome"], moment(explanation["slot"]))
+        assert "(missed): the spec was no longer valid." in explanation["sentence"]
+        found = f"its spec is not valid (found at {paused['at']}): There is no timezone 'Mars/Base'."
+        assert found in explanation["sentence"]
+        assert ("spec", False) == (explanation["checks"][0]["check"], explanation["checks"][0]["passed"])
+
+
+async def test_a_paused_schedule_is_asked_why_it_does_not_run(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Without a time the answer is about the slot to come, not about the last one that fired."""
+    schedule = await carillon.schedule()
+    await tick(settings, database, schedule)
+    await carillon.call("POST", f"/schedules/{schedule['id']}/pause/", json={"note": "stock-taking"})
+    explanation = await carillon.explain(schedule)
+    assert "not_expected" == explanation["outcome"]
+    assert "the schedule is paused (manual), by admin at" in explanation["sentence"]
+    assert "(stock-taking)" in explanation["sentence"]
+
+
+async def test_a_retry_that_succeeded_is_named(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """The first attempt failed, the second did not: the answer says both."""
+    workflow = await carillon.workflow(FAIL)
+    schedule = await carillon.schedule(workflow, backoff_base_seconds=1)
+    slot = await tick(settings, database, schedule)
+    await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"nodes": workflow["nodes"][:1], "edges": []})
+    await tick(settings, database, schedule)
+    failed, succeeded = await carillon.runs(schedule)
+    explanation = await carillon.explain(schedule, written(slot))
+    assert ("fired", succeeded["id"]) == (explanation["outcome"], explanation["execution_id"])
+    assert f"as execution {failed['id']}, which has the status failed." in explanation["sentence"]
+    assert f"Its retry 1, execution {succeeded['id']}, has the status success." in explanation["sentence"]

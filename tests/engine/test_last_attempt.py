@@ -17,12 +17,14 @@ async def tick(settings: Settings, database: Database, schedule: Json) -> None:
 
 
 async def test_before_the_first_slot_there_is_nothing_to_say(carillon: Carillon) -> None:
+    """A new schedule has none of the four."""
     schedule = await carillon.schedule()
     names = ("last_attempt_at", "last_outcome", "last_execution_id", "last_error_at")
     assert [None] * 4 == [schedule[name] for name in names]
 
 
 async def test_a_success(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """The attempt is the start of the run."""
     schedule = await carillon.schedule()
     await tick(settings, database, schedule)
     (run,) = await carillon.runs(schedule)
@@ -58,6 +60,7 @@ async def test_an_error_has_its_time_and_a_slot_skipped_after_it_has_the_last_wo
 async def test_a_success_clears_the_error_and_its_time(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:
+    """A retry that succeeds is the last run of its slot."""
     workflow = await carillon.workflow(FAIL)
     schedule = await carillon.schedule(workflow, max_retries=5, backoff_base_seconds=1)
     await tick(settings, database, schedule)
@@ -113,11 +116,13 @@ async def test_a_pause_ends_what_waits(carillon: Carillon, settings: Settings, d
 
 
 async def test_a_manual_run_touches_neither(carillon: Carillon, settings: Settings) -> None:
+    """It has no slot."""
     schedule = await carillon.schedule()
     run: Json = await carillon.call("POST", f"/schedules/{schedule['id']}/run/", 202)
 
     async def has_ended() -> bool:
-        return (await carillon.call("GET", f"/executions/{run['id']}/"))["status"] == "success"
+        execution: Json = await carillon.call("GET", f"/executions/{run['id']}/")
+        return bool(execution["status"] == "success")
 
     async with working(settings):
         await until(has_ended)
