@@ -8,6 +8,7 @@ from app.actions.catalog import Action, ActionFailedError, Blocked, Done, Skippe
 from app.actions.context import (
     ActionContext,
     LeaseLostError,
+    PluginRun,
     PluginSchedule,
     PluginScheduleChanges,
     PluginScheduleInput,
@@ -17,6 +18,8 @@ from app.actions.context import (
 from app.actions.http_client import Answer, CallFailedError
 from app.actions.plugins import Capability, Plugin
 from app.domain.entity_jobs import ScheduledJobConfig
+from app.domain.plugin_schedules import EnsureMode
+from app.domain.schedules import CatchUp, IfRunning
 from app.engine.entity_schedulers import EntityScheduler, scheduler_shortcomings
 
 __all__ = [
@@ -27,10 +30,14 @@ __all__ = [
     "Blocked",
     "CallFailedError",
     "Capability",
+    "CatchUp",
     "Done",
+    "EnsureMode",
     "EntityScheduler",
+    "IfRunning",
     "LeaseLostError",
     "Plugin",
+    "PluginRun",
     "PluginSchedule",
     "PluginScheduleChanges",
     "PluginScheduleInput",

@@ -46,6 +46,7 @@ from app.services.admission import Admission, Limits, admission_of
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
+from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
@@ -97,6 +98,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
     admission = admission_of(Catalog(loaded.actions), environment, limits_of(settings))
     schedules = ScheduleService(database, ringer, admission.limits)
     workflows = WorkflowService(database, ringer, admission)
+    manual_runs = ManualRunService(database, ringer)
     return SharedParts(
         database=database,
         ringer=ringer,
@@ -107,8 +109,13 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
         schedules=schedules,
         schedule_queries=ScheduleQueryService(database),
         workflows=workflows,
-        manual_runs=ManualRunService(database, ringer),
-        plugins=PluginService(database, ringer, loaded, schedules, workflows),
+        manual_runs=manual_runs,
+        plugins=PluginService(
+            loaded,
+            Collaborators(
+                database=database, ringer=ringer, schedules=schedules, workflows=workflows, manual_runs=manual_runs
+            ),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from app.actions.context import PluginScheduleChanges, PluginScheduleInput
+from app.actions.context import PluginSchedule, PluginScheduleChanges, PluginScheduleInput
 from app.cli.operators import OPERATOR
 from app.config import Settings
 from app.domain.schedules import DEFAULTS, EDITABLE, ScheduleDefinition
@@ -34,7 +34,7 @@ SPELLED = {
     "trigger_node_id": "start",
 }
 # What a plugin calls otherwise, or says of its workflow.
-PLUGINS_OWN = {"action", "config", "payload"}
+PLUGINS_OWN = {"action", "config", "payload", "version"}
 
 
 def other_value(name: str) -> Any:
@@ -93,9 +93,12 @@ async def _shown(carillon: Carillon, schedule: Json, name: str) -> Any:
 
 
 def test_plugins_can_change_what_they_can_create() -> None:
-    """The fields that plugins are offered are fields of a schedule, and the same in both structs."""
-    assert set(PluginScheduleInput.__struct_fields__) <= {*EDITABLE, *PLUGINS_OWN}
-    assert set(PluginScheduleInput.__struct_fields__) - {"action"} == set(PluginScheduleChanges.__struct_fields__)
+    """Plugins are offered every field of a schedule that users have; its workflow is made from the action."""
+    of_users = {*EDITABLE} - {"workflow_id", "trigger_node_id", "trigger_payload"}
+    offered = set(PluginScheduleInput.__struct_fields__)
+    assert of_users | PLUGINS_OWN == offered
+    assert offered - {"action", "version"} == set(PluginScheduleChanges.__struct_fields__)
+    assert offered <= set(PluginSchedule.__struct_fields__)
 
 
 @pytest.mark.parametrize("form", [ScheduleInput, PluginScheduleInput])

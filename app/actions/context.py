@@ -1,6 +1,6 @@
 """What an action gets: the context of its run, and the ports through which it may use Carillon."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -11,8 +11,9 @@ from msgspec import UNSET, UnsetType
 
 from app.actions.http_client import HttpCaller, OwnersCaller, Sender
 from app.actions.secrets import BoundCaller, RunSecrets
+from app.domain.plugin_schedules import EnsureMode
 from app.domain.run_ids import idempotency_key
-from app.domain.schedules import DEFAULTS
+from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 
 
 class SchedulesPort(Protocol):
@@ -75,50 +76,97 @@ class UpkeepPort(Protocol):
 
 
 class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule for a plugin: an action, and when to run it. Names are unique within the plugin."""
+    """A schedule for a plugin: an action, and when to run it. Names are unique within the plugin.
+
+    The fields are those of a schedule in the API, where ``payload`` is ``trigger_payload``. Its workflow is made from
+    ``action`` and ``config``. Once somebody has deleted the schedule, ``ensure`` creates it again only for a higher
+    ``version``.
+    """
 
     name: str
     action: str
     config: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: int = 1
     description: str = DEFAULTS.description
-    interval_seconds: int | None = None
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
+    interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
     at: datetime | None = None
+    after: str | None = None
     timezone: str = DEFAULTS.timezone
-    payload: dict[str, Any] = msgspec.field(default_factory=dict)
+    jitter_seconds: int = DEFAULTS.jitter_seconds
+    only_between: str | None = DEFAULTS.only_between
+    not_on: Sequence[str | int] = DEFAULTS.not_on
+    start_at: datetime | None = DEFAULTS.start_at
+    end_at: datetime | None = DEFAULTS.end_at
+    total_repeats: int = DEFAULTS.total_repeats
     max_retries: int = DEFAULTS.max_retries
+    backoff_base_seconds: int | None = DEFAULTS.backoff_base_seconds
     timeout_seconds: int = DEFAULTS.timeout_seconds
+    catch_up: CatchUp = DEFAULTS.catch_up
+    misfire_grace_seconds: int = DEFAULTS.misfire_grace_seconds
+    if_running: IfRunning = DEFAULTS.if_running
+    max_queued: int = DEFAULTS.max_queued
 
 
 class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """New values for some fields of ``PluginScheduleInput``; ``action`` cannot be changed."""
+    """New values for some fields of ``PluginScheduleInput``; ``action`` and ``version`` cannot be changed."""
 
     name: str | UnsetType = UNSET
     config: dict[str, Any] | UnsetType = UNSET
     description: str | UnsetType = UNSET
-    interval_seconds: int | UnsetType = UNSET
+    payload: dict[str, Any] | UnsetType = UNSET
+    interval_seconds: float | UnsetType = UNSET
     every: str | UnsetType = UNSET
     cron: str | UnsetType = UNSET
     at: datetime | UnsetType = UNSET
+    after: str | UnsetType = UNSET
     timezone: str | UnsetType = UNSET
-    payload: dict[str, Any] | UnsetType = UNSET
+    jitter_seconds: int | UnsetType = UNSET
+    only_between: str | UnsetType | None = UNSET
+    not_on: Sequence[str | int] | UnsetType = UNSET
+    start_at: datetime | UnsetType | None = UNSET
+    end_at: datetime | UnsetType | None = UNSET
+    total_repeats: int | UnsetType = UNSET
     max_retries: int | UnsetType = UNSET
+    backoff_base_seconds: int | UnsetType | None = UNSET
     timeout_seconds: int | UnsetType = UNSET
+    catch_up: CatchUp | UnsetType = UNSET
+    misfire_grace_seconds: int | UnsetType = UNSET
+    if_running: IfRunning | UnsetType = UNSET
+    max_queued: int | UnsetType = UNSET
 
 
-class PluginSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """The current state of a plugin's schedule."""
+class PluginSchedule(PluginScheduleInput, frozen=True, kw_only=True):
+    """The current state of a plugin's schedule: its fields as they are, and what became of it.
+
+    ``interval_seconds`` is set for every even interval, also for one that was given as ``every``. ``version`` is that
+    of the last ``ensure``.
+    """
 
     id: UUID
-    name: str
-    action: str
-    config: dict[str, Any]
+    workflow_id: int
     status: str
+    status_reason: str
     next_run_at: datetime | None
-    last_error: str
     run_count: int
     error_count: int
+    current_repeat: int
+    current_retry: int
+    last_error: str
+    last_error_at: datetime | None
+    last_outcome: str | None
+    last_attempt_at: datetime | None
+    last_execution_id: UUID | None
+    last_success_at: datetime | None
+
+
+class PluginRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a plugin has started by hand."""
+
+    id: UUID
+    status: str
 
 
 class PluginSchedulesPort(Protocol):
@@ -127,17 +175,38 @@ class PluginSchedulesPort(Protocol):
     async def create(self, wanted: PluginScheduleInput) -> PluginSchedule:
         """Create a schedule."""
 
-    async def ensure(self, wanted: PluginScheduleInput) -> PluginSchedule:
-        """Create the schedule of this name, or change it where it differs."""
+    async def ensure(self, wanted: PluginScheduleInput, mode: EnsureMode = EnsureMode.ADOPT) -> PluginSchedule | None:
+        """Create the schedule of this name, or change it where it differs and ``mode`` allows it.
+
+        None if somebody has deleted it and ``mode`` leaves it deleted. A pause is never lifted.
+        """
 
     async def list(self) -> list[PluginSchedule]:
         """Return all schedules of the plugin, newest first."""
 
+    async def get(self, schedule_id: UUID) -> PluginSchedule:
+        """Return a schedule."""
+
+    async def find(self, name: str) -> PluginSchedule | None:
+        """Return the schedule that the plugin has asked for under a name, also if it was renamed; or None."""
+
     async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
         """Change some fields of a schedule."""
 
+    async def pause(self, schedule_id: UUID, note: str = "") -> PluginSchedule:
+        """Stop an active schedule from firing."""
+
+    async def resume(self, schedule_id: UUID, note: str = "") -> PluginSchedule:
+        """Let a paused schedule fire again."""
+
+    async def revive(self, schedule_id: UUID) -> PluginSchedule:
+        """Make a dead schedule active again."""
+
+    async def run(self, schedule_id: UUID, if_running: IfRunning | None = None) -> PluginRun:
+        """Start a run now; ``if_running`` overrides that of the schedule."""
+
     async def delete(self, schedule_id: UUID) -> None:
-        """Delete a schedule and its history."""
+        """Delete a schedule and its history. The plugin can ask for it again."""
 
 
 class Ports(Protocol):

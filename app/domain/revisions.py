@@ -83,7 +83,7 @@ class WorkflowRevision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workflow_revision(
-    before: Mapping[str, Any] | None, after: Mapping[str, Any], author: Author
+    before: Mapping[str, Any] | None, after: Mapping[str, Any], author: Author, note: str = ""
 ) -> WorkflowRevision | None:
     """Return the change from one row of a workflow to the next, or from none; None if nothing has changed."""
     changes = {} if before is None else _workflow_changes(before, after)
@@ -97,7 +97,7 @@ def workflow_revision(
         action=Action.CREATED if before is None else Action.CHANGED,
         changes=changes,
         changes_bytes=len(msgspec.json.encode(changes)),
-        note="",
+        note=note,
     )
 
 

@@ -31,21 +31,24 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 async def start_scheduled_jobs(
-    connection: Connection, drafts: Sequence[tuple[ScheduledJob, Author]]
+    connection: Connection, drafts: Sequence[tuple[ScheduledJob, Author]], note: str = ""
 ) -> list[ScheduledJob]:
     """Create schedules from drafts and their authors, each with its first slot planned."""
     now = await database_now(connection)
     started = [schedule_lifecycle.created(_stamped(draft, now), now) for draft, _ in drafts]
     await schedules.add(connection, started)
     authors = (author for _, author in drafts)
-    created = [revision(None, job, Action.CREATED, author, now) for job, author in zip(started, authors, strict=True)]
+    pairs = zip(started, authors, strict=True)
+    created = [revision(None, job, Action.CREATED, author, now, note) for job, author in pairs]
     await revisions.add_schedule_revisions(connection, created)
     return started
 
 
-async def start_scheduled_job(connection: Connection, draft: ScheduledJob, author: Author) -> ScheduledJob:
+async def start_scheduled_job(
+    connection: Connection, draft: ScheduledJob, author: Author, note: str = ""
+) -> ScheduledJob:
     """Create one schedule with its first slot planned."""
-    (started,) = await start_scheduled_jobs(connection, [(draft, author)])
+    (started,) = await start_scheduled_jobs(connection, [(draft, author)], note)
     return started
 
 
@@ -67,14 +70,19 @@ async def revive_scheduled_job(connection: Connection, job_id: UUID, author: Aut
 
 
 async def edit_scheduled_job(
-    connection: Connection, job_id: UUID, changes: dict[str, Any], author: Author, caps: Caps = DEFAULT_CAPS
+    connection: Connection,
+    job_id: UUID,
+    changes: dict[str, Any],
+    author: Author,
+    caps: Caps = DEFAULT_CAPS,
+    note: str = "",
 ) -> Changed:
     """Change fields of a schedule."""
 
     def edit(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
         return schedule_lifecycle.edited(job, changes, active, now, caps)
 
-    return await _change(connection, job_id, edit, Action.CHANGED, author)
+    return await _change(connection, job_id, edit, Action.CHANGED, author, note)
 
 
 async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:

@@ -91,7 +91,7 @@ async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
 
 
 async def save(
-    connection: AsyncConnection, before: StoredWorkflow, values: dict[str, Any], author: Author
+    connection: AsyncConnection, before: StoredWorkflow, values: dict[str, Any], author: Author, note: str = ""
 ) -> StoredWorkflow:
     """Change a workflow that this transaction has locked, and add a revision. Equal values change nothing."""
     if all(same(getattr(before, name), value) for name, value in values.items()):
@@ -99,7 +99,7 @@ async def save(
     changed = {**values, "updated_at": func.clock_timestamp()}
     statement = update(WorkflowRow).where(_TABLE.c.id == before.id).values(changed)
     after = await read_written(connection, statement.returning(*_TABLE.c), StoredWorkflow)
-    await _add_revision(connection, before, after, author)
+    await _add_revision(connection, before, after, author, note)
     return after
 
 
@@ -109,10 +109,10 @@ async def remove(connection: AsyncConnection, workflow_id: int) -> None:
 
 
 async def _add_revision(
-    connection: AsyncConnection, before: StoredWorkflow | None, after: StoredWorkflow, author: Author
+    connection: AsyncConnection, before: StoredWorkflow | None, after: StoredWorkflow, author: Author, note: str = ""
 ) -> None:
     values_before = None if before is None else msgspec.structs.asdict(before)
-    revision = workflow_revision(values_before, msgspec.structs.asdict(after), author)
+    revision = workflow_revision(values_before, msgspec.structs.asdict(after), author, note)
     if revision is not None:
         await revisions.add_workflow_revision(connection, revision)
 

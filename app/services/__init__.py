@@ -6,7 +6,8 @@ kind. Services know neither HTTP nor SQL: they take inputs, return views, and ge
 admission         quotas, limits, owners and secrets: whether an object may be stored
 schedules         change schedules                      schedule_queries   read them, without Redis
 workflows         workflows and breakers                webhooks, notifications, secrets, users, executions
-plugins           the schedules of plugins              action_ports       what actions may use
+plugins           start plugins                         plugin_schedules   the schedules of plugins
+action_ports      what actions may use
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
 inputs, views     what comes in, what goes out          listing            pages of encoded views
 """

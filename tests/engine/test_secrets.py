@@ -29,8 +29,8 @@ from app.engine.workflow_walk import ERROR_CHARACTERS, Dispatched, Walk
 from app.persistence.database import Database
 from app.queue.bell import Bell, RedisPool
 from app.services.admission import admission_of
-from app.services.executions import UNREADABLE
-from app.services.plugins import PluginSchedules
+from app.services.executions import UNREADABLE, ManualRunService
+from app.services.plugin_schedules import Collaborators, PluginSchedules
 from app.services.schedules import ScheduleService
 from app.services.workflows import WorkflowService
 from tests.support.api_server import serving
@@ -411,8 +411,14 @@ async def test_a_plugins_schedule_is_held_to_the_same(
     async with serving(settings) as carillon:
         ringer, catalog = Ringer(Bell(redis)), Catalog(BUILTIN)
         admission = admission_of(catalog, SecretStore(os.environ))
-        services = ScheduleService(database, ringer), WorkflowService(database, ringer, admission)
-        schedules = PluginSchedules("x", database, ringer, *services, may_schedule=True)
+        services = Collaborators(
+            database=database,
+            ringer=ringer,
+            schedules=ScheduleService(database, ringer),
+            workflows=WorkflowService(database, ringer, admission),
+            manual_runs=ManualRunService(database, ringer),
+        )
+        schedules = PluginSchedules("x", services, may_schedule=True)
         with pytest.raises(RefusedError, match="There is no secret 'TOKEN' for you"):
             await schedules.create(wanted)
         made = await schedules.create(replace(wanted, config={"url": sink.url}))
@@ -420,7 +426,9 @@ async def test_a_plugins_schedule_is_held_to_the_same(
             await schedules.update(made.id, PluginScheduleChanges(config=config))
         lent = {"shared_with": "all", "allowed_hosts": ["127.0.0.1"]}
         await carillon.call("PUT", "/secrets/TOKEN/", 201, json=lent)
-        assert config == (await schedules.ensure(wanted)).config
+        ensured = await schedules.ensure(wanted)
+        assert ensured is not None
+        assert config == ensured.config
 
 
 async def test_the_poison_pill_is_blocked(

@@ -207,7 +207,9 @@ async def test_a_plugin_changes_its_own_and_nothing_else(
             await own.create(PluginScheduleInput(name="x", action="core.noop", cron="sometimes"))
         with pytest.raises(RefusedError, match="There is no action"):
             await own.create(PluginScheduleInput(name="x", action="cms.nothing", interval_seconds=1))
-        assert made.id == (await own.ensure(wanted)).id
+        ensured = await own.ensure(wanted)
+        assert ensured is not None
+        assert made.id == ensured.id
         changed = await own.update(made.id, PluginScheduleChanges(cron="0 0 * * *", payload={"a": 1}))
         shown = await api.call("GET", f"/schedules/{made.id}/")
         assert ("0 0 * * *", None, {"a": 1}) == (shown["cron"], shown["interval_seconds"], shown["trigger_payload"])

@@ -26,6 +26,7 @@ from app.persistence.tables.operations import (
 from app.persistence.tables.schedules import (
     DueTickRow,
     LedgerEntryRow,
+    PluginScheduleRow,
     ScheduledJobRow,
     ScheduleRevisionRow,
     WorkflowRevisionRow,
@@ -51,6 +52,7 @@ __all__ = [
     "ManagedWorkflowRow",
     "MishapRow",
     "NotificationRow",
+    "PluginScheduleRow",
     "ScheduleRevisionRow",
     "ScheduledJobRow",
     "SecretRow",

@@ -153,6 +153,22 @@ class ScheduledJobRow(Base):
     updated_at: Mapped[datetime]
 
 
+class PluginScheduleRow(Base):
+    """What a plugin asked for last under a name.
+
+    No foreign key to the schedule: a record whose schedule is gone says that somebody has deleted it.
+    """
+
+    __tablename__ = "plugin_schedules"
+
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    scheduled_job_id: Mapped[UUID | None]
+    version: Mapped[int]
+    wanted: Mapped[dict[str, Any]]
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
 class DueTickRow(Base):
     """When each pending tick is due. Triggers on ``scheduled_jobs`` maintain it; no other code writes to it."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from app.plugin import Action, ActionContext, Blocked, PluginScheduleInput, Skipped
+from app.plugin import Action, ActionContext, Blocked, EnsureMode, PluginScheduleInput, Skipped
 from carillon_cms.store import opened
 
 
@@ -46,7 +46,9 @@ async def _plan_the_end(config: PublishConfig, context: ActionContext) -> None:
             action=UNPUBLISH.name,
             config={"content_id": config.content_id},
             at=datetime.now(UTC) + timedelta(seconds=config.unpublish_after_seconds),
-        )
+        ),
+        # Wanted anew each time, also if somebody has deleted it after the last.
+        EnsureMode.ENFORCE,
     )
 
 
