@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from app.actions.plugins import PluginProblem, load_actions
 from app.cli.operators import OPERATOR, on_database
@@ -80,9 +80,14 @@ def _print_breaker(detail: BreakerDetail, *, as_json: bool) -> None:
     console = Console()
     console.print(_breaker_summary(detail), markup=False, soft_wrap=True)
     if detail.transitions:
-        table = Table("at", "from", "to", "reason")
+        table = Table(Column("at", no_wrap=True), "from", "to", "reason")
         for transition in detail.transitions:
-            table.add_row(rfc3339(transition.at), transition.from_state, transition.to_state, transition.reason)
+            table.add_row(
+                rfc3339(transition.at.replace(microsecond=0)),
+                transition.from_state,
+                transition.to_state,
+                transition.reason,
+            )
         console.print(table)
 
 

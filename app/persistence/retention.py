@@ -39,6 +39,11 @@ _DELETE_RUNS = text(
     "WHERE id < :first_kept AND finished_at IS NOT NULL ORDER BY id LIMIT :limit)"
 )
 _DELETE_ENTRIES = text("DELETE FROM ledger_entries_rest WHERE last_slot < :before")
+# The oldest rows are looked at, not all: a breaker that opens and closes all the time has many.
+_DELETE_TRANSITIONS = text(
+    "DELETE FROM circuit_breaker_transitions WHERE id IN (SELECT id FROM (SELECT id, at "
+    "FROM circuit_breaker_transitions ORDER BY id LIMIT :limit) AS oldest WHERE oldest.at < :before)"
+)
 
 
 class PartitionError(Exception):
@@ -124,10 +129,11 @@ async def drop_week(database: Database, week: Week) -> bool:
 
 
 async def delete_unpartitioned(connection: AsyncConnection, before: datetime) -> int:
-    """Delete old rows of the default partitions. Return how many."""
+    """Delete old rows of the default partitions and old transitions of breakers, up to a bound. Return how many."""
     runs = await connection.execute(_DELETE_RUNS, {"first_kept": first_id_at(before), "limit": MOST_DELETED})
     entries = await connection.execute(_DELETE_ENTRIES, {"before": before})
-    return runs.rowcount + entries.rowcount
+    transitions = await connection.execute(_DELETE_TRANSITIONS, {"before": before, "limit": MOST_DELETED})
+    return runs.rowcount + entries.rowcount + transitions.rowcount
 
 
 @asynccontextmanager

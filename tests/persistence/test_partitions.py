@@ -95,3 +95,22 @@ async def test_two_at_once_make_one(database: Database) -> None:
     """Whoever comes second finds it there."""
     assert await retention.make_week(database, OLD)
     assert not await retention.make_week(database, OLD)
+
+
+@pytest.mark.parametrize(("days", "left"), [(100, ["young"]), (0, ["old", "young"])])
+async def test_old_transitions_of_breakers_are_deleted(
+    carillon: Carillon, database: Database, days: int, left: list[str]
+) -> None:
+    """A breaker that opens and closes for years does not fill the disk."""
+    workflow = await carillon.workflow(breaker_threshold=1, breaker_reset_seconds=1)
+    async with database.transaction() as connection:
+        await connection.execute(
+            text(
+                "INSERT INTO circuit_breaker_transitions (workflow_id, from_state, to_state, reason, at) VALUES "
+                "(:id, 'closed', 'open', 'old', now() - interval '101 days'), "
+                "(:id, 'open', 'closed', 'young', now() - interval '99 days')"
+            ),
+            {"id": workflow["id"]},
+        )
+    await Housekeeper(database, days).step()
+    assert left == await ask(database, "SELECT reason FROM circuit_breaker_transitions ORDER BY id")
