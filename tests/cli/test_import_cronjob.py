@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.services.declarations.files import Source, read_file
-from app.services.declarations.yaml_text import YamlProblemError, write_documents
+from app.services.declarations.yaml_text import YamlProblemError, read_documents, write_documents
 from app.services.imports.conversion import Import, Target, declare
 from app.services.imports.cronjob import read_cronjobs, with_stepped_days
 from tests.support.declarations import CATALOG
@@ -137,13 +137,13 @@ def test_every_field_that_has_a_counterpart() -> None:
     assert expected == {name: schedule[name] for name in expected}
     lost = [(notice.line, notice.message.partition(" has no")[0]) for notice in result.notices]
     assert [
-        (6, "labels"),
-        (7, "annotations"),
-        (14, "successfulJobsHistoryLimit"),
-        (15, "failedJobsHistoryLimit"),
-        (20, "ttlSecondsAfterFinished"),
-        (21, "parallelism"),
-        (22, "completions"),
+        (6, "`labels`"),
+        (7, "`annotations`"),
+        (14, "`successfulJobsHistoryLimit`"),
+        (15, "`failedJobsHistoryLimit`"),
+        (20, "`ttlSecondsAfterFinished`"),
+        (21, "`parallelism`"),
+        (22, "`completions`"),
     ] == lost[:7]
     assert (26, "only the first container is written to trigger_payload, not sidecar, prepare.") == lost[-1]
     assert (True, 9) == (result.is_complete, len(lost))
@@ -191,6 +191,8 @@ def test_a_timezone_of_the_cluster_is_for_those_without() -> None:
         (changed(schedule="@daily", concurrencyPolicy="Sometimes"), "must be one of Allow, Forbid, Replace"),
         (changed(schedule="@daily", concurrencyPolicy=[]), "must be one of Allow, Forbid, Replace"),
         (changed(schedule="@daily", startingDeadlineSeconds="soon"), "misfire_grace_seconds: Expected `int`"),
+        (changed(schedule="@daily", suspend="true"), "paused: Expected `bool`"),
+        (HELLO.replace("      template:", "      activeDeadlineSeconds: 0\n      template:", 1), "timeout_seconds: "),
         (HELLO.replace("batch/v1", "example.com/v1"), "is not a CronJob"),
         (HELLO.replace("kind: CronJob", "kind: Job"), "Job 'hello' of 'batch/v1' is not a CronJob"),
         (HELLO.replace("name: hello\nspec", "generateName: hello\nspec"), "metadata.name is missing"),
@@ -215,6 +217,15 @@ def test_a_list_is_read_item_by_item() -> None:
     result = converted(text)
     assert ["hello", "other"] == [schedule["name"] for schedule in schedules(result)]
     assert [text.count("\n")] == [notice.line for notice in result.notices if notice.left_out]
+
+
+def test_json_and_empty_fields() -> None:
+    """JSON is YAML; a template may leave a field without a value."""
+    (document,) = read_documents(changed(schedule="@daily", startingDeadlineSeconds=None, concurrencyPolicy=None))
+    (schedule,) = schedules(converted(msgspec.json.encode(document.value).decode()))
+    assert ("@daily", "allow", 31_536_000) == tuple(
+        schedule[name] for name in ("cron", "if_running", "misfire_grace_seconds")
+    )
 
 
 def test_more_retries_than_allowed_are_cut() -> None:

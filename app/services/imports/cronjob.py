@@ -26,7 +26,7 @@ NO_TIMEOUT = "activeDeadlineSeconds is not set: a run is given up after 600 seco
 NO_TIMEZONE = "timeZone is not set, so it is UTC. Name the timezone of the cluster with --timezone."
 POD = "the pod is not run: {image} and its command are written to trigger_payload, for a workflow to use."
 MORE_CONTAINERS = "only the first container is written to trigger_payload, not {names}."
-NO_COUNTERPART = "{fields} has no counterpart."
+NO_COUNTERPART = "`{field}` has no counterpart."
 
 _KNOWN_SPEC = {"schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds", "suspend", "jobTemplate"}
 _KNOWN_JOB = {"backoffLimit", "activeDeadlineSeconds", "template"}
@@ -36,7 +36,7 @@ _STEP = re.compile(r"[*?]/(?!1$)")
 _STARS = {"*", "?", "*/1"}
 
 
-class Place(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True):
     """An object within a document."""
 
     document: Document
@@ -57,29 +57,29 @@ def read_cronjobs(text: str, timezone: str | None) -> Conversion:
     """Return the schedules of CronJob manifests. Raise ``YamlProblemError`` if the text is not YAML."""
     notices = Notices()
     jobs = []
-    for place in _objects(read_documents(text)):
+    for manifest in _objects(read_documents(text)):
         try:
-            jobs.append(_job(place, timezone, notices))
+            jobs.append(_job(manifest, timezone, notices))
         except ValueError as error:
-            notices.leave_out(place.line, str(error))
+            notices.leave_out(manifest.line, str(error))
     return Conversion(tuple(jobs), notices.all())
 
 
-def _objects(documents: Iterable[Document]) -> Iterator[Place]:
+def _objects(documents: Iterable[Document]) -> Iterator[Manifest]:
     """Yield the objects of all documents and of lists within them."""
     for document in documents:
         value = document.value
         items = value.get("items") if isinstance(value, dict) else None
         if isinstance(items, list) and str(value.get("kind", "")).endswith("List"):
-            yield from (Place(document, f"items[{index}]", item) for index, item in enumerate(items))
+            yield from (Manifest(document, f"items[{index}]", item) for index, item in enumerate(items))
         else:
-            yield Place(document, "", value)
+            yield Manifest(document, "", value)
 
 
-def _job(place: Place, timezone: str | None, notices: Notices) -> Job:
+def _job(manifest: Manifest, timezone: str | None, notices: Notices) -> Job:
     """Return the schedule of a CronJob. Raise ``ValueError`` with the reason if it has none."""
-    name = _name(place.value)
-    spec = _object(place.value, "spec")
+    name = _name(manifest.value)
+    spec = _object(manifest.value, "spec")
     template = _object(spec, "jobTemplate")
     job_spec = _object(template, "spec")
     pod = _object(_object(job_spec, "template"), "spec")
@@ -93,18 +93,18 @@ def _job(place: Place, timezone: str | None, notices: Notices) -> Job:
         "misfire_grace_seconds": spec.get("startingDeadlineSeconds", HOWEVER_LATE_SECONDS),
         "max_retries": _max_retries(job_spec),
         "backoff_base_seconds": BACKOFF_BASE_SECONDS,
-        **_optional("timeout_seconds", job_spec.get("activeDeadlineSeconds")),
+        **({"timeout_seconds": job_spec["activeDeadlineSeconds"]} if "activeDeadlineSeconds" in job_spec else {}),
         "trigger_payload": {"command": command, **_optional("image", image)},
-        **({"paused": True} if spec.get("suspend") is True else {}),
+        **_optional("paused", spec.get("suspend")),
     }
-    _warn(place, spec, job_spec, pod, notices, has_timezone=bool(zone) or not timing.has_timezone)
-    return Job(line=place.line, label=name, command=str(fields["description"]) or name, fields=fields)
+    _warn(manifest, spec, job_spec, pod, notices, has_timezone=bool(zone) or not timing.has_timezone)
+    return Job(line=manifest.line, label=name, command=str(fields["description"]) or name, fields=fields)
 
 
 def _name(value: Any) -> str:
     """Return the name of a CronJob with its namespace. Raise ``ValueError`` if the object is not a CronJob."""
     if not isinstance(value, dict):
-        raise ValueError("this is not an object of Kubernetes.")  # noqa: TRY004 - the reason is for people
+        raise ValueError("this is not an object of Kubernetes.")  # noqa: TRY004 - about the input, not about code
     given = value.get("metadata")
     metadata = given if isinstance(given, dict) else {}
     name = metadata.get("name")
@@ -122,16 +122,17 @@ def _text(value: Any) -> str:
 
 
 def _object(parent: dict[str, Any], field: str) -> dict[str, Any]:
+    """Return an inner object without its empty fields, as templates leave them. Raise ``ValueError`` if it is none."""
     value = parent.get(field)
     if not isinstance(value, dict):
-        raise ValueError(f"`{field}` is missing or not an object.")  # noqa: TRY004 - the reason is for people
-    return value
+        raise ValueError(f"`{field}` is missing or not an object.")  # noqa: TRY004 - about the input, not about code
+    return {name: inner for name, inner in value.items() if inner is not None}
 
 
 def _timing(spec: dict[str, Any], timezone: str | None) -> tuple[Timing, dict[str, Any]]:
     schedule, zone = spec.get("schedule"), spec.get("timeZone")
     if not isinstance(schedule, str):
-        raise ValueError("spec.schedule is missing or not text.")  # noqa: TRY004 - the reason is for people
+        raise ValueError("spec.schedule is missing or not text.")  # noqa: TRY004 - about the input, not about code
     prefixed = _ZONE.fullmatch(schedule.strip())
     if prefixed is not None:
         if zone is not None:
@@ -187,7 +188,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _warn(
-    place: Place,
+    manifest: Manifest,
     spec: dict[str, Any],
     job_spec: dict[str, Any],
     pod: dict[str, Any],
@@ -198,31 +199,31 @@ def _warn(
     """Add a notice for everything that the schedule does not say as the CronJob does."""
     job_path, pod_path = "spec.jobTemplate.spec", "spec.jobTemplate.spec.template.spec"
     if not has_timezone:
-        notices.warn(place.line_of("spec.schedule"), NO_TIMEZONE)
+        notices.warn(manifest.line_of("spec.schedule"), NO_TIMEZONE)
     if "startingDeadlineSeconds" not in spec:
-        notices.warn(place.line_of("spec"), NO_DEADLINE)
+        notices.warn(manifest.line_of("spec"), NO_DEADLINE)
     if "activeDeadlineSeconds" not in job_spec:
-        notices.warn(place.line_of(job_path), NO_TIMEOUT)
+        notices.warn(manifest.line_of(job_path), NO_TIMEOUT)
     limit = job_spec.get("backoffLimit")
     if isinstance(limit, int) and limit > DEFAULT_CAPS.max_retries:
         text = f"backoffLimit is larger than what max_retries may be: {DEFAULT_CAPS.max_retries} is written."
-        notices.warn(place.line_of(f"{job_path}.backoffLimit"), text)
+        notices.warn(manifest.line_of(f"{job_path}.backoffLimit"), text)
     for path, fields, known in (("spec", spec, _KNOWN_SPEC), (job_path, job_spec, _KNOWN_JOB)):
         for field in fields:
             if field not in known:
-                notices.warn(place.line_of(f"{path}.{field}"), NO_COUNTERPART.format(fields=field))
-    _warn_about_metadata(place, notices)
+                notices.warn(manifest.line_of(f"{path}.{field}"), NO_COUNTERPART.format(field=field[:60]))
+    _warn_about_metadata(manifest, notices)
     image, _ = _container(pod)
-    notices.warn(place.line_of(pod_path), POD.format(image=f"the image '{image[:100]}'" if image else "its image"))
+    notices.warn(manifest.line_of(pod_path), POD.format(image=f"the image '{image[:100]}'" if image else "its image"))
     others = [*_list(pod.get("containers"))[1:], *_list(pod.get("initContainers"))]
     if others:
         names = ", ".join(_text(other.get("name")) if isinstance(other, dict) else "?" for other in others)
-        notices.warn(place.line_of(f"{pod_path}.containers"), MORE_CONTAINERS.format(names=names))
+        notices.warn(manifest.line_of(f"{pod_path}.containers"), MORE_CONTAINERS.format(names=names))
 
 
-def _warn_about_metadata(place: Place, notices: Notices) -> None:
-    metadata = place.value["metadata"]
+def _warn_about_metadata(manifest: Manifest, notices: Notices) -> None:
+    metadata = manifest.value["metadata"]
     for field in ("labels", "annotations"):
         value = metadata.get(field)
         if isinstance(value, dict) and value.keys() - {_LAST_APPLIED}:
-            notices.warn(place.line_of(f"metadata.{field}"), NO_COUNTERPART.format(fields=field))
+            notices.warn(manifest.line_of(f"metadata.{field}"), NO_COUNTERPART.format(field=field[:60]))

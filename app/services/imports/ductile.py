@@ -24,8 +24,8 @@ JITTER = "jitter is left out: in Ductile it has an effect on `every` only."
 DISABLED = "the plugin is not enabled: the schedule is declared as paused."
 OTHER_SECTIONS = "has no counterpart; only the schedules of `plugins` are converted."
 
-_COPIED = ("if_running", "only_between", "catch_up")
-_KNOWN = {*KINDS, *_COPIED, "id", "command", "jitter", "timezone", "not_on", "payload"}
+_COPIED = ("if_running", "only_between")
+_KNOWN = {*KINDS, *_COPIED, "id", "command", "jitter", "catch_up", "timezone", "not_on", "payload"}
 _OF_PLUGIN = {"enabled", "schedule", "schedules"}
 
 
@@ -61,7 +61,7 @@ def _entries(document: Document, notices: Notices) -> Iterator[tuple[str, str, A
         for field in plugin:
             if field not in _OF_PLUGIN:
                 notices.warn(document.line_of(f"{place}.{field}"), f"'{field[:60]}' of a plugin has no counterpart.")
-        enabled = plugin.get("enabled") is not False
+        enabled = plugin.get("enabled", True) is True
         yield from ((at, name, entry, enabled) for at, entry in _schedules(place, plugin))
 
 
@@ -78,7 +78,7 @@ def _schedules(place: str, plugin: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _job(line: int, plugin: str, entry: Any, timezone: str | None, notices: Notices, *, enabled: bool) -> Job:
     """Return the schedule of an entry. Raise ``ValueError`` with the reason if it has none."""
     if not isinstance(entry, dict):
-        raise ValueError("it is not an object.")  # noqa: TRY004 - the reason is for people
+        raise ValueError("it is not an object.")  # noqa: TRY004 - about the input, not about code
     kinds = [kind for kind in KINDS if entry.get(kind) is not None]
     if len(kinds) != 1:
         raise ValueError(f"exactly one of {', '.join(KINDS)} must be given.")
@@ -89,7 +89,7 @@ def _job(line: int, plugin: str, entry: Any, timezone: str | None, notices: Noti
         kind: entry[kind],
         **_zone(entry, timezone),
         **_interval_fields(kind, entry),
-        **{field: entry[field] for field in ("if_running", "only_between") if entry.get(field) is not None},
+        **{field: entry[field] for field in _COPIED if entry.get(field) is not None},
         **({"max_queued": MAX_QUEUED} if entry.get("if_running") == "queue" else {}),
         **_not_on(entry),
         "trigger_payload": _payload(plugin, entry),
