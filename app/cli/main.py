@@ -22,8 +22,15 @@ app = App(
 )
 user = App(name="user", help="Manage users.")
 token = App(name="token", help="Manage API tokens.")
+importing = App(
+    name="import",
+    help="Convert schedules of other tools into YAML that `carillon apply` reads.\n\n"
+    "What has no counterpart is named on stderr, with its line. Exit codes: 0 done, 2 something was left out or the "
+    "file cannot be read.",
+)
 app.command(user)
 app.command(token)
+app.command(importing)
 # The help is here because `carillon --help` does not import the commands; docstrings have the help on parameters.
 app.command(
     "app.cli.processes:up",
@@ -47,6 +54,9 @@ app.command("app.cli.admin:breaker", help="Show or reset the circuit breaker of 
 app.command(
     "app.cli.admin:plugins", help="List the installed plugins and their errors. The exit code is 1 if there are errors."
 )
+importing.command("app.cli.imports:crontab", help="Convert a crontab.")
+importing.command("app.cli.imports:cronjob", help="Convert Kubernetes CronJobs.")
+importing.command("app.cli.imports:ductile", help="Convert the schedules of Ductile's plugins.")
 user.command("app.cli.admin:create_user", name="create", help="Create a user.")
 token.command(
     "app.cli.admin:create_token", name="create", help="Create an API token for a user. It is shown only once."

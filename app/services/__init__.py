@@ -9,5 +9,6 @@ workflows         workflows and breakers                webhooks, notifications,
 plugins           start plugins                         plugin_schedules   the schedules of plugins
 action_ports      what actions may use
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
+imports           schedules of other tools, as files for ``carillon apply``
 inputs, views     what comes in, what goes out          listing            pages of encoded views
 """

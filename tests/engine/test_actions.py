@@ -100,6 +100,18 @@ async def test_what_cannot_be_read_at_run_time_is_blocked(
     assert (1, 0, 0, 0) == (after["current_repeat"], after["current_retry"], after["run_count"], after["error_count"])
 
 
+async def test_a_noop_says_what_it_stands_for(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """Its description may be a template, and is the output; without one there is no output."""
+    workflow = await carillon.workflow(
+        node("core.noop", "silent"), node("core.noop", "said", description="{{ trigger.payload.command }}")
+    )
+    schedule = await carillon.schedule(workflow, trigger_payload={"command": "echo '{{ hi }}'"})
+    execution = await fire_and_read(carillon, settings, database, schedule)
+    outputs = {one["node_id"]: one["output"] for one in execution["nodes"]}
+    assert ("success", None) == (execution["status"], outputs["silent"])
+    assert {"description": "echo '{{ hi }}'"} == outputs["said"]
+
+
 async def test_a_missing_handler_is_skipped_with_a_reason(
     carillon: Carillon, settings: Settings, database: Database
 ) -> None:

@@ -23,7 +23,9 @@ class DelayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NoopConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No fields."""
+    """A text for readers of the workflow: what the node stands for."""
+
+    description: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
 
 
 class FailConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,9 +50,9 @@ async def delay(config: DelayConfig, _context: ActionContext) -> Any:
     return output
 
 
-async def noop(_config: NoopConfig, _context: ActionContext) -> Any:
-    """Do nothing."""
-    return None
+async def noop(config: NoopConfig, _context: ActionContext) -> Any:
+    """Do nothing; the description, if there is one, is the output."""
+    return {"description": config.description} if config.description else None
 
 
 async def fail(config: FailConfig, _context: ActionContext) -> Any:

@@ -117,7 +117,7 @@ def read_files(sources: Iterable[Source], catalog: Catalog) -> list[DeclaredFile
 def read_file(source: Source, catalog: Catalog) -> DeclaredFile:
     """Read one file."""
     try:
-        documents = read_documents(_text(source))
+        documents = read_documents(text_of(source))
     except YamlProblemError as error:
         return DeclaredFile(source.name, problems=(Problem(source.name, error.line, error.message),))
     if not documents:
@@ -128,7 +128,8 @@ def read_file(source: Source, catalog: Catalog) -> DeclaredFile:
     return file
 
 
-def _text(source: Source) -> str:
+def text_of(source: Source) -> str:
+    """Return the content as text. Raise ``YamlProblemError`` with the line that is not UTF-8."""
     try:
         return source.content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
