@@ -1,5 +1,6 @@
 """The fields of a schedule as people write them: their types with bounds, and the checks of several fields."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -7,12 +8,25 @@ import msgspec
 from msgspec import Meta
 
 from app.domain.cron_expression import LONGEST_EXPRESSION
-from app.domain.limits import DEFAULT_CAPS
+from app.domain.errors import FieldError, InvalidError
+from app.domain.field_errors import EXPECTED
+from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
+from app.domain.specs import canonical, require_kind
 
 INT_MAX = 2**31 - 1
+# Wide enough for every plan, and so far from the ends of the calendar that no interval leaves it.
+EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
-Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        pattern=r"\S",
+        extra={EXPECTED: "a string of 1 to 255 characters that are not all white space"},
+    ),
+]
 Description = Annotated[str, Meta(max_length=10_000)]
 NodeId = Annotated[str, Meta(min_length=1, max_length=255)]
 NotNegative = Annotated[int, Meta(ge=0, le=INT_MAX)]
@@ -76,6 +90,44 @@ class ScheduleInput(ScheduleFields, kw_only=True):
     workflow_owner: Positive | None = None
 
 
-def in_utc(values: dict[str, Any]) -> dict[str, Any]:
+def stored_spec(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return given fields of a schedule, with those of its spec in the stored form.
+
+    Raise ``InvalidError`` with what types cannot refuse: a bad cron expression, two kinds of spec, times outside the
+    supported years, an end before the start.
+    """
+    require_years(given)
+    start, end = given.get("start_at"), given.get("end_at")
+    if start is not None and end is not None and end < start:
+        raise InvalidError(FieldError("end_at", "The end must not be before start_at."))
+    return canonical(_in_utc(given))
+
+
+def new_schedule_errors(raw: Mapping[str, Any], caps: Caps, *, may_lack_kind: bool) -> list[FieldError]:
+    """Return what is wrong with fields of a new schedule, given as JSON values of the right types."""
+    fields = (field for field in msgspec.structs.fields(ScheduleInput) if field.name in raw)
+    given = {field.name: msgspec.convert(raw[field.name], field.type) for field in fields}
+    errors = caps.errors(given)
+    try:
+        stored = stored_spec(given)
+        if not may_lack_kind:
+            require_kind(stored)
+    except InvalidError as error:
+        errors += error.errors
+    return errors
+
+
+def require_years(values: Mapping[str, Any]) -> None:
+    """Refuse times outside the years for which schedules are planned."""
+    errors = [
+        FieldError(name, f"The year must be between {EARLIEST_YEAR} and {LATEST_YEAR}.")
+        for name, moment in values.items()
+        if isinstance(moment, datetime) and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR
+    ]
+    if errors:
+        raise InvalidError(*errors)
+
+
+def _in_utc(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with every time in UTC, as times are stored and shown."""
     return {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in values.items()}

@@ -11,6 +11,7 @@ from yarl import URL
 
 from app.domain.access import Role
 from app.domain.errors import FieldError, InvalidError
+from app.domain.field_errors import EXPECTED
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
     INT_MAX,
@@ -27,14 +28,13 @@ from app.domain.schedule_input import (
     SpecInput,
     TimeoutSeconds,
     TimezoneName,
-    in_utc,
 )
 from app.domain.schedules import DEFAULTS, IfRunning
 from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
 
 # The fields of a schedule are in the domain, because actions take them too. Other modules find all bodies here.
-__all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput", "in_utc"]
+__all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput"]
 
 # The ids that the database can assign.
 IDS = range(1, INT_MAX + 1)
@@ -159,7 +159,13 @@ class WorkflowInput(Input):
 
 
 # The history names "apply:" and the namespace as the author of changes by files.
-Namespace = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)")]
+Namespace = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)",
+        extra={EXPECTED: "1 to 63 letters, digits, `_`, `.` and `-` that begin with a letter or a digit"},
+    ),
+]
 
 
 class DeclarationInput(Input):
@@ -175,7 +181,15 @@ class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
 
 
-Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]+", max_length=2000, examples=["https://example.com/hook"])]
+Url = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/]+",
+        max_length=2000,
+        examples=["https://example.com/hook"],
+        extra={EXPECTED: "a URL of at most 2000 characters that begins with http:// or https:// and a host"},
+    ),
+]
 Minutes = Annotated[int, Meta(ge=1, le=525_600)]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Headers = Annotated[dict[str, Annotated[str, Meta(max_length=8000)]], Meta(max_length=100)]
@@ -219,7 +233,8 @@ class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
 
 
-SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"])]
+SECRET_NAME = "at most 100 letters, digits and `_`, without a digit in front"  # noqa: S105 - what a name may be
+SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"], extra={EXPECTED: SECRET_NAME})]
 SecretValue = Annotated[str, Meta(min_length=1, max_length=16_384)]
 AllowedHost = Annotated[str, Meta(min_length=1, max_length=300)]
 AllowedHosts = Annotated[list[AllowedHost], Meta(max_length=100, examples=[["api.example.com", "*.example.org:8443"]])]
@@ -258,7 +273,13 @@ class UserInput(Input):
     """A new user."""
 
     # Python's ``$`` alone would accept a trailing line break.
-    username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)")]
+    username: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)",
+            extra={EXPECTED: "1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a digit"},
+        ),
+    ]
     role: Role = Role.MEMBER
 
 
@@ -271,7 +292,7 @@ class TokenInput(Input):
 def require_secret_name(name: str) -> str:
     """Return the name if a secret can have it; refuse it otherwise."""
     if not re.match(NAME_PATTERN, name):
-        raise InvalidError(FieldError("name", "Use at most 100 letters, digits and `_`, without a digit in front."))
+        raise InvalidError(FieldError("name", f"Expected {SECRET_NAME}."))
     return name
 
 
