@@ -288,10 +288,8 @@ class Catalog:
         kind: Any = self._by_name[node.type].config
         try:
             converted: msgspec.Struct = msgspec.convert(config, kind)
-        except (msgspec.ValidationError, OverflowError) as error:
-            # A rule of the action itself could quote a secret.
-            is_hidden = has_secrets and error.__cause__ is not None
-            raise TemplateProblemError(_HIDDEN if is_hidden else _not_valid(field_errors(config, kind))) from None
+        except (msgspec.ValidationError, OverflowError):
+            raise TemplateProblemError(_not_valid(field_errors(config, kind), has_secrets=has_secrets)) from None
         return converted
 
 
@@ -320,13 +318,18 @@ def _secret_refusal(action: str, place: str, allowed: tuple[str, ...]) -> str:
     return f"'{place}' may not use a secret: '{action}' takes secrets {where}."
 
 
-_HIDDEN = "The configuration is not valid once its secrets are filled in."
 # How many errors of a configuration the error of a run names.
 _MOST_NAMED = 3
 
 
-def _not_valid(errors: list[FieldError]) -> str:
-    """Return what is wrong with a filled-in configuration, in a line."""
+def _not_valid(errors: list[FieldError], *, has_secrets: bool) -> str:
+    """Return what is wrong with a filled-in configuration, in a line.
+
+    A rule of the action itself could quote a secret: with secrets only the fields are named.
+    """
+    if has_secrets:
+        fields = ", ".join(error.field for error in errors[:_MOST_NAMED] if error.field)
+        return f"The configuration is not valid once its secrets are filled in: {fields}".rstrip(": ") + "."
     shown = " ".join(f"{error.field}: {error.message}".removeprefix(": ") for error in errors[:_MOST_NAMED])
     return f"The configuration is not valid: {shown}"
 
