@@ -95,7 +95,8 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
 def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> SharedParts:
     loaded, entities = _loaded()
     environment = _environment(settings)
-    admission = admission_of(Catalog(loaded.actions), environment, limits_of(settings))
+    limits = limits_of(settings)
+    admission = admission_of(Catalog(loaded.actions, limits.caps), environment, limits)
     schedules = ScheduleService(database, ringer, admission.limits)
     workflows = WorkflowService(database, ringer, admission)
     manual_runs = ManualRunService(database, ringer)
@@ -262,7 +263,8 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
             stack.push_async_callback(redis.aclose)
             ringer = Ringer(Bell(redis))
         loaded, _ = _loaded()
-        admission = admission_of(Catalog(loaded.actions), _environment(settings), limits_of(settings))
+        limits = limits_of(settings)
+        admission = admission_of(Catalog(loaded.actions, limits.caps), _environment(settings), limits)
         yield DeclarationService(database, ringer, admission)
 
 

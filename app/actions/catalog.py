@@ -3,16 +3,21 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from types import UnionType
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
 from app.actions.context import ActionContext
+from app.actions.palette import Appearance, palette_shortcomings
 from app.actions.template_rules import SECRET, TemplateProblemError
-from app.actions.templates import Budget, OverBudgetError, check, filled_in, secrets_in, templates_in
+from app.actions.templates import Budget, OverBudgetError, check, filled_in, is_template, secrets_in, templates_in
 from app.cache import BoundedCache
-from app.domain.errors import FieldError, field_error
-from app.domain.workflows import Node
+from app.domain.errors import FieldError
+from app.domain.field_errors import field_errors
+from app.domain.limits import DEFAULT_CAPS, Caps
+from app.domain.trigger_event import ScheduleEvent
+from app.domain.workflows import TRIGGER_TYPE, Node, TriggerConfig
 
 # How many parsed configurations are cached, and their total size as JSON.
 MOST_FIXED = 2000
@@ -79,10 +84,12 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
 
     ``description`` is shown by the API: one sentence. ``scope`` says what of Carillon it uses: nothing (``external``),
     or what the schedule's owner may see and change (``owner``). ``retry_safe`` says whether it may be repeated.
+    ``title``, ``category``, ``icon`` and ``color`` say how a palette shows it: see ``app.actions.palette``.
     """
 
     name: str
-    config: type[Config]
+    # A struct, or a union of structs with tags.
+    config: type[Config] | UnionType
     handler: Callable[[Config, ActionContext], Awaitable[Any]]
     description: str = ""
     aliases: tuple[str, ...] = ()
@@ -96,6 +103,16 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     # The fields of its configuration in which templates may name secrets. Its calls by ``context.http`` can only reach
     # the allowed hosts of those secrets; it must not store the secrets or pass them on in another way.
     secret_fields: tuple[str, ...] = ()
+    title: str = ""
+    category: str = ""
+    icon: str = ""
+    color: str = ""
+    # A ``tool`` does one of several things, as its configuration says.
+    kind: Literal["action", "tool"] = "action"
+    # The type of what it returns, several types of which each is possible, or a JSON Schema; None if it is not known.
+    outputs: Any = None
+    # Returns what is wrong with a written configuration beyond its types. Values may still be templates.
+    check: Callable[[Mapping[str, Any], Caps], Iterable[FieldError]] | None = None
 
     def __post_init__(self) -> None:
         """Take the description from the handler's docstring where plugins give none: those for 0.1 could not."""
@@ -103,13 +120,47 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
             docstring = (self.handler.__doc__ or "").strip()
             msgspec.structs.force_setattr(self, "description", docstring.partition("\n")[0])
 
+    @property
+    def appearance(self) -> Appearance:
+        """Return how a palette shows it, with defaults for what it leaves blank."""
+        return self.look.completed(self.name, self.origin)
+
+    @property
+    def look(self) -> Appearance:
+        """Return how it wants to be shown; blank where it does not say."""
+        return Appearance(title=self.title, category=self.category, icon=self.icon, color=self.color)
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """A type of nodes at which runs start; ``outputs`` is what templates know as ``trigger``."""
+
+    name: str
+    description: str
+    config: type[msgspec.Struct]
+    outputs: Any
+    appearance: Appearance
+
+
+TRIGGERS = (
+    Trigger(
+        name=TRIGGER_TYPE,
+        description="Start a run when a schedule fires. The filters say which schedules.",
+        config=TriggerConfig,
+        outputs=ScheduleEvent,
+        appearance=Appearance(title="Schedule", category="Triggers", icon="calendar-clock", color="#15803d"),
+    ),
+)
+
 
 class Catalog:
-    """All actions that workflows may use."""
+    """All actions that workflows may use, and the triggers that start them."""
 
-    def __init__(self, actions: Iterable[Action[Any]]) -> None:
-        """Index the actions by their names and aliases."""
+    triggers = TRIGGERS
+
+    def __init__(self, actions: Iterable[Action[Any]], caps: Caps = DEFAULT_CAPS) -> None:
+        """Index the actions by their names and aliases; values in written configurations are bounded by ``caps``."""
         self.actions = tuple(actions)
+        self._caps = caps
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
         self._instant = {name for name, action in self._by_name.items() if action.instant}
         # Parsed configurations without templates, by the id of the node; the node is kept so that its id stays taken.
@@ -141,12 +192,14 @@ class Catalog:
         errors: list[FieldError] = []
         templates: set[str] = set()
         for index, node in enumerate(nodes):
-            if node.type in self._by_name:
+            if node.is_trigger:
+                errors += node_errors(index, node, field_errors(node.config, TriggerConfig))
+            elif node.type in self._by_name:
                 templates.update(text for _, text in templates_in(node.config))
                 if len(templates) > MOST_DIFFERENT_TEMPLATES:
                     too_many = f"A workflow may have at most {MOST_DIFFERENT_TEMPLATES} different templates."
                     return [*errors, FieldError(f"nodes[{index}].config", f"Node '{node.id}': {too_many}")]
-                errors += node_errors(index, node, self._template_errors(node) or self._type_errors(node))
+                errors += node_errors(index, node, self._node_errors(node))
         return errors
 
     def secret_uses(self, node: Node) -> dict[str, frozenset[str]]:
@@ -186,10 +239,6 @@ class Catalog:
                 context, config = await self._filled_in(node, context, variables)
         except TemplateProblemError as error:
             return Blocked(str(error))
-        except msgspec.ValidationError as error:
-            return Blocked(_not_valid(error, context))
-        except OverflowError:
-            return Blocked("The configuration is not valid: a number in it is too large.")
         result = await self._by_name[node.type].handler(config, context)
         return result if isinstance(result, Skipped | Blocked | Awaiting | Sleeping) else Done(result)
 
@@ -203,10 +252,7 @@ class Catalog:
             context, secrets = await context.with_secrets(named)
             values = {**values, SECRET: secrets}
         filled = filled_in(node.config, values)
-        try:
-            return context, self._convert(node, filled)
-        except msgspec.ValidationError as error:
-            raise TemplateProblemError(_not_valid(error, context)) from None
+        return context, self._convert(node, filled, has_secrets=context.was_shown_secrets)
 
     def _fixed_config(self, node: Node) -> msgspec.Struct | None:
         """Return the cached configuration of a node without templates, or None if it has templates."""
@@ -232,22 +278,18 @@ class Catalog:
                 return [*errors, FieldError("", f"{error}.".capitalize())]
         return errors
 
-    def _type_errors(self, node: Node) -> list[FieldError]:
-        """Check the fields without templates; the others are checked when they are filled in."""
-        templated = {name for name, value in node.config.items() if any(templates_in(value))}
-        fixed = {name: value for name, value in node.config.items() if name not in templated}
-        try:
-            self._convert(node, fixed)
-        except msgspec.ValidationError as error:
-            problem = field_error(error)
-            is_templated = problem.field in templated or (templated and not problem.field)
-            return [] if is_templated else [problem]
-        except OverflowError:
-            return [FieldError("", "A number is too large.")]
-        return []
+    def _node_errors(self, node: Node) -> list[FieldError]:
+        """Return the errors of a configuration; values that are templates are checked when they are filled in."""
+        action = self._by_name[node.type]
+        errors = [*self._template_errors(node), *field_errors(node.config, action.config, is_template)]
+        return errors if errors or action.check is None else list(action.check(node.config, self._caps))
 
-    def _convert(self, node: Node, config: dict[str, Any]) -> msgspec.Struct:
-        converted: msgspec.Struct = msgspec.convert(config, self._by_name[node.type].config)
+    def _convert(self, node: Node, config: dict[str, Any], *, has_secrets: bool = False) -> msgspec.Struct:
+        kind: Any = self._by_name[node.type].config
+        try:
+            converted: msgspec.Struct = msgspec.convert(config, kind)
+        except (msgspec.ValidationError, OverflowError):
+            raise TemplateProblemError(_not_valid(field_errors(config, kind), has_secrets=has_secrets)) from None
         return converted
 
 
@@ -276,11 +318,20 @@ def _secret_refusal(action: str, place: str, allowed: tuple[str, ...]) -> str:
     return f"'{place}' may not use a secret: '{action}' takes secrets {where}."
 
 
-def _not_valid(error: msgspec.ValidationError, context: ActionContext) -> str:
-    """Return what is wrong with a configuration; a check by the action itself could quote a secret, so it is hidden."""
-    if context.was_shown_secrets and error.__cause__ is not None:
-        return "The configuration is not valid once its secrets are filled in."
-    return f"The configuration is not valid: {error}"
+# How many errors of a configuration the error of a run names.
+_MOST_NAMED = 3
+
+
+def _not_valid(errors: list[FieldError], *, has_secrets: bool) -> str:
+    """Return what is wrong with a filled-in configuration, in a line.
+
+    A rule of the action itself could quote a secret: with secrets only the fields are named.
+    """
+    if has_secrets:
+        fields = ", ".join(error.field for error in errors[:_MOST_NAMED] if error.field)
+        return f"The configuration is not valid once its secrets are filled in: {fields}".rstrip(": ") + "."
+    shown = " ".join(f"{error.field}: {error.message}".removeprefix(": ") for error in errors[:_MOST_NAMED])
+    return f"The configuration is not valid: {shown}"
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
@@ -289,7 +340,7 @@ LONGEST_NAME = 255
 
 def shortcomings(action: Action[Any]) -> list[str]:
     """Return what is wrong with an action; an empty list if workflows may use it."""
-    return [*_names(action), *_config(action), *_handler(action)]
+    return [*_names(action), *_config(action), *_handler(action), *_palette(action)]
 
 
 def _names(action: Action[Any]) -> Iterator[str]:
@@ -301,10 +352,11 @@ def _names(action: Action[Any]) -> Iterator[str]:
 
 
 def _config(action: Action[Any]) -> Iterator[str]:
-    if not (isinstance(action.config, type) and issubclass(action.config, msgspec.Struct)):
+    structs: tuple[Any, ...] = get_args(action.config) or (action.config,)
+    if not all(isinstance(struct, type) and issubclass(struct, msgspec.Struct) for struct in structs):
         yield "its config is not a msgspec Struct"
         return
-    if not action.config.__struct_config__.forbid_unknown_fields:
+    if not all(struct.__struct_config__.forbid_unknown_fields for struct in structs):
         yield "its config does not forbid unknown fields"
     try:
         msgspec.json.schema(action.config)
@@ -319,3 +371,9 @@ def _handler(action: Action[Any]) -> Iterator[str]:
         yield "its handler does not take a config and a context"
     if not action.description:
         yield "it has no description: say in a sentence what it does"
+
+
+def _palette(action: Action[Any]) -> Iterator[str]:
+    yield from palette_shortcomings(action.look, action.outputs)
+    if action.kind not in {"action", "tool"}:
+        yield "its kind is neither 'action' nor 'tool'"

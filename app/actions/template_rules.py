@@ -15,6 +15,8 @@ MOST_FILTERS_IN_A_ROW = 3
 # Enough for an index or a number in JSON; most JSON readers do not support larger ones.
 MOST_BITS = 63
 SECRET = "secret"  # noqa: S105 - the variable in templates
+# All variables. ``trigger``, ``schedule``, ``slot`` and ``execution`` are ``app.domain.trigger_event``'s.
+KNOWN_NAMES = ("trigger", "schedule", "slot", "execution", "nodes", SECRET)
 # Names that have a special meaning in Jinja.
 _RESERVED = frozenset({"self", "loop", "caller", "varargs", "kwargs"})
 _ALLOWED = (
@@ -45,6 +47,32 @@ def require_allowed(tree: nodes.Template) -> None:
             raise TemplateProblemError(f"The name '{part.name[:40]}' has letters other than a-z. Use plain letters.")
         elif isinstance(part, nodes.Name) and part.name in _RESERVED:
             raise TemplateProblemError(f"There is no variable '{part.name}' in templates.")
+
+
+def not_known(name: object) -> str:
+    """Return the error of a variable that does not exist."""
+    return f"The template uses '{str(name)[:40]}', which is not known. Known: {', '.join(KNOWN_NAMES)}."
+
+
+def require_known(tree: nodes.Template) -> None:
+    """Refuse names that cannot have a value: unknown variables, and members that only Python objects have.
+
+    A single underscore is allowed in front: JSON has members such as ``_links``.
+    """
+    for part in _parts(tree):
+        if isinstance(part, nodes.Name) and part.name not in KNOWN_NAMES:
+            raise TemplateProblemError(not_known(part.name))
+        member = _member(part)
+        if member.startswith("__") and member.endswith("__"):
+            raise TemplateProblemError(f"A template cannot use '{member[:40]}': values in templates are JSON.")
+
+
+def _member(part: nodes.Node) -> str:
+    """Return the name of a member that a part reads, or an empty text."""
+    if isinstance(part, nodes.Getattr):
+        return part.attr
+    argument = part.arg if isinstance(part, nodes.Getitem) else None
+    return argument.value if isinstance(argument, nodes.Const) and isinstance(argument.value, str) else ""
 
 
 def secret_names(tree: nodes.Template) -> frozenset[str]:
@@ -99,9 +127,7 @@ def _name_of_secret(part: nodes.Node) -> str | None:
         return None
     if not isinstance(part.node, nodes.Name) or part.node.name != SECRET:
         return None
-    if isinstance(part, nodes.Getattr):
-        return part.attr
-    return part.arg.value if isinstance(part.arg, nodes.Const) and isinstance(part.arg.value, str) else None
+    return _member(part) or None
 
 
 def _require_filter(part: nodes.Filter) -> None:

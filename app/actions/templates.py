@@ -7,8 +7,17 @@ from typing import Any
 import msgspec
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import missing
 
-from app.actions.template_rules import FILTERS, TemplateProblemError, is_single, require_allowed, secret_names
+from app.actions.template_rules import (
+    FILTERS,
+    TemplateProblemError,
+    is_single,
+    not_known,
+    require_allowed,
+    require_known,
+    secret_names,
+)
 from app.cache import BoundedCache
 
 MOST_BYTES = 1024 * 1024
@@ -110,6 +119,23 @@ _PARSE_ERRORS = (TemplateError, RecursionError, ValueError, OverflowError, Synta
 _RENDER_ERRORS = (*_PARSE_ERRORS, TypeError, OverBudgetError)
 
 
+class _Missing(StrictUndefined):
+    """A value that does not exist. Its use raises an error that says which one."""
+
+    __slots__ = ()
+
+    @property
+    def _undefined_message(self) -> str:
+        name, owner = self._undefined_name, self._undefined_obj
+        if owner is missing:
+            return not_known(name)
+        if isinstance(owner, Mapping):
+            return f"There is no '{name}'."
+        if isinstance(owner, list):
+            return f"The list has no item {name}."
+        return f"'{name}' is looked for in a value that is neither an object nor a list."
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     """An environment where members are items of mappings and lists; attributes of Python objects are not reachable."""
 
@@ -117,6 +143,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, _Missing):
+            # The first name that is missing is the one to report.
+            return obj
         try:
             if isinstance(obj, Mapping) or (isinstance(obj, list) and isinstance(argument, int)):
                 return obj[argument]
@@ -130,7 +159,7 @@ def _to_json(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-_ENVIRONMENT = _Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+_ENVIRONMENT = _Environment(undefined=_Missing, autoescape=False, keep_trailing_newline=True)
 _ENVIRONMENT.filters = {name: _ENVIRONMENT.filters[name] for name in FILTERS} | {"tojson": _to_json}
 _ENVIRONMENT.globals = {}
 _ENVIRONMENT.tests = {}
@@ -145,11 +174,21 @@ class _Template:
         self.is_single = is_single(tree)
         self._evaluate: Callable[..., Any] | None = None
         self._misuse = ""
+        self._mistake = ""
         self._secrets: frozenset[str] = frozenset()
         try:
             self._secrets = secret_names(tree)
         except TemplateProblemError as error:
             self._misuse = str(error)
+        try:
+            require_known(tree)
+        except TemplateProblemError as error:
+            self._mistake = str(error)
+
+    def require_known(self) -> None:
+        """Refuse it if it names what never exists. At run time a default may stand in for that."""
+        if self._mistake:
+            raise TemplateProblemError(self._mistake)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -192,7 +231,7 @@ def templates_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def check(text: str) -> None:
     """Raise ``TemplateProblemError`` if a template cannot be filled in with any values."""
-    _read(text)
+    _read(text).require_known()
 
 
 def secrets_in(text: str) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """Errors as types, each with a stable code. They know nothing of HTTP; ``app.api.problems`` maps them to responses."""
 
-import re
 from typing import ClassVar
 
 import msgspec
@@ -184,18 +183,3 @@ class LeaseExpiredError(CarillonError):
 
     code = "lease_expired"
     message = "The worker's lease has expired. It claims nothing until the lease is renewed."
-
-
-# msgspec puts "`key` in" before the path of an object one of whose keys is wrong.
-_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
-_NAMED = re.compile(r"(?:missing required|contains unknown) field `(.*)`", re.DOTALL)
-
-
-def field_error(error: msgspec.ValidationError, within: str = "") -> FieldError:
-    """Return the field that msgspec complains about, as a path below ``within``, and the complaint itself."""
-    text = str(error)
-    path = _PATH.search(text)
-    complaint = text[: path.start()] if path else text
-    named = _NAMED.search(complaint)
-    steps = (within, path.group(1) if path else "", named.group(1) if named else "")
-    return FieldError(".".join(step for step in steps if step).replace(".[", "["), f"{complaint}.")

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
+
+import msgspec
 
 from app.domain.executions import Execution
 
@@ -36,6 +38,18 @@ class Event(Mapping[str, Any]):
         if self._data is None:
             self._data = _event_data(self._execution)
         return self._data
+
+
+class ScheduleEvent(msgspec.Struct, frozen=True):
+    """The values of an event of a schedule, as templates see them below ``trigger``."""
+
+    scheduled_job_id: UUID
+    scheduled_job_name: str
+    # Counted from 0.
+    repeat_number: int
+    payload: dict[str, Any]
+    scheduled_for: Annotated[datetime, msgspec.Meta(tz=True)]
+    fired_at: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 def _event_data(execution: Execution) -> dict[str, Any]:

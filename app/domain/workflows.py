@@ -4,13 +4,17 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from app.domain.errors import FieldError, NoTriggerError
+from app.domain.field_errors import EXPECTED
+from app.domain.name_patterns import LONGEST_PATTERN, matches
 
 TRIGGER_TYPE = "trigger_schedule"
+# How many trigger nodes an error names.
+_MOST_NAMED = 5
 # The largest output of a node as JSON: an HTTP response body of 64 kB and the fields around it.
 OUTPUT_BYTES = 65 * 1024
 # Room for the field names, brackets and the mark ``truncated`` of an output that was cut.
@@ -20,6 +24,24 @@ _BRACKETS = 2
 _SHORTEST = len("null")
 
 _encode = msgspec.json.Encoder().encode
+
+
+ScheduleId = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$(?!\n)",
+        extra={EXPECTED: "the id of a schedule (a UUID)"},
+    ),
+]
+NamePattern = Annotated[str, msgspec.Meta(max_length=LONGEST_PATTERN, examples=["report-*"])]
+
+
+class TriggerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which schedules start runs here: those that match every filter that is given. An empty filter matches all."""
+
+    scheduled_job_id: ScheduleId | None = None
+    # A pattern with ``*``, ``?`` and ``[...]`` for the schedule's name.
+    name: NamePattern | None = None
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,7 +171,10 @@ def resolve_trigger(workflow: Workflow, trigger_node_id: str | None, event_data:
     for node in workflow.nodes:
         if node.is_trigger and _matches(node, event_data):
             return node
-    raise NoTriggerError(f"No trigger_schedule node of workflow '{workflow.name}' matches this schedule.")
+    raise NoTriggerError(
+        f"No {TRIGGER_TYPE} node of workflow '{workflow.name}' matches {_schedule(event_data)}. "
+        + _filters([node for node in workflow.nodes if node.is_trigger])
+    )
 
 
 def _named_trigger(workflow: Workflow, node_id: str, event_data: Mapping[str, Any]) -> Node:
@@ -157,13 +182,35 @@ def _named_trigger(workflow: Workflow, node_id: str, event_data: Mapping[str, An
         if node.id == node_id and node.is_trigger:
             if _matches(node, event_data):
                 return node
-            raise NoTriggerError(f"The trigger node '{node_id}' is for another schedule.")
+            raise NoTriggerError(
+                f"The trigger node '{node_id}' is for another schedule than {_schedule(event_data)}. {_filters([node])}"
+            )
     raise NoTriggerError(f"Workflow '{workflow.name}' has no trigger node '{node_id}'.")
 
 
 def _matches(node: Node, event_data: Mapping[str, Any]) -> bool:
-    job_id = node.config.get("scheduled_job_id")
-    return not job_id or str(job_id) == str(event_data.get("scheduled_job_id"))
+    """Return whether an event passes the filters of a trigger. Unknown fields of nodes stored long ago do not count."""
+    job_id, pattern = node.config.get("scheduled_job_id"), node.config.get("name")
+    if job_id and str(job_id).lower() != str(event_data.get("scheduled_job_id")).lower():
+        return False
+    return not pattern or not isinstance(pattern, str) or matches(pattern, str(event_data.get("scheduled_job_name")))
+
+
+def _schedule(event_data: Mapping[str, Any]) -> str:
+    return f"the schedule '{event_data.get('scheduled_job_name')}' ({event_data.get('scheduled_job_id')})"
+
+
+def _filters(triggers: list[Node]) -> str:
+    """Return the filters of trigger nodes in a sentence, for people who look for the one that is wrong."""
+    if not triggers:
+        return "It has none."
+    fields = TriggerConfig.__struct_fields__
+    shown = [
+        f"'{node.id}' wants {' and '.join(f'{name} {node.config[name]!r}' for name in fields if node.config.get(name))}"
+        for node in triggers[:_MOST_NAMED]
+    ]
+    others = f" and {len(triggers) - _MOST_NAMED} more" if len(triggers) > _MOST_NAMED else ""
+    return f"{', '.join(shown)}{others}."
 
 
 def run_order(workflow: Workflow, trigger_id: str) -> dict[str, frozenset[str]]:

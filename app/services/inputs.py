@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar, cast
 from uuid import UUID
 
@@ -11,15 +10,32 @@ from msgspec import UNSET, Meta, UnsetType
 from yarl import URL
 
 from app.domain.access import Role
-from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
-from app.domain.limits import DEFAULT_CAPS
+from app.domain.field_errors import EXPECTED
 from app.domain.notifications import NoticeEvent
-from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
+from app.domain.schedule_input import (
+    INT_MAX,
+    Cron,
+    Input,
+    Instant,
+    MaxRetries,
+    Name,
+    NodeId,
+    Payload,
+    Positive,
+    ScheduleFields,
+    ScheduleInput,
+    SpecInput,
+    TimeoutSeconds,
+    TimezoneName,
+)
+from app.domain.schedules import DEFAULTS, IfRunning
 from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
 
-INT_MAX = 2**31 - 1
+# The fields of a schedule are in the domain, because actions take them too. Other modules find all bodies here.
+__all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput"]
+
 # The ids that the database can assign.
 IDS = range(1, INT_MAX + 1)
 BATCH_MAX = 1000
@@ -27,28 +43,6 @@ EXAMPLE_NODES = [
     {"id": "start", "type": "trigger_schedule"},
     {"id": "call", "type": "core.http_request", "config": {"url": "https://example.com/hook", "json": {"a": 1}}},
 ]
-
-Name = Annotated[str, Meta(min_length=1, max_length=255)]
-Description = Annotated[str, Meta(max_length=10_000)]
-NodeId = Annotated[str, Meta(min_length=1, max_length=255)]
-NotNegative = Annotated[int, Meta(ge=0, le=INT_MAX)]
-Positive = Annotated[int, Meta(ge=1, le=INT_MAX)]
-Instant = Annotated[datetime, Meta(tz=True)]
-Duration = Annotated[str, Meta(min_length=2, max_length=64, examples=["5m", "1.5h", "3d"])]
-Every = Annotated[str, Meta(min_length=2, max_length=64, examples=["5m", "daily", "monthly"])]
-Cron = Annotated[str, Meta(min_length=1, max_length=LONGEST_EXPRESSION, examples=["0 9 * * mon-fri", "@daily"])]
-TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europe/Berlin"])]
-Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
-Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
-Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
-# These bounds are the defaults. Settings can raise them, so the service checks them (``app.domain.limits``).
-MaxRetries = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": DEFAULT_CAPS.max_retries})]
-TimeoutSeconds = Annotated[int, Meta(ge=1, extra_json_schema={"maximum": DEFAULT_CAPS.timeout_seconds})]
-Payload = Annotated[dict[str, Any], Meta(description=f"At most {DEFAULT_CAPS.payload_bytes} bytes of JSON.")]
-
-
-class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request; a field that is unknown or not writable is refused."""
 
 
 class Changes(Input):
@@ -74,47 +68,6 @@ def optional_fields_of(form: type[Input], without: Collection[str] = ()) -> Call
         return cast("type[C]", whole)
 
     return with_fields
-
-
-class SpecInput(Input):
-    """When a schedule is due: exactly one of the first five fields, and the fields that restrict it."""
-
-    interval_seconds: Positive | None = None
-    every: Every | None = None
-    cron: Cron | None = None
-    at: Instant | None = None
-    after: Duration | None = None
-    timezone: TimezoneName = DEFAULTS.timezone
-    jitter_seconds: NotNegative = DEFAULTS.jitter_seconds
-    only_between: Window | None = None
-    not_on: Weekdays = msgspec.field(default_factory=list)
-    start_at: Instant | None = None
-    end_at: Instant | None = None
-
-
-class ScheduleFields(SpecInput, kw_only=True):
-    """All fields of a schedule but its workflow. The bounds are here, the defaults in the domain."""
-
-    name: Name
-    description: Description = DEFAULTS.description
-    trigger_node_id: NodeId | None = DEFAULTS.trigger_node_id
-    total_repeats: NotNegative = DEFAULTS.total_repeats
-    max_retries: MaxRetries = DEFAULTS.max_retries
-    backoff_base_seconds: Positive | None = DEFAULTS.backoff_base_seconds
-    timeout_seconds: TimeoutSeconds = DEFAULTS.timeout_seconds
-    catch_up: CatchUp = DEFAULTS.catch_up
-    misfire_grace_seconds: NotNegative = DEFAULTS.misfire_grace_seconds
-    if_running: IfRunning = DEFAULTS.if_running
-    max_queued: NotNegative = DEFAULTS.max_queued
-    trigger_payload: Payload = msgspec.field(default_factory=dict)
-
-
-class ScheduleInput(ScheduleFields, kw_only=True):
-    """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
-
-    workflow_id: Positive
-    # The id of the user who owns the workflow; required if that is another user. It is not stored.
-    workflow_owner: Positive | None = None
 
 
 class DeclaredScheduleInput(ScheduleFields, kw_only=True):
@@ -206,7 +159,13 @@ class WorkflowInput(Input):
 
 
 # The history names "apply:" and the namespace as the author of changes by files.
-Namespace = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)")]
+Namespace = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$(?!\n)",
+        extra={EXPECTED: "1 to 63 letters, digits, `_`, `.` and `-` that begin with a letter or a digit"},
+    ),
+]
 
 
 class DeclarationInput(Input):
@@ -222,7 +181,15 @@ class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
 
 
-Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]+", max_length=2000, examples=["https://example.com/hook"])]
+Url = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://[^\s/]+",
+        max_length=2000,
+        examples=["https://example.com/hook"],
+        extra={EXPECTED: "a URL of at most 2000 characters that begins with http:// or https:// and a host"},
+    ),
+]
 Minutes = Annotated[int, Meta(ge=1, le=525_600)]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Headers = Annotated[dict[str, Annotated[str, Meta(max_length=8000)]], Meta(max_length=100)]
@@ -266,7 +233,8 @@ class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
 
 
-SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"])]
+SECRET_NAME = "at most 100 letters, digits and `_`, without a digit in front"  # noqa: S105 - what a name may be
+SecretName = Annotated[str, Meta(pattern=NAME_PATTERN, examples=["API_TOKEN"], extra={EXPECTED: SECRET_NAME})]
 SecretValue = Annotated[str, Meta(min_length=1, max_length=16_384)]
 AllowedHost = Annotated[str, Meta(min_length=1, max_length=300)]
 AllowedHosts = Annotated[list[AllowedHost], Meta(max_length=100, examples=[["api.example.com", "*.example.org:8443"]])]
@@ -305,7 +273,13 @@ class UserInput(Input):
     """A new user."""
 
     # Python's ``$`` alone would accept a trailing line break.
-    username: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)")]
+    username: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)",
+            extra={EXPECTED: "1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a digit"},
+        ),
+    ]
     role: Role = Role.MEMBER
 
 
@@ -318,7 +292,7 @@ class TokenInput(Input):
 def require_secret_name(name: str) -> str:
     """Return the name if a secret can have it; refuse it otherwise."""
     if not re.match(NAME_PATTERN, name):
-        raise InvalidError(FieldError("name", "Use at most 100 letters, digits and `_`, without a digit in front."))
+        raise InvalidError(FieldError("name", f"Expected {SECRET_NAME}."))
     return name
 
 
@@ -330,11 +304,6 @@ def require_host(url: str) -> None:
         host = None
     if not host:
         raise InvalidError(FieldError("url", "The URL has no host."))
-
-
-def in_utc(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with every time in UTC, as times are stored and shown."""
-    return {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def given(changes: Changes) -> dict[str, Any]:

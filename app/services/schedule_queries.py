@@ -18,6 +18,7 @@ from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot, next_unrestricted_slot
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
+from app.domain.schedule_input import require_years
 from app.domain.schedule_lifecycle import CADENCE_FIELDS
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
@@ -31,7 +32,7 @@ from app.persistence.pagination import Page, Part, known_totals
 from app.persistence.schedules import ScheduleVersion
 from app.services.inputs import Moment, PreviewInput, Span
 from app.services.listing import FIRST_ROWS, Encoded, ViewCache, encode, encode_page, read_encoded, read_views
-from app.services.schedules import draft, owned_schedule, require_years, spec_values
+from app.services.schedules import draft, owned_schedule, spec_values
 from app.services.views import (
     CheckView,
     ExplanationView,

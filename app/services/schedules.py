@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,14 +18,15 @@ from app.domain.errors import (
     NotFoundError,
     QuotaExceededError,
     UnavailableError,
-    field_error,
 )
+from app.domain.field_errors import MOST_ERRORS, read_as
 from app.domain.limits import Caps, Quota
 from app.domain.planning import with_start_anchor
 from app.domain.revisions import Author
+from app.domain.schedule_input import stored_spec
 from app.domain.schedule_lifecycle import problems
 from app.domain.schedules import ScheduledJob
-from app.domain.specs import canonical, require_kind
+from app.domain.specs import require_kind
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
@@ -43,11 +43,8 @@ from app.services.admission import (
     require_owned,
     require_usable,
 )
-from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given, in_utc
+from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given
 from app.services.views import ScheduleList, ScheduleView, schedule_view
-
-# Wide enough for every plan, and so far from the ends of the calendar that no interval leaves it.
-EARLIEST_YEAR, LATEST_YEAR = 1971, 2999
 
 # A change of one schedule within a transaction.
 Change = Callable[[Connection, UUID], Awaitable[Changed]]
@@ -179,9 +176,7 @@ def author_of(actor: Actor) -> Author:
 
 def spec_values(wanted: SpecInput) -> dict[str, Any]:
     """What was given, with its spec in the stored form; ``InvalidError`` names what is wrong."""
-    values = msgspec.structs.asdict(wanted)
-    _require_sane(values)
-    stored = canonical(in_utc(values))
+    stored = stored_spec(msgspec.structs.asdict(wanted))
     require_kind(stored)
     return _stored(stored)
 
@@ -222,28 +217,7 @@ def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
 
 def changed_values(changes: ScheduleChanges) -> dict[str, Any]:
     """What was given, in the stored form; ``InvalidError`` names what is wrong."""
-    values = given(changes)
-    _require_sane(values)
-    return _stored(canonical(in_utc(values)))
-
-
-def _require_sane(values: dict[str, Any]) -> None:
-    """Refuse what the types cannot: times outside the supported years, and an end before the start."""
-    require_years(values)
-    start, end = values.get("start_at"), values.get("end_at")
-    if start is not None and end is not None and end < start:
-        raise InvalidError(FieldError("end_at", "The end must not be before start_at."))
-
-
-def require_years(values: dict[str, Any]) -> None:
-    """Refuse times outside the years for which schedules are planned."""
-    errors = [
-        FieldError(name, f"The year must be between {EARLIEST_YEAR} and {LATEST_YEAR}.")
-        for name, moment in values.items()
-        if isinstance(moment, datetime) and not EARLIEST_YEAR <= moment.year <= LATEST_YEAR
-    ]
-    if errors:
-        raise InvalidError(*errors)
+    return _stored(stored_spec(given(changes)))
 
 
 def _problems(new: ScheduledJob, caps: Caps) -> list[FieldError]:
@@ -265,18 +239,17 @@ async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[in
     for index, item in enumerate(raw):
         await asyncio.sleep(0)
         try:
-            schedule = msgspec.convert(item, ScheduleInput)
+            schedule = read_as(item, ScheduleInput)
             drafts[index] = NewSchedule(actor, draft(spec_values(schedule), actor), schedule.workflow_owner)
             errors += _placed(index, _problems(drafts[index].job, caps))
-        except msgspec.ValidationError as error:
-            errors.append(field_error(error, _place(index)))
         except InvalidError as error:
-            errors += _placed(index, error.errors)
+            # Every bad schedule is named; all of its errors only as long as the list is short.
+            errors += _placed(index, error.errors[: max(1, MOST_ERRORS - len(errors))])
     return drafts, errors
 
 
 def _placed(index: int, errors: Iterable[FieldError]) -> list[FieldError]:
-    return [FieldError(f"{_place(index)}.{error.field}", error.message) for error in errors]
+    return [FieldError(f"{_place(index)}.{error.field}".rstrip("."), error.message) for error in errors]
 
 
 def _place(index: int) -> str:

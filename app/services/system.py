@@ -9,7 +9,8 @@ import msgspec
 import structlog
 
 from app import clock
-from app.actions.catalog import Action, Catalog
+from app.actions.catalog import Action, Catalog, Trigger
+from app.actions.palette import output_schema
 from app.actions.plugins import PluginProblem
 from app.domain.access import Actor, require_admin
 from app.domain.breakers import BreakerState
@@ -141,13 +142,13 @@ class ActionService:
         self._problems = problems
 
     def list(self, actor: Actor) -> ActionList:
-        """Return every action by name, with the JSON Schema of its configuration.
+        """Return every trigger and action by name, with the JSON Schema of its configuration.
 
         Only admins see which plugins could not be loaded: the errors may quote paths and settings of the server.
         """
-        actions = sorted(self._catalog.actions, key=lambda action: action.name)
+        views = [*map(_trigger_view, self._catalog.triggers), *map(_view, self._catalog.actions)]
         problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._problems if actor.sees_all]
-        return ActionList([_view(action) for action in actions], problems)
+        return ActionList(sorted(views, key=lambda view: view.name), problems)
 
 
 def _view(action: Action[Any]) -> ActionView:
@@ -161,6 +162,26 @@ def _view(action: Action[Any]) -> ActionView:
         secret_fields=list(action.secret_fields),
         description=action.description,
         config_schema=msgspec.json.schema(action.config),
+        kind=action.kind,
+        outputs=output_schema(action.outputs),
+        **msgspec.structs.asdict(action.appearance),
+    )
+
+
+def _trigger_view(trigger: Trigger) -> ActionView:
+    return ActionView(
+        name=trigger.name,
+        aliases=[],
+        version="1",
+        origin="core",
+        scope="external",
+        retry_safe=True,
+        secret_fields=[],
+        description=trigger.description,
+        config_schema=msgspec.json.schema(trigger.config),
+        kind="trigger",
+        outputs=output_schema(trigger.outputs),
+        **msgspec.structs.asdict(trigger.appearance),
     )
 
 

@@ -1,11 +1,13 @@
-"""Reading request bodies: bytes become a typed value, or an error that names the field."""
+"""Reading request bodies: bytes become a typed value, or an error that names every field that is wrong."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
-from app.domain.errors import CarillonError, FieldError, InvalidError, field_error
+from app.domain.errors import CarillonError, FieldError, InvalidError
+from app.domain.field_errors import MOST_ERRORS, read_as
 
 T = TypeVar("T")
 
@@ -26,13 +28,10 @@ def read(body: bytes, kind: type[T]) -> T:
 
 def checked(raw: Any, kind: type[T]) -> T:
     """Return JSON values as a value of this type."""
-    nul = next(_nul_fields(raw), None)
-    if nul is not None:
-        raise InvalidError(FieldError(nul, "NUL characters cannot be stored."))
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidError(field_error(error)) from None
+    nuls = list(islice(_nul_fields(raw), MOST_ERRORS))
+    if nuls:
+        raise InvalidError(*(FieldError(place, "NUL characters cannot be stored.") for place in nuls))
+    return read_as(raw, kind)
 
 
 def _parsed(body: bytes) -> Any:

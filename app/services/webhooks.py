@@ -93,8 +93,8 @@ class WebhookService:
                 await entity_runs.withdraw(connection, ENTITY_TYPE, str(webhook_id), _CHANGED)
                 values |= await _planned(connection, {name: whole[name] for name in _TIMES})
             after = await webhooks.save(connection, webhook_id, values)
-            self._require_callable(after)
             if values.keys() & _SENT:
+                self._require_callable(after)
                 await self._require_secrets(connection, actor, after)
             await entity_runs.replace_work(connection, webhooks.to_job(after))
             (view,) = await _views(connection, [after])

@@ -73,7 +73,7 @@ class WorkflowService:
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
             before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
-            self.check({"nodes": before.nodes, "edges": before.edges, **values})
+            self.check({"nodes": before.nodes, "edges": before.edges, **values}, checks_config="nodes" in values)
             await self.check_secrets(connection, actor, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))
         return workflow_view(after)
@@ -94,9 +94,13 @@ class WorkflowService:
             await workflows.remove(connection, workflow_id)
         await self._ringer.call_off(running)
 
-    def check(self, values: dict[str, Any]) -> None:
-        """Refuse nodes and edges that cannot be run."""
-        check_workflow(values, self._admission.catalog)
+    def check(self, values: dict[str, Any], *, checks_config: bool = True) -> None:
+        """Refuse nodes and edges that cannot be run.
+
+        Configurations are checked when they are written: those of an earlier release may be refused today, and must
+        not stand in the way of another change.
+        """
+        check_workflow(values, self._admission.catalog, checks_config=checks_config)
 
     async def check_secrets(self, connection: Connection, actor: Actor, owner_id: int, values: dict[str, Any]) -> None:
         """Refuse new nodes with secrets that the workflow's owner may not use, or not send to that host."""
@@ -108,11 +112,13 @@ class WorkflowService:
             raise InvalidError(*errors)
 
 
-def check_workflow(values: dict[str, Any], catalog: Catalog) -> None:
+def check_workflow(values: dict[str, Any], catalog: Catalog, *, checks_config: bool = True) -> None:
     """Refuse nodes and edges that cannot be run with the actions of a catalog."""
     nodes = msgspec.convert(values["nodes"], list[Node])
     edges = msgspec.convert(values["edges"], list[Edge])
-    errors = [*graph_errors(nodes, edges, catalog.names), *catalog.config_errors(nodes)]
+    errors = graph_errors(nodes, edges, catalog.names)
+    if checks_config:
+        errors += catalog.config_errors(nodes)
     if errors:
         raise InvalidError(*errors)
 

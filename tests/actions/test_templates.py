@@ -13,8 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.template_rules import TemplateProblemError
+from app.actions.template_rules import KNOWN_NAMES, TemplateProblemError
 from app.actions.templates import LONGEST_TEXT, check, filled_in, secrets_in, templates_in
+from app.domain.executions import Execution, Trigger
+from app.domain.trigger_event import Event, ScheduleEvent, template_variables
+from tests.support.domain_builders import JOB, T0
+
+RUN = Execution(
+    id=JOB,
+    scheduled_job_id=JOB,
+    workflow_id=1,
+    user_profile_id=1,
+    job_name="nightly",
+    trigger=Trigger.SCHEDULE,
+    trigger_node_id=None,
+    repeat_number=0,
+    retry_attempt=0,
+    scheduled_for=T0,
+    fired_at=T0,
+    timeout_seconds=600,
+    payload={"x": 1},
+    token=1,
+)
 
 VARIABLES: dict[str, Any] = {
     "trigger": {"payload": {"x": 1, "items": [10, 20], "name": "Ada", "none": None}, "html": "<b>"},
@@ -46,6 +66,37 @@ VARIABLES: dict[str, Any] = {
 def test_what_a_template_says(template: str, expected: Any) -> None:
     """One expression keeps the type of its value; among words it is text."""
     assert expected == filled_in(template, VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ x.y }}", "The template uses 'x', which is not known. Known: trigger, schedule, slot, execution, nodes, "),
+        ("a {{ trigger.payload.missing.more }}", "There is no 'missing'."),
+        ("{{ trigger.payload.items[9] }}", "The list has no item 9."),
+        ("{{ slot.year }}", "'year' is looked for in a value that is neither an object nor a list."),
+        ("{{ trigger.payload.missing == 1 }}", "There is no 'missing'."),
+        ("{{ trigger.payload.missing | upper }}", "There is no 'missing'."),
+    ],
+)
+def test_what_is_missing_is_named(template: str, reason: str) -> None:
+    """In words that say nothing of the library."""
+    with pytest.raises(TemplateProblemError) as caught:
+        filled_in(template, VARIABLES)
+    assert str(caught.value).startswith(f"'{template}' cannot be filled in: {reason}")
+    assert "jinja" not in str(caught.value)
+
+
+def test_the_known_names_are_those_of_runs() -> None:
+    """What is written is checked against what runs will have."""
+    assert {*KNOWN_NAMES} == {*template_variables(RUN, Event(RUN)), "nodes", "secret"}
+
+
+def test_the_event_is_as_it_is_described() -> None:
+    """The outputs of a trigger are what templates find below ``trigger``."""
+    found = msgspec.convert(dict(Event(RUN)), ScheduleEvent, strict=True)
+    assert set(Event(RUN)) == set(ScheduleEvent.__struct_fields__)
+    assert (RUN.scheduled_job_id, RUN.scheduled_for) == (found.scheduled_job_id, found.scheduled_for)
 
 
 def test_templates_are_filled_in_wherever_they_stand() -> None:

@@ -60,14 +60,15 @@ BEYOND_SCHEMAS = re.compile(
     r"|is not a host\."
     r"|has no valid port\."
     r"|There is no user -?[0-9]+\."
-    r"|Expected `int.*`, got `float`"  # 1.0 is an integer to JSON Schema
+    r"|Expected an integer.*, got a decimal number"  # 1.0 is an integer to JSON Schema
     r"|The year must be between|The end must not be before|At the edge of the calendar"
     r"|There is no such workflow|There is no such schedule"
     r"|One of .* is needed|Exactly one of|Expected a duration|The duration is|The shortest interval|is too long"
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The time is past by|The time is before|A slot at or after this time|The spec has no slot"
-    r"|The URL has no host|the header .* cannot be set|Expected `str` matching regex|The template|the `url` has no host"
+    r"|The URL has no host|The header .* cannot be set|The name .* is not valid|The template|The `url` has no host"
+    r"|Expected one line of"
     r"|`cursor` does not belong to this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )

@@ -1,5 +1,7 @@
 """How requests are authenticated and how their bodies are read (`app.api.requests`)."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.carillon import ADMIN_TOKEN, Carillon
@@ -42,4 +44,57 @@ async def test_a_text_is_not_a_number(carillon: Carillon) -> None:
     """Bodies are read strictly; Litestar alone would convert the text."""
     body = {"name": "s", "workflow_id": "1", "interval_seconds": "300"}
     problem = await carillon.call("POST", "/schedules/", 422, json=body)
-    assert ["workflow_id"] == [error["field"] for error in problem["errors"]]
+    assert ["workflow_id", "interval_seconds"] == [error["field"] for error in problem["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "errors"),
+    [
+        (
+            "/schedules/",
+            {"name": "   ", "workflow_id": 1, "crn": "* * * * *", "if_running": "wait"},
+            {
+                "name": "Expected a string of 1 to 255 characters that are not all white space.",
+                "crn": "There is no field 'crn'. Did you mean 'cron'?",
+                "if_running": "Expected one of 'skip', 'queue', 'cancel', 'allow'.",
+            },
+        ),
+        ("/schedules/", {}, {"name": "This field is required.", "workflow_id": "This field is required."}),
+        ("/schedules/", [], {"": "Expected an object, got an array."}),
+        (
+            "/schedules/batch/",
+            {"schedules": [{"name": 5}, 7]},
+            {
+                "schedules[0].name": "Expected a string of 1 to 255 characters that are not all white space, "
+                "got an integer.",
+                "schedules[0].workflow_id": "This field is required.",
+                "schedules[1]": "Expected an object, got an integer.",
+            },
+        ),
+        (
+            "/users/",
+            {"username": "a b", "role": "boss"},
+            {
+                "username": "Expected 1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a "
+                "digit.",
+                "role": "Expected one of 'admin', 'member'.",
+            },
+        ),
+        (
+            "/workflows/",
+            {"name": "\t", "nodes": [{"id": "a"}], "edges": [{"from": "a", "to": "b", "via": "c"}]},
+            {
+                "name": "Expected a string of 1 to 255 characters that are not all white space.",
+                "nodes[0].type": "This field is required.",
+                "edges[0].via": "There is no field 'via'.",
+            },
+        ),
+    ],
+)
+async def test_all_errors_of_a_body_are_named_in_plain_words(
+    standing: Carillon, path: str, body: Any, errors: dict[str, str]
+) -> None:
+    """With the values that are allowed, and no regular expressions."""
+    problem = await standing.call("POST", path, 422, json=body)
+    assert ("validation", "Some fields are not valid.") == (problem["code"], problem["detail"])
+    assert errors == {error["field"]: error["message"] for error in problem["errors"]}

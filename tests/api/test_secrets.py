@@ -186,7 +186,14 @@ async def test_a_secret_is_written_for_its_hosts_only(carillon: Carillon) -> Non
     [
         ("core.log", {"message": "{{ secret.TOKEN }}"}, "message"),
         ("core.fail", {"message": "x {{ secret.TOKEN }}"}, "message"),
-        ("scheduler_tools", {"tool": "create_schedule", "arguments": {"p": "{{ secret.TOKEN }}"}}, "arguments.p"),
+        (
+            "scheduler_tools",
+            {
+                "tool": "create_schedule",
+                "arguments": {"name": "{{ secret.TOKEN }}", "workflow_id": 1, "interval_seconds": 60},
+            },
+            "arguments.name",
+        ),
         ("core.http_request", {"url": URL, "method": "{{ secret.TOKEN }}"}, "method"),
         ("core.http_request", {"url": URL, "json": ["{{ secret.TOKEN | upper }}"]}, "json[0]"),
         ("core.http_request", {"url": URL, "json": "{{ 'a' in secret.TOKEN }}"}, "json"),

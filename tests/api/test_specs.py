@@ -1,6 +1,6 @@
 """Every way to say a time, as a client sees it: stored in one form, previewed, explained in plain words.
 
-Covers app.services.inputs.
+Covers app.domain.schedule_input, app.services.inputs.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -18,23 +18,23 @@ NODES = "nodes: [{id: s, type: trigger_schedule}, {id: w, type: core.noop}]"
     [
         ("", ["1: The file is empty."]),
         ("# nothing\n---\n", ["1: The file is empty."]),
-        ("\n- a\n", ["2: Expected `object`, got `array`."]),
-        ("\nschedules: []\n", ["2: namespace: Object missing required field `namespace`."]),
-        ("namespace: a b\n", ["1: namespace: Expected `str` matching regex"]),
-        ("namespace: x\nschedule: []\n", ["2: schedule: Object contains unknown field `schedule`."]),
-        ("namespace: x\nworkflows: {}\n", ["2: workflows: Expected `array | null`, got `object`."]),
-        ("namespace: x\nschedules:\n- nightly\n", ["3: schedules[0]: Expected `object`, got `str`."]),
+        ("\n- a\n", ["2: Expected an object, got an array."]),
+        ("\nschedules: []\n", ["2: namespace: This field is required."]),
+        ("namespace: a b\n", ["1: namespace: Expected 1 to 63 letters"]),
+        ("namespace: x\nschedule: []\n", ["2: schedule: There is no field 'schedule'. Did you mean 'schedules'?"]),
+        ("namespace: x\nworkflows: {}\n", ["2: workflows: Expected an array or null, got an object."]),
+        ("namespace: x\nschedules:\n- nightly\n", ["3: schedules[0]: Expected an object, got a string."]),
         (
             "namespace: x\nschedules:\n- name: a\n  workflow: w\n  every: soon\n- name: b\n  every: 1m\n",
-            ["5: schedule 'a': every: Expected a duration", "6: schedule 'b': workflow: Object missing required"],
+            ["5: schedule 'a': every: Expected a duration", "6: schedule 'b': workflow: This field is required."],
         ),
         (
             "namespace: x\nschedules:\n- name: a\n  workflow: w\n  workflow_id: 5\n",
-            ["5: schedule 'a': workflow_id: Object contains unknown field `workflow_id`."],
+            ["5: schedule 'a': workflow_id: There is no field 'workflow_id'. Did you mean 'workflow'?"],
         ),
         (
             "namespace: x\nschedules:\n- name: a\n  workflow: w\n  every: 1m\n  paused: yes\n",
-            ["6: schedule 'a': paused: Expected `bool`, got `str`."],
+            ["6: schedule 'a': paused: Expected true or false, got a string."],
         ),
         (
             "namespace: x\nschedules:\n- name: a\n  workflow: w\n  every: 1m\n  cron: '* * * * *'\n",

@@ -6,6 +6,7 @@ from app.domain.errors import NoTriggerError
 from app.domain.workflows import Edge, Node, Workflow, graph_errors, resolve_trigger, run_order
 
 KNOWN = {"core.noop"}
+EVENT = {"scheduled_job_id": "mine", "scheduled_job_name": "nightly-1"}
 
 
 def node(node_id: str, kind: str = "core.noop", **config: object) -> Node:
@@ -73,13 +74,19 @@ def test_a_cycle_is_named_in_the_direction_of_its_edges() -> None:
         ([trigger("t", scheduled_job_id="mine"), trigger("u")], None, "t"),
         ([trigger("t", scheduled_job_id="")], None, "t"),
         ([trigger("t"), trigger("u")], "u", "u"),
+        ([trigger("t", name="weekly-*"), trigger("u", name="nightly-?")], None, "u"),
+        ([trigger("t", name="NIGHTLY-1"), trigger("u", name="")], None, "u"),
+        ([trigger("t", scheduled_job_id="MINE", name="n[a-i]*")], None, "t"),
+        ([trigger("t", scheduled_job_id="other", name="*"), trigger("u", name=None)], None, "u"),
+        # Stored by a release that did not check what it was given.
+        ([trigger("t", scheduled_job="other", name=5)], None, "t"),
     ],
 )
 def test_the_trigger_is_the_one_named_or_the_first_that_matches(
     nodes: list[Node], named: str | None, expected: str
 ) -> None:
     """An empty filter matches every schedule."""
-    assert expected == resolve_trigger(workflow(nodes), named, {"scheduled_job_id": "mine"}).id
+    assert expected == resolve_trigger(workflow(nodes), named, EVENT).id
 
 
 @pytest.mark.parametrize(
@@ -90,12 +97,19 @@ def test_the_trigger_is_the_one_named_or_the_first_that_matches(
         ([trigger("t")], "ghost", "has no trigger node 'ghost'"),
         ([trigger("t"), node("a")], "a", "has no trigger node 'a'"),
         ([trigger("t", scheduled_job_id="other")], "t", "is for another schedule"),
+        ([trigger("t", name="weekly")], "t", r"'nightly-1' \(mine\). 't' wants name 'weekly'."),
+        (
+            [trigger("t", scheduled_job_id="other", name="x*"), trigger("u", name="[")],
+            None,
+            r"'nightly-1' \(mine\). 't' wants scheduled_job_id 'other' and name 'x\*', 'u' wants name '\['.",
+        ),
+        ([trigger(str(number), name="x") for number in range(9)], None, "'4' wants name 'x' and 4 more."),
     ],
 )
 def test_no_trigger_is_a_clear_error(nodes: list[Node], named: str | None, words: str) -> None:
     """It ends up in last_error."""
     with pytest.raises(NoTriggerError, match=words):
-        resolve_trigger(workflow(nodes), named, {"scheduled_job_id": "mine"})
+        resolve_trigger(workflow(nodes), named, EVENT)
 
 
 def test_only_what_the_trigger_reaches_runs() -> None:

@@ -3,6 +3,7 @@
 Covers app.actions.builtin.flow, app.actions.builtin.schedules, app.actions.context.
 """
 
+import re
 from typing import Any
 
 import pytest
@@ -38,6 +39,23 @@ async def test_the_catalog_is_listed_with_its_schemas(carillon: Carillon) -> Non
     assert ("owner", False) == (actions["scheduler_tools"]["scope"], actions["scheduler_tools"]["retry_safe"])
     assert all(one["description"] and one["config_schema"] for one in actions.values())
     await carillon.with_token("").call("GET", "/actions/", 401)
+
+
+async def test_the_catalog_can_fill_a_palette(carillon: Carillon) -> None:
+    """Triggers, actions and tools, each with title, category, icon and colour, and the schema of what it returns."""
+    entries = {one["name"]: one for one in (await carillon.call("GET", "/actions/"))["items"]}
+    assert sorted(entries) == list(entries)
+    kinds = {name: entries[name]["kind"] for name in ("trigger_schedule", "core.noop", "scheduler_tools")}
+    assert {"trigger_schedule": "trigger", "core.noop": "action", "scheduler_tools": "tool"} == kinds
+    for entry in entries.values():
+        assert all(entry[name] for name in ("title", "description", "category", "icon")), entry["name"]
+        assert re.fullmatch("#[0-9a-f]{6}", entry["color"])
+        assert "outputs" in entry
+    trigger = entries["trigger_schedule"]
+    assert ["scheduled_job_id", "name"] == list(trigger["config_schema"]["$defs"]["TriggerConfig"]["properties"])
+    assert "payload" in trigger["outputs"]["$defs"]["ScheduleEvent"]["properties"]
+    tools = entries["scheduler_tools"]["config_schema"]
+    assert "tool" == tools["discriminator"]["propertyName"]
 
 
 async def test_outputs_feed_later_nodes(carillon: Carillon, settings: Settings, database: Database, sink: Sink) -> None:
@@ -202,9 +220,7 @@ async def test_the_five_tools(carillon: Carillon, settings: Settings, database: 
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
-        ("create_schedule", {"name": "x"}, "workflow_id"),
-        ("pause_schedule", {}, "schedule_id"),
-        ("list_schedules", {"status": "odd"}, "status"),
+        ("create_schedule", {"name": "x", "workflow_id": 999, "every": "5m"}, "There is no such workflow."),
         ("stop_schedule", {"schedule_id": "00000000-0000-4000-8000-000000000000"}, "There is no such schedule."),
     ],
 )
@@ -215,6 +231,18 @@ async def test_a_tool_that_is_refused_says_why(
     workflow = await carillon.workflow(node("scheduler_tools", tool=tool, arguments=arguments))
     execution = await fire_and_read(carillon, settings, database, await carillon.schedule(workflow))
     assert ("failed", True) == (execution["status"], words in execution["error"]), execution["error"]
+
+
+async def test_arguments_from_templates_are_checked_when_they_are_filled_in(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Arguments that turn out wrong block the run, as any other configuration does."""
+    arguments = {"schedule_id": "{{ trigger.payload.id }}"}
+    workflow = await carillon.workflow(node("scheduler_tools", tool="pause_schedule", arguments=arguments))
+    schedule = await carillon.schedule(workflow, trigger_payload={"id": "soon"})
+    execution = await fire_and_read(carillon, settings, database, schedule)
+    error = "Node 'work': The configuration is not valid: arguments.schedule_id: Expected a UUID."
+    assert ("blocked", error) == (execution["status"], execution["error"])
 
 
 @pytest.mark.parametrize(

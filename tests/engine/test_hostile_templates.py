@@ -45,7 +45,8 @@ TEMPLATES = [
 async def test_a_thousand_hostile_runs_are_bounded(carillon: Carillon, database: Database, settings: Settings) -> None:
     """Each ends, either with what it was given as plain data or blocked with a reason; and nobody else waits long."""
     for template in TEMPLATES:
-        workflow = await carillon.workflow({"id": "say", "type": "core.log", "config": {"message": template}})
+        workflow = await carillon.workflow({"id": "say", "type": "core.log", "config": {"message": "x"}})
+        await _set_template(database, workflow, template)
         for number in range(20):
             schedule = await carillon.schedule(workflow, if_running="allow", max_retries=0)
             payload = (
@@ -71,6 +72,18 @@ async def test_a_thousand_hostile_runs_are_bounded(carillon: Carillon, database:
     assert any("longer than" in reason for reason in reasons)
     assert not any("<class" in row.error or "subclasses" in row.error for row in rows)
     assert _peak_kilobytes() - before < MOST_GROWTH_KILOBYTES
+
+
+async def _set_template(database: Database, workflow: Json, template: str) -> None:
+    """Behind the API's back, which refuses some of them today."""
+    async with database.transaction() as connection:
+        await connection.execute(
+            text(
+                "UPDATE workflows SET nodes = jsonb_set(nodes, '{1,config,message}', "
+                "to_jsonb(CAST(:template AS text))) WHERE id = :id"
+            ),
+            {"template": template, "id": workflow["id"]},
+        )
 
 
 async def _set_payload(database: Database, schedule: Json, payload: Json) -> None:

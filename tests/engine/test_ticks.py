@@ -245,7 +245,7 @@ async def test_slots_that_passed_are_missed_and_the_latest_fires(
         ([{"id": "a", "type": "core.noop"}], {}, "No trigger_schedule node"),
         ([{"id": "t", "type": "trigger_schedule"}], {"trigger_node_id": "ghost"}, "no trigger node 'ghost'"),
         (
-            [{"id": "t", "type": "trigger_schedule", "config": {"scheduled_job_id": "another"}}],
+            [{"id": "t", "type": "trigger_schedule", "config": {"scheduled_job_id": str(UUID(int=7))}}],
             {},
             "No trigger_schedule node",
         ),
@@ -261,6 +261,26 @@ async def test_no_trigger_is_a_failure_with_a_clear_error(
     after = await carillon.get(schedule)
     assert words in after["last_error"]
     assert (0, 1, 0, 1) == counters(after)
+
+
+async def test_a_trigger_can_be_for_schedules_of_some_names(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """With the name that the schedule has when the run starts; others fail, and the error names the filter."""
+    nodes = [
+        {"id": "start", "type": "trigger_schedule", "config": {"name": "report-*"}},
+        {"id": "work", "type": "core.noop"},
+    ]
+    edges = [{"from": "start", "to": "work"}]
+    workflow = await carillon.call("POST", "/workflows/", 201, json={"name": "w", "nodes": nodes, "edges": edges})
+    schedule = await carillon.schedule(workflow, name="report-weekly")
+    await fire(settings, database, schedule)
+    await carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"name": "Report"})
+    await fire(settings, database, schedule)
+    first, second = await carillon.runs(schedule)
+    assert ("success", "failed") == (first["status"], second["status"])
+    reason = "No trigger_schedule node of workflow 'w' matches the schedule 'Report'"
+    assert f"{reason} ({schedule['id']}). 'start' wants name 'report-*'." == second["error"]
 
 
 async def test_a_workflow_that_is_switched_off_is_a_failure_with_a_clear_error(

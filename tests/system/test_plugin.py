@@ -96,6 +96,13 @@ async def test_its_actions_are_in_the_catalog_and_a_broken_one_stops_nobody(api:
     listed = await api.call("GET", "/actions/")
     brought = {one["name"] for one in listed["items"] if one["origin"] == OWNER}
     assert {"cms.content.publish", "cms.content.unpublish", "cms.media.cleanup", "cms.sitemap.ping"} == brought
+    shown = {
+        one["name"]: (one["title"], one["category"], one["icon"], one["outputs"] is not None)
+        for one in listed["items"]
+        if one["origin"] == OWNER
+    }
+    assert ("Publish content", "Content", "newspaper", True) == shown["cms.content.publish"]
+    assert ("Sitemap ping", "Cms", "puzzle", False) == shown["cms.sitemap.ping"]
     assert {"broken", "lost"} == {one["plugin"] for one in listed["problems"]}
     assert all("carillon_broken" in one["error"] for one in listed["problems"])
     seen = await (await api.member()).call("GET", "/actions/")

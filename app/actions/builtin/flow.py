@@ -1,6 +1,7 @@
 """Built-in actions without side effects outside: wait, do nothing, write a log line, fail."""
 
 import asyncio
+from types import NoneType
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,6 +12,9 @@ from app.actions.context import ActionContext
 
 # Parking a run and resuming it costs two transactions, which is not worth it for shorter delays.
 SHORT_SECONDS = 1.0
+# How the palette shows these actions.
+CATEGORY = "Flow"
+COLOR = "#475569"
 ALERTING_LEVELS = frozenset({"warning", "error"})
 
 log = structlog.get_logger(__name__)
@@ -39,6 +43,18 @@ class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     message: Annotated[str, msgspec.Meta(max_length=10_000)]
     level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class DelayOutput(msgspec.Struct):
+    """How long it waited."""
+
+    seconds: float
+
+
+class LogOutput(msgspec.Struct):
+    """The text of the log line."""
+
+    message: str
 
 
 async def delay(config: DelayConfig, _context: ActionContext) -> Any:
@@ -73,15 +89,50 @@ async def write_log(config: LogConfig, context: ActionContext) -> Any:
     return {"message": config.message}
 
 
-DELAY = Action(name="core.delay", description="Wait for some seconds.", config=DelayConfig, handler=delay)
-NOOP = Action(name="core.noop", description="Do nothing.", config=NoopConfig, handler=noop, instant=True)
+DELAY = Action(
+    name="core.delay",
+    title="Wait",
+    description="Wait for some seconds.",
+    category=CATEGORY,
+    icon="timer",
+    color=COLOR,
+    config=DelayConfig,
+    handler=delay,
+    outputs=DelayOutput,
+)
+NOOP = Action(
+    name="core.noop",
+    title="Do nothing",
+    description="Do nothing.",
+    category=CATEGORY,
+    icon="circle-dashed",
+    color=COLOR,
+    config=NoopConfig,
+    handler=noop,
+    instant=True,
+    outputs=NoneType,
+)
+# It never has an output.
 FAIL = Action(
     name="core.fail",
+    title="Fail",
     description="Fail, to try out how failures are handled.",
+    category=CATEGORY,
+    icon="circle-x",
+    color="#b91c1c",
     config=FailConfig,
     handler=fail,
     instant=True,
 )
 LOG = Action(
-    name="core.log", description="Write a line to the worker's log.", config=LogConfig, handler=write_log, instant=True
+    name="core.log",
+    title="Write to the log",
+    description="Write a line to the worker's log.",
+    category=CATEGORY,
+    icon="scroll-text",
+    color=COLOR,
+    config=LogConfig,
+    handler=write_log,
+    instant=True,
+    outputs=LogOutput,
 )

@@ -11,12 +11,22 @@ from yarl import URL
 from app.actions.catalog import Action, ActionFailedError, Awaiting
 from app.actions.context import ActionContext
 from app.actions.http_client import Answer, CallFailedError
+from app.domain.field_errors import EXPECTED
 from app.domain.trigger_event import rfc3339
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 StatusCode = Annotated[int, msgspec.Meta(ge=100, le=599)]
-HeaderName = Annotated[str, msgspec.Meta(pattern=r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}\Z")]
-HeaderValue = Annotated[str, msgspec.Meta(pattern=r"^[^\r\n\x00]*\Z", max_length=8000)]
+HeaderName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}\Z",
+        extra={EXPECTED: "1 to 200 letters, digits and characters that HTTP allows in the name of a header"},
+    ),
+]
+HeaderValue = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[^\r\n\x00]*\Z", max_length=8000, extra={EXPECTED: "one line of at most 8000 characters"}),
+]
 
 CONNECTION_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"}
@@ -31,7 +41,14 @@ STARTED = 202
 class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The request to send, and which response statuses count as success."""
 
-    url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+", max_length=2000)]
+    url: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=r"^https?://[^\s/]+",
+            max_length=2000,
+            extra={EXPECTED: "a URL of at most 2000 characters that begins with http:// or https:// and a host"},
+        ),
+    ]
     method: Method = "POST"
     headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
     json: Any = UNSET
@@ -133,6 +150,18 @@ def _shown(url: str, context: ActionContext) -> str:
     return str(shown.origin() if context.was_shown_secrets else shown)
 
 
+RESPONSE = {
+    "title": "The response",
+    "type": "object",
+    "properties": {
+        "status": {"type": "integer"},
+        "body": {"description": "The body as JSON where it is JSON, else as text."},
+        "truncated": {"type": "boolean"},
+    },
+    "required": ["status", "body", "truncated"],
+}
+CALLBACK = {"title": "With `await_callback`, the `output` that the target has reported"}
+
 HTTP_REQUEST = Action(
     name="core.http_request",
     description="Send an HTTP request and check the status of the response.",
@@ -140,4 +169,9 @@ HTTP_REQUEST = Action(
     handler=http_request,
     aliases=("core.http_ping",),
     secret_fields=("headers", "json", "body", "url"),
+    title="HTTP request",
+    category="HTTP",
+    icon="globe",
+    color="#1d4ed8",
+    outputs={"anyOf": [RESPONSE, CALLBACK]},
 )

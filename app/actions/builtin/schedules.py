@@ -1,5 +1,6 @@
 """Built-in actions on schedules, webhooks and history. They have the rights of the run."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -7,7 +8,12 @@ from uuid import UUID
 import msgspec
 
 from app.actions.catalog import Action, ActionFailedError, Skipped
-from app.actions.context import ActionContext, RefusedError
+from app.actions.context import ActionContext, RefusedError, SchedulesPort
+from app.actions.templates import templates_in
+from app.domain.errors import FieldError
+from app.domain.limits import Caps
+from app.domain.schedule_input import Instant, ScheduleInput, new_schedule_errors
+from app.domain.specs import KINDS
 
 Note = Annotated[str, msgspec.Meta(max_length=1000)]
 
@@ -25,19 +31,90 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule_id: UUID
 
 
-class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of the five tools, and its arguments."""
-
-    tool: Literal["create_schedule", "pause_schedule", "resume_schedule", "stop_schedule", "list_schedules"]
-    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
 class ListArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The filters of ``list_schedules``."""
 
     status: Literal["active", "paused", "done", "dead"] | None = None
     workflow_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 50
+
+
+class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="tool"):
+    """One of the five tools. ``tool`` says which, and ``arguments`` what it needs."""
+
+
+class CreateTool(Tool, frozen=True, tag="create_schedule"):
+    """Create a schedule, with the fields that a request takes."""
+
+    arguments: ScheduleInput
+
+
+class PauseTool(Tool, frozen=True, tag="pause_schedule"):
+    """Pause a schedule."""
+
+    arguments: ScheduleConfig
+
+
+class ResumeTool(Tool, frozen=True, tag="resume_schedule"):
+    """Resume a schedule."""
+
+    arguments: ScheduleConfig
+
+
+class StopTool(Tool, frozen=True, tag="stop_schedule"):
+    """Delete a schedule."""
+
+    arguments: RunConfig
+
+
+class ListTool(Tool, frozen=True, tag="list_schedules"):
+    """List schedules."""
+
+    arguments: ListArguments = ListArguments()
+
+
+ToolsConfig = CreateTool | PauseTool | ResumeTool | StopTool | ListTool
+
+
+class ScheduleOutput(msgspec.Struct):
+    """A schedule as the API shows it; these fields and more."""
+
+    id: UUID
+    name: str
+    status: str
+    workflow_id: int
+    next_run_at: Instant | None
+
+
+class ExecutionOutput(msgspec.Struct):
+    """The new execution; these fields and more."""
+
+    id: UUID
+    status: str
+
+
+class StoppedOutput(msgspec.Struct):
+    """The schedule that was deleted."""
+
+    stopped: UUID
+
+
+class SchedulesOutput(msgspec.Struct):
+    """The schedules that were found, newest first; with ``truncated`` if they are too large to be kept."""
+
+    schedules: list[ScheduleOutput]
+
+
+class DeletedOutput(msgspec.Struct):
+    """How many rows were deleted."""
+
+    deleted: int
+
+
+class RetriedOutput(msgspec.Struct):
+    """How many deliveries are tried again."""
+
+    retried: int
 
 
 async def pause(config: ScheduleConfig, context: ActionContext) -> Any:
@@ -57,51 +134,34 @@ async def run(config: RunConfig, context: ActionContext) -> Any:
 
 async def use_tool(config: ToolsConfig, context: ActionContext) -> Any:
     """Create, pause, resume, stop or list schedules."""
-    return await _awaited(context, _TOOLS[config.tool](config.arguments, context))
+    return await _awaited(context, _use(config, context.ports.schedules))
 
 
-async def _create(arguments: dict[str, Any], context: ActionContext) -> Any:
-    return await context.ports.schedules.create(arguments)
+async def _use(config: ToolsConfig, schedules: SchedulesPort) -> Any:
+    match config:
+        case CreateTool(arguments):
+            return await schedules.create(msgspec.to_builtins(arguments))
+        case PauseTool(arguments):
+            return await schedules.pause(arguments.schedule_id, arguments.note)
+        case ResumeTool(arguments):
+            return await schedules.resume(arguments.schedule_id, arguments.note)
+        case StopTool(arguments):
+            await schedules.stop(arguments.schedule_id)
+            return {"stopped": str(arguments.schedule_id)}
+        case ListTool(arguments):
+            filters = msgspec.structs.asdict(arguments)
+            return {"schedules": await schedules.list(**filters)}
 
 
-async def _pause(arguments: dict[str, Any], context: ActionContext) -> Any:
-    config = _read(arguments, ScheduleConfig)
-    return await context.ports.schedules.pause(config.schedule_id, config.note)
-
-
-async def _resume(arguments: dict[str, Any], context: ActionContext) -> Any:
-    config = _read(arguments, ScheduleConfig)
-    return await context.ports.schedules.resume(config.schedule_id, config.note)
-
-
-async def _stop(arguments: dict[str, Any], context: ActionContext) -> Any:
-    config = _read(arguments, RunConfig)
-    await context.ports.schedules.stop(config.schedule_id)
-    return {"stopped": str(config.schedule_id)}
-
-
-async def _list(arguments: dict[str, Any], context: ActionContext) -> Any:
-    filters = _read(arguments, ListArguments)
-    schedules = await context.ports.schedules.list(
-        status=filters.status, workflow_id=filters.workflow_id, limit=filters.limit
-    )
-    return {"schedules": schedules}
-
-
-_TOOLS = {
-    "create_schedule": _create,
-    "pause_schedule": _pause,
-    "resume_schedule": _resume,
-    "stop_schedule": _stop,
-    "list_schedules": _list,
-}
-
-
-def _read(arguments: dict[str, Any], kind: Any) -> Any:
-    try:
-        return msgspec.convert(arguments, kind)
-    except msgspec.ValidationError as error:
-        raise ActionFailedError(f"The arguments are not valid: {error}") from None
+def tool_errors(config: Mapping[str, Any], caps: Caps) -> list[FieldError]:
+    """Return what is wrong with the arguments of ``create_schedule`` beyond their types, templates left out."""
+    arguments = config.get("arguments")
+    if config.get("tool") != CreateTool.__struct_config__.tag or not isinstance(arguments, dict):
+        return []
+    fixed = {name: value for name, value in arguments.items() if not any(templates_in(value))}
+    templated = arguments.keys() - fixed.keys()
+    errors = new_schedule_errors(fixed, caps, may_lack_kind=not templated.isdisjoint(KINDS))
+    return [FieldError(f"arguments.{error.field}", error.message) for error in errors]
 
 
 async def _awaited(context: ActionContext, operation: Any) -> Any:
@@ -120,6 +180,11 @@ PAUSE = Action(
     handler=pause,
     scope="owner",
     retry_safe=False,
+    title="Pause a schedule",
+    category="Schedules",
+    icon="circle-pause",
+    color="#6d28d9",
+    outputs=ScheduleOutput,
 )
 RESUME = Action(
     name="core.schedules.resume",
@@ -128,6 +193,11 @@ RESUME = Action(
     handler=resume,
     scope="owner",
     retry_safe=False,
+    title="Resume a schedule",
+    category="Schedules",
+    icon="circle-play",
+    color="#6d28d9",
+    outputs=ScheduleOutput,
 )
 RUN = Action(
     name="core.schedules.run",
@@ -136,6 +206,11 @@ RUN = Action(
     handler=run,
     scope="owner",
     retry_safe=False,
+    title="Run a schedule",
+    category="Schedules",
+    icon="zap",
+    color="#6d28d9",
+    outputs=ExecutionOutput,
 )
 TOOLS = Action(
     name="scheduler_tools",
@@ -144,6 +219,13 @@ TOOLS = Action(
     handler=use_tool,
     scope="owner",
     retry_safe=False,
+    title="Scheduler tools",
+    category="Schedules",
+    icon="wrench",
+    color="#6d28d9",
+    outputs=(ScheduleOutput, StoppedOutput, SchedulesOutput),
+    kind="tool",
+    check=tool_errors,
 )
 
 
@@ -194,6 +276,11 @@ RETRY_WEBHOOKS = Action(
     config=RetryConfig,
     handler=retry_webhooks,
     scope="owner",
+    title="Retry deliveries",
+    category="Maintenance",
+    icon="refresh-cw",
+    color="#b45309",
+    outputs=RetriedOutput,
 )
 PURGE_WEBHOOKS = Action(
     name="core.webhooks.purge",
@@ -201,6 +288,11 @@ PURGE_WEBHOOKS = Action(
     config=PurgeConfig,
     handler=purge_webhooks,
     scope="owner",
+    title="Delete old deliveries",
+    category="Maintenance",
+    icon="mail-x",
+    color="#b45309",
+    outputs=DeletedOutput,
 )
 PURGE_CALLBACKS = Action(
     name="core.callbacks.purge",
@@ -208,6 +300,11 @@ PURGE_CALLBACKS = Action(
     config=PurgeConfig,
     handler=purge_callbacks,
     scope="owner",
+    title="Delete old callbacks",
+    category="Maintenance",
+    icon="phone-off",
+    color="#b45309",
+    outputs=DeletedOutput,
 )
 PURGE_HISTORY = Action(
     name="core.history.purge",
@@ -215,4 +312,9 @@ PURGE_HISTORY = Action(
     config=PurgeConfig,
     handler=purge_history,
     scope="owner",
+    title="Delete old history",
+    category="Maintenance",
+    icon="history",
+    color="#b45309",
+    outputs=DeletedOutput,
 )

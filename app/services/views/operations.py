@@ -1,6 +1,6 @@
 """Views of actions, settings, cron pings, webhooks and notifications."""
 
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -12,9 +12,17 @@ from app.services.listing import Encoded
 
 
 class ActionView(msgspec.Struct, kw_only=True):
-    """An action that nodes may use."""
+    """A trigger, an action or a tool: a type of nodes, and how a palette shows it."""
 
     name: str
+    kind: Literal["trigger", "action", "tool"]
+    title: str
+    description: str
+    category: str
+    # The name of a lucide icon.
+    icon: str
+    # ``#rrggbb``.
+    color: str
     aliases: list[str]
     version: str
     origin: str
@@ -22,8 +30,9 @@ class ActionView(msgspec.Struct, kw_only=True):
     retry_safe: bool
     # The fields in which templates may name secrets.
     secret_fields: list[str]
-    description: str
     config_schema: dict[str, Any]
+    # The JSON Schema of the output; null where it is not known, or there is none.
+    outputs: dict[str, Any] | None
 
 
 class PluginProblemView(msgspec.Struct):

@@ -62,5 +62,40 @@ async def unpublish(config: UnpublishConfig, context: ActionContext) -> Any:
     return {"content_id": config.content_id} if taken.endswith("1") else Skipped("It was not published.")
 
 
-PUBLISH = Action(name="cms.content.publish", config=PublishConfig, handler=publish, version="1")
-UNPUBLISH = Action(name="cms.content.unpublish", config=UnpublishConfig, handler=unpublish, version="1")
+class PublishOutput(msgspec.Struct):
+    """What was published."""
+
+    content_id: int
+    title: str
+
+
+class UnpublishOutput(msgspec.Struct):
+    """What was taken back."""
+
+    content_id: int
+
+
+PUBLISH = Action(
+    name="cms.content.publish",
+    title="Publish content",
+    description="Publish content, and take it back after some time if asked to.",
+    category="Content",
+    icon="newspaper",
+    color="#0f766e",
+    config=PublishConfig,
+    handler=publish,
+    outputs=PublishOutput,
+    version="1",
+)
+UNPUBLISH = Action(
+    name="cms.content.unpublish",
+    title="Take content back",
+    description="Take published content back.",
+    category="Content",
+    icon="undo-2",
+    color="#0f766e",
+    config=UnpublishConfig,
+    handler=unpublish,
+    outputs=UnpublishOutput,
+    version="1",
+)

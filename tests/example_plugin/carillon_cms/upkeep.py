@@ -49,5 +49,16 @@ async def ping(config: PingConfig, context: ActionContext) -> Any:
     return {"status": answer.status}
 
 
-CLEAN_UP_MEDIA = Action(name="cms.media.cleanup", config=CleanUpConfig, handler=clean_up, version="1")
+CLEAN_UP_MEDIA = Action(
+    name="cms.media.cleanup",
+    title="Clean up media",
+    category="Content",
+    icon="image-off",
+    color="#b45309",
+    config=CleanUpConfig,
+    handler=clean_up,
+    outputs={"type": "object", "properties": {"deleted": {"type": "integer"}}, "required": ["deleted"]},
+    version="1",
+)
+# It says nothing of how it is shown, and gets defaults.
 PING_SITEMAP = Action(name="cms.sitemap.ping", config=PingConfig, handler=ping, version="1")
