@@ -119,7 +119,7 @@ def test_an_entry(entry: dict[str, Any], expected: dict[str, Any], notices: list
         ({}, "exactly one of every, cron, at, after must be given"),
         ({"every": "5m", "cron": "@daily"}, "exactly one of every, cron, at, after must be given"),
         ({"every": "often"}, "every: Expected a duration"),
-        ({"every": 300}, "every: Expected `str"),
+        ({"every": 300}, "every: Expected a string"),
         ({"cron": "0 0 30 2 *"}, "cron: No date fits"),
         ({"at": "2020-01-01T00:00:00Z"}, "at: The time is past"),
         ({"at": "tomorrow"}, "at: "),

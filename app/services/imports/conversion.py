@@ -11,10 +11,11 @@ import msgspec
 from app.domain.errors import CarillonError, FieldError, InvalidError
 from app.domain.limits import DEFAULT_CAPS
 from app.domain.planning import with_start_anchor
+from app.domain.schedule_input import Name
 from app.domain.schedule_lifecycle import problems
 from app.domain.schedules import ScheduledJob
 from app.domain.workflows import TRIGGER_TYPE
-from app.services.inputs import DeclaredScheduleInput, Name, Namespace
+from app.services.inputs import DeclaredScheduleInput, Namespace
 from app.services.schedules import spec_values
 from app.services.validation import checked
 
