@@ -130,6 +130,7 @@ def create_application(
     )
     app.state.rate_limits = services.rate_limits
     app.state.metrics_token = metrics.token
+    app.state.cron = services.cron
     app.state.proxies = services.proxies
     app.state.users = services.users
     return app

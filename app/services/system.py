@@ -172,10 +172,14 @@ class CronService:
         self._pinger = pinger
         self._token = token
 
-    async def run(self, token: str | None) -> CronPingResult:
-        """Fire all schedules that are due now."""
+    def authenticate(self, token: str | None) -> None:
+        """Raise ``UnauthenticatedError`` unless this is the token of pings."""
         if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
             raise UnauthenticatedError
+
+    async def run(self, token: str | None) -> CronPingResult:
+        """Fire all schedules that are due now."""
+        self.authenticate(token)
         return await self._pinger.ping()
 
 
