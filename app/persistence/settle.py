@@ -22,7 +22,7 @@ from app.domain.executions import (
     count_repeats,
 )
 from app.domain.ledger import LedgerEntry, LedgerOutcome, dropped_slots, with_last_slot
-from app.domain.notifications import Notice, breaker_notices, missed_notices, run_notices
+from app.domain.notifications import Notice, breaker_notices, entity_run_notices, missed_notices, run_notices
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
@@ -178,7 +178,10 @@ class _SettleBatch:
 
     def _end_entity_run(self, run: LockedExecution, entity: Entity, outcome: Outcome) -> EntityRunSettled:
         self.accepted.append(outcome)
-        due = retry_at(entity, outcome.status, run.retry_attempt, self.now, self._times_lost(run, outcome))
+        times_lost = self._times_lost(run, outcome)
+        due = retry_at(entity, outcome.status, run.retry_attempt, self.now, times_lost)
+        ended = _ended(run, outcome, times_lost)
+        self.notices += entity_run_notices(entity, run.user_profile_id, ended, is_retried=due is not None)
         if due is None:
             return EntityRunSettled(run.id)
         retry = PendingRun(execution_id(entity.source, run.scheduled_for, run.retry_attempt + 1), 1, due)
