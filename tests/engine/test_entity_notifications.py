@@ -1,4 +1,4 @@
-"""Failed runs of entities are reported like those of schedules: `app.domain.notifications`, `app.persistence.settle`."""
+"""Failed runs of entities are reported like those of schedules (`app.domain.notifications`)."""
 
 from typing import Any
 
