@@ -96,6 +96,8 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     # The fields of its configuration in which templates may name secrets. Its calls by ``context.http`` can only reach
     # the allowed hosts of those secrets; it must not store the secrets or pass them on in another way.
     secret_fields: tuple[str, ...] = ()
+    # Whether its runs publish: after a success of it, the sitemap may be pinged.
+    publishes: bool = False
 
     def __post_init__(self) -> None:
         """Take the description from the handler's docstring where plugins give none: those for 0.1 could not."""
@@ -111,6 +113,8 @@ class Catalog:
         """Index the actions by their names and aliases."""
         self.actions = tuple(actions)
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
+        # The names of the actions that publish.
+        self.publishing = frozenset(name for name, action in self._by_name.items() if action.publishes)
         self._instant = {name for name, action in self._by_name.items() if action.instant}
         # Parsed configurations without templates, by the id of the node; the node is kept so that its id stays taken.
         self._fixed: BoundedCache[int, tuple[Node, msgspec.Struct]] = BoundedCache(MOST_FIXED, MOST_FIXED_BYTES)

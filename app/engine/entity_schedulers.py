@@ -49,10 +49,15 @@ class LoadedSchedulers(msgspec.Struct, frozen=True):
     problems: tuple[PluginProblem, ...]
 
 
-def load_entity_schedulers(entry_points: Iterable[EntryPoint] | None = None) -> LoadedSchedulers:
-    """Load the entity schedulers of all plugins, Carillon's own first. A problem names its plugin."""
-    taken: dict[str, str] = {}
-    schedulers: list[LoadedScheduler] = []
+def load_entity_schedulers(
+    entry_points: Iterable[EntryPoint] | None = None, own: Iterable[EntityScheduler] = ()
+) -> LoadedSchedulers:
+    """Load the entity schedulers of all plugins, Carillon's own first. A problem names its plugin.
+
+    ``own`` are schedulers of Carillon that depend on its settings and have no entry point.
+    """
+    schedulers = [LoadedScheduler(scheduler, CORE, acts_for_users=True) for scheduler in own]
+    taken = {loaded.scheduler.entity_type: CORE for loaded in schedulers}
     problems: list[PluginProblem] = []
     for point in in_group(GROUP, entry_points):
         try:

@@ -170,6 +170,7 @@ class EntityRunSettled(msgspec.Struct, frozen=True):
     """The execution of an entity has ended; its next attempt, if there is one."""
 
     execution_id: UUID
+    entity_type: str
     pending: tuple[PendingRun, ...] = ()
 
 

@@ -19,9 +19,9 @@ from app.engine.cron_ping import CronPing, CronPingResult
 from app.engine.queue_port import Queue, QueueUnavailableError
 from app.observability.logs import Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
-from app.persistence import gauges, leases
-from app.persistence.database import Database, unreachable_reason
-from app.services.inputs import SettingsChanges, given
+from app.persistence import gauges, leases, sitemap_pings
+from app.persistence.database import Connection, Database, unreachable_reason
+from app.services.inputs import SettingsChanges, given, require_host
 from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
 
 Presence = Literal["ok", "away"]
@@ -217,25 +217,51 @@ class GaugeService:
 
 
 class SwitchService:
-    """Use cases about the switches that hold for all schedules."""
+    """Use cases about the settings that hold for all processes and can be changed at run time."""
 
-    def __init__(self, database: Database, *, enabled_by_environment: bool) -> None:
-        """Keep off what the environment switches off."""
+    def __init__(
+        self, database: Database, *, enabled_by_environment: bool, default_sitemap_urls: Sequence[str] = ()
+    ) -> None:
+        """Keep off what the environment switches off, and use its URLs where none are stored."""
         self._database = database
         self._enabled_by_environment = enabled_by_environment
+        self._default_sitemap_urls = list(default_sitemap_urls)
 
     async def get(self, actor: Actor) -> SettingsView:
-        """Return the switches."""
+        """Return the settings."""
         require_admin(actor)
         async with self._database.transaction() as connection:
-            is_on = await leases.schedules_enabled(connection)
-        return SettingsView(schedules_enabled=is_on and self._enabled_by_environment)
+            return await self._view(connection)
 
     async def change(self, actor: Actor, changes: SettingsChanges) -> SettingsView:
-        """Turn the given switches; workers follow from their next tick on."""
+        """Change the given settings; workers follow from their next tick on."""
         require_admin(actor)
         values = given(changes)
+        for index, url in enumerate(values.get("sitemap_urls") or ()):
+            require_host(url, f"sitemap_urls[{index}]")
+        async with self._database.transaction() as connection:
+            before = await self._view(connection)
+            await self._store(connection, values)
+            after = await self._view(connection)
+        changed = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+        if changed:
+            # The names only: URLs may hold keys.
+            log.info("settings_changed", settings=changed, by=actor.username)
+        return after
+
+    async def _store(self, connection: Connection, values: dict[str, Any]) -> None:
         if "schedules_enabled" in values:
-            async with self._database.transaction() as connection:
-                await leases.turn_schedules(connection, on=values["schedules_enabled"])
-        return await self.get(actor)
+            await leases.turn_switch(connection, leases.SCHEDULES_SWITCH, on=values["schedules_enabled"])
+        if "ping_sitemap_on_run" in values:
+            await sitemap_pings.turn(connection, on=values["ping_sitemap_on_run"])
+        if "sitemap_urls" in values:
+            await sitemap_pings.set_urls(connection, values["sitemap_urls"], self._default_sitemap_urls)
+
+    async def _view(self, connection: Connection) -> SettingsView:
+        is_on = await leases.schedules_enabled(connection)
+        pings = await sitemap_pings.read_settings(connection)
+        return SettingsView(
+            schedules_enabled=is_on and self._enabled_by_environment,
+            ping_sitemap_on_run=pings.is_on,
+            sitemap_urls=self._default_sitemap_urls if pings.urls is None else pings.urls,
+        )

@@ -83,7 +83,7 @@ async def own_schedules(api: Carillon) -> dict[str, Json]:
 async def test_the_plugin_conforms(cms: asyncpg.Connection) -> None:
     """By the suite that its authors can run."""
     assert cms is not None
-    assert [[], [], [], []] == [shortcomings(action) for action in plugin().PLUGIN.actions]
+    assert [[], [], []] == [shortcomings(action) for action in plugin().PLUGIN.actions]
     assert [] == scheduler_shortcomings(importlib.import_module("carillon_cms.series").SeriesScheduler())
     found = load_entity_schedulers()
     assert {"webhook": "core", "cms.series": OWNER} == {
@@ -95,7 +95,7 @@ async def test_its_actions_are_in_the_catalog_and_a_broken_one_stops_nobody(api:
     """By the name of the distribution; what cannot be imported is told by name."""
     listed = await api.call("GET", "/actions/")
     brought = {one["name"] for one in listed["items"] if one["origin"] == OWNER}
-    assert {"cms.content.publish", "cms.content.unpublish", "cms.media.cleanup", "cms.sitemap.ping"} == brought
+    assert {"cms.content.publish", "cms.content.unpublish", "cms.media.cleanup"} == brought
     assert {"broken", "lost"} == {one["plugin"] for one in listed["problems"]}
     assert all("carillon_broken" in one["error"] for one in listed["problems"])
     seen = await (await api.member()).call("GET", "/actions/")
@@ -132,7 +132,7 @@ async def test_it_has_a_schedule_of_its_own_from_the_start(api: Carillon, settin
 async def test_what_it_does_and_what_it_schedules_while_it_does(
     api: Carillon, settings: Settings, cms: asyncpg.Connection, sink: Sink
 ) -> None:
-    """Published, and taken back by a schedule that the action makes; empty content is blocked, no harm done."""
+    """Published, pinged, and taken back by a schedule that the action makes; empty content is blocked, no harm done."""
     await cms.execute("INSERT INTO cms_content (id, title, body) VALUES (1, 'Hello', 'World'), (2, 'Empty', '')")
     await cms.execute(
         "INSERT INTO cms_media SELECT n, 1, n = 1, now() - interval '40 days' FROM generate_series(1, 4) n"
@@ -140,8 +140,9 @@ async def test_what_it_does_and_what_it_schedules_while_it_does(
     configs: dict[str, Json] = {
         "cms.content.publish": {"content_id": "{{ trigger.payload.id }}", "unpublish_after_seconds": 1},
         "cms.media.cleanup": {"older_than_days": 30},
-        "cms.sitemap.ping": {"url": f"{sink.url}/ping"},
     }
+    urls = [f"{sink.url}/ping"]
+    await api.call("PATCH", "/settings/", json={"ping_sitemap_on_run": True, "sitemap_urls": urls})
     runs: dict[str, Json] = {}
     async with working(settings):
         for payload in (1, 2):
@@ -161,13 +162,12 @@ async def test_what_it_does_and_what_it_schedules_while_it_does(
             return done and await cms.fetchval("SELECT published_at IS NULL FROM cms_content WHERE id = 1")
 
         await until(taken_back)
+        await sink.wait_for_calls(1)
     assert {
         "cms.content.publish 1": ("success", {"content_id": 1, "title": "Hello"}),
         "cms.content.publish 2": ("blocked", None),
         "cms.media.cleanup 1": ("success", {"deleted": 3}),
         "cms.media.cleanup 2": ("skipped", None),
-        "cms.sitemap.ping 1": ("success", {"status": 200}),
-        "cms.sitemap.ping 2": ("success", {"status": 200}),
     } == {name: (run["status"], run["nodes"][0]["output"]) for name, run in runs.items()}
     assert 1 == await cms.fetchval("SELECT count(*) FROM cms_media")
 
@@ -244,5 +244,5 @@ def test_operators_see_what_is_installed(installed: Path) -> None:
     assert (["schedule_jobs"], ["cms.series"]) == (by_name[OWNER]["capabilities"], by_name[OWNER]["entity_types"])
     assert {"broken", "lost"} == {one["plugin"] for one in told["problems"]}
     shown = subprocess.run((carillon, "plugins"), env=environment, capture_output=True, check=False, text=True)
-    assert "cms.sitemap.ping" in shown.stdout
+    assert "cms.media.cleanup" in shown.stdout
     assert "No module named 'carillon_broken'" in shown.stdout

@@ -20,6 +20,7 @@ from app.persistence.tables.operations import (
     ManagedWorkflowRow,
     MishapRow,
     NotificationRow,
+    SitemapPingRow,
     SwitchRow,
     WebhookRow,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "ScheduledJobRow",
     "SecretRow",
     "SigningKeyRow",
+    "SitemapPingRow",
     "SwitchRow",
     "UnsuccessfulExecutionRow",
     "UserProfile",

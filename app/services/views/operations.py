@@ -41,9 +41,11 @@ class ActionList(msgspec.Struct):
 
 
 class SettingsView(msgspec.Struct):
-    """The switches that hold for all schedules."""
+    """The settings that can be changed at run time."""
 
     schedules_enabled: bool
+    ping_sitemap_on_run: bool
+    sitemap_urls: list[str]
 
 
 class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -60,5 +60,6 @@ async def unpublish(config: UnpublishConfig, context: ActionContext) -> Any:
     return {"content_id": config.content_id} if taken.endswith("1") else Skipped("It was not published.")
 
 
-PUBLISH = Action(name="cms.content.publish", config=PublishConfig, handler=publish, version="1")
-UNPUBLISH = Action(name="cms.content.unpublish", config=UnpublishConfig, handler=unpublish, version="1")
+# Both change what search engines shall see: after their runs Carillon pings the sitemap, if that is turned on.
+PUBLISH = Action(name="cms.content.publish", config=PublishConfig, handler=publish, version="1", publishes=True)
+UNPUBLISH = Action(name="cms.content.unpublish", config=UnpublishConfig, handler=unpublish, version="1", publishes=True)
