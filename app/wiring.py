@@ -52,7 +52,14 @@ from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import ActionService, CronService, GaugeService, HealthService, SwitchService
+from app.services.system import (
+    ActionService,
+    CronService,
+    EntityTypeService,
+    GaugeService,
+    HealthService,
+    SwitchService,
+)
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -128,6 +135,7 @@ def wire_services(
     return Services(
         users=UserService(database, settings.admin_token),
         actions=ActionService(shared.admission.catalog, shared.problems),
+        entity_types=EntityTypeService(database, shared.entities),
         plugins=shared.plugins,
         webhooks=WebhookService(database, ringer, shared.admission),
         secrets=SecretService(database),

@@ -1,4 +1,4 @@
-"""``/health``, ``/metrics``, ``/api/v1/settings``, ``/api/v1/actions`` and the cron ping ``/api/cron/run``."""
+"""``/health``, ``/metrics``, the cron ping, and ``settings``, ``actions`` and ``entity-types`` below ``/api/v1``."""
 
 import hmac
 import re
@@ -15,19 +15,30 @@ from app.api.requests import (
     Acting,
     AnyConnection,
     AnyRequest,
+    Cursor,
+    Limit,
     OptionalBody,
     bearer_token,
     check_query,
     counting_failures,
     current_trace_id,
+    listed,
 )
 from app.domain.errors import UnauthenticatedError
 from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
 from app.observability.serving import Health
 from app.services.inputs import SettingsChanges
-from app.services.system import ActionService, CronService, GaugeService, HealthService, Readiness, SwitchService
-from app.services.views import ActionList, PingView, SettingsView
+from app.services.system import (
+    ActionService,
+    CronService,
+    EntityTypeService,
+    GaugeService,
+    HealthService,
+    Readiness,
+    SwitchService,
+)
+from app.services.views import ActionList, EntityTypeList, PingView, SettingsView
 
 
 async def _require_metrics_token(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
@@ -90,6 +101,23 @@ class ActionController(Controller):
     @get("/", sync_to_thread=False, summary="List all actions with the JSON Schema of their configuration.")
     def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:
         return action_service.list(actor)
+
+
+class EntityTypeController(Controller):
+    """The kinds of entities that have times of their own."""
+
+    path = "/entity-types"
+    tags = ("entities",)
+
+    @get("/", summary="List the kinds of entities that are polled for due runs, such as webhooks, with their plugins.")
+    async def list_all(
+        self,
+        actor: Acting,
+        entity_type_service: NamedDependency[EntityTypeService],
+        limit: Limit = 100,
+        cursor: Cursor = None,
+    ) -> EntityTypeList:
+        return await entity_type_service.list(actor, listed(limit, cursor, counts=False))
 
 
 Cron = NamedDependency[CronService]

@@ -20,7 +20,8 @@ GROUP = "carillon.entity_schedulers"
 class EntityScheduler(Protocol):
     """A plugin's table of entities that have times of their own.
 
-    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing.
+    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing. A
+    scheduler may have a ``description``, a sentence that the API shows; else the first line of its docstring is shown.
     """
 
     entity_type: str
@@ -40,6 +41,12 @@ class LoadedScheduler(msgspec.Struct, frozen=True):
     scheduler: EntityScheduler
     plugin: str
     acts_for_users: bool = False
+
+    @property
+    def description(self) -> str:
+        """Return a sentence about the entities, or an empty text."""
+        docstring = (type(self.scheduler).__doc__ or "").strip()
+        return str(getattr(self.scheduler, "description", "") or docstring.partition("\n")[0])
 
 
 class LoadedSchedulers(msgspec.Struct, frozen=True):

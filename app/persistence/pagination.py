@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import BigInteger, Executable, FromClause, Row, Select, func, select, text, tuple_
+from sqlalchemy import BigInteger, Executable, FromClause, Row, Select, String, column, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -127,6 +127,20 @@ async def _read(
     total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]), number)
     items = [to_struct(row, kind) for row in rows]
     return Page(items, total, is_estimate, _more(items, names, part), names)
+
+
+_TEXT_KEY = column("key", String())
+
+
+def page_of(values: Sequence[T], key: str, part: Part) -> Page[T]:
+    """Return a page of values that are all at hand, sorted by a field with a text."""
+    ordered = sorted(values, key=lambda value: str(getattr(value, key)))
+    if part.cursor is not None:
+        (last,) = position_of((_TEXT_KEY,), part.cursor)
+        ordered = [value for value in ordered if str(getattr(value, key)) > last]
+    more = len(ordered) > part.limit
+    items = ordered[: part.limit]
+    return Page(items, len(values), next_cursor=cursor_of([getattr(items[-1], key)]) if more else None, keys=(key,))
 
 
 async def read_newest(

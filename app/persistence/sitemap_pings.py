@@ -61,7 +61,7 @@ class SitemapScheduler:
     """Plans the ping that is wanted: a minute after the last one at the earliest, and one at a time."""
 
     entity_type = ENTITY_TYPE
-    description = "Pings of the sitemap after publishing runs."
+    description = "Pings of the sitemap: calls that follow publishing runs."
 
     def __init__(self, default_urls: Sequence[str] = (), *, enabled: bool = True) -> None:
         """Ping the default URLs where no others are stored. Unless ``enabled``, nothing is planned."""

@@ -1,4 +1,4 @@
-"""Services for operators: health, gauges, the catalog of actions, switches and the cron ping."""
+"""Services for operators: health, gauges, actions and entity types, settings and the cron ping."""
 
 import asyncio
 import hmac
@@ -16,17 +16,28 @@ from app.domain.breakers import BreakerState
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
 from app.engine.cron_ping import CronPing, CronPingResult
+from app.engine.entity_schedulers import LoadedScheduler, LoadedSchedulers
 from app.engine.queue_port import Queue, QueueUnavailableError
 from app.observability.logs import Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
-from app.persistence import gauges, leases, sitemap_pings
+from app.persistence import entity_runs, gauges, leases, sitemap_pings
 from app.persistence.database import Connection, Database, unreachable_reason
+from app.persistence.entity_runs import ActiveRuns
+from app.persistence.pagination import Part, page_of
 from app.services.inputs import SettingsChanges, given, require_host
-from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
+from app.services.views import (
+    ActionList,
+    ActionView,
+    EntityTypeList,
+    EntityTypeView,
+    PluginProblemView,
+    SettingsView,
+)
 
 Presence = Literal["ok", "away"]
 
 NO_ANSWER = "It does not answer."
+NO_RUNS = ActiveRuns()
 # Probes do not wait much longer than this for an answer.
 PATIENCE_SECONDS = 3.0
 # A result is used for this long, however many probes there are.
@@ -162,6 +173,40 @@ def _view(action: Action[Any]) -> ActionView:
         description=action.description,
         config_schema=msgspec.json.schema(action.config),
     )
+
+
+class EntityTypeService:
+    """Lists the kinds of entities that are polled."""
+
+    def __init__(self, database: Database, entities: LoadedSchedulers) -> None:
+        """List these entity schedulers, and what is wrong with those that could not be loaded."""
+        self._database = database
+        self._entities = entities
+
+    async def list(self, actor: Actor, part: Part) -> EntityTypeList:
+        """Return a page of the entity types by name. Only admins see how many runs there are, and problems."""
+        types = [_entity_type(loaded) for loaded in self._entities.schedulers]
+        page = page_of(types, "entity_type", part)
+        if not actor.sees_all:
+            return EntityTypeList(list(page.items), page.next_cursor, [])
+        async with self._database.reading() as connection:
+            counts = await entity_runs.active_by_type(connection, [item.entity_type for item in page.items])
+        items = [_with_counts(item, counts.get(item.entity_type, NO_RUNS)) for item in page.items]
+        problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._entities.problems]
+        return EntityTypeList(items, page.next_cursor, problems)
+
+
+def _entity_type(loaded: LoadedScheduler) -> EntityTypeView:
+    return EntityTypeView(
+        entity_type=loaded.scheduler.entity_type,
+        description=loaded.description,
+        plugin=loaded.plugin,
+        acts_for_users=loaded.acts_for_users,
+    )
+
+
+def _with_counts(view: EntityTypeView, runs: ActiveRuns) -> EntityTypeView:
+    return msgspec.structs.replace(view, pending_runs=runs.pending, running_runs=runs.running)
 
 
 class CronService:

@@ -106,6 +106,28 @@ async def test_its_actions_are_in_the_catalog_and_a_broken_one_stops_nobody(api:
     assert "nodes[1].config.older_than_days" == problem["errors"][0]["field"]
 
 
+async def test_its_entity_type_is_listed(api: Carillon, settings: Settings, cms: asyncpg.Connection) -> None:
+    """To everyone; how many runs are active, and which schedulers could not be loaded, to admins."""
+    listed = await api.call("GET", "/entity-types/")
+    assert {"cms.series": OWNER, "core.sitemap": "core", "webhook": "core"} == {
+        one["entity_type"]: one["plugin"] for one in listed["items"]
+    }
+    series = listed["items"][0]
+    assert ("Finds the series that are due.", False, 0, 0) == tuple(
+        series[name] for name in ("description", "acts_for_users", "pending_runs", "running_runs")
+    )
+    assert (["lost"], None) == ([one["plugin"] for one in listed["problems"]], listed["next_cursor"])
+    await cms.execute("INSERT INTO cms_series (id, content_id, minutes, next_at) VALUES (7, 1, 60, now())")
+    async with wire_worker(settings) as parts:
+        assert 1 == (await parts.runtime._poller.poll_now()).queued
+    first = await api.call("GET", "/entity-types/", params={"limit": 1})
+    rest = await api.call("GET", "/entity-types/", params={"limit": 5, "cursor": first["next_cursor"]})
+    assert [1, 0, 0] == [one["pending_runs"] for one in (*first["items"], *rest["items"])]
+    seen = await (await api.member()).call("GET", "/entity-types/")
+    assert ([], {None}) == (seen["problems"], {one["pending_runs"] for one in seen["items"]})
+    assert [one["entity_type"] for one in listed["items"]] == [one["entity_type"] for one in seen["items"]]
+
+
 async def test_it_has_a_schedule_of_its_own_from_the_start(api: Carillon, settings: Settings) -> None:
     """Once, however many processes start; members do not see it, admins may change it."""
 

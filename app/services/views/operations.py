@@ -40,6 +40,28 @@ class ActionList(msgspec.Struct):
     problems: list[PluginProblemView]
 
 
+class EntityTypeView(msgspec.Struct, kw_only=True):
+    """A kind of entities that have times of their own, such as webhooks."""
+
+    entity_type: str
+    description: str
+    # The distribution of the plugin that provides it; ``core`` is Carillon itself.
+    plugin: str
+    # Whether its entities may run on behalf of other users than the plugin's own.
+    acts_for_users: bool
+    # For admins only: how many runs wait to be started, and how many run; counted up to 10,000.
+    pending_runs: int | None = None
+    running_runs: int | None = None
+
+
+class EntityTypeList(msgspec.Struct):
+    """A page of the entity types, and, for admins only, the entity schedulers that could not be loaded."""
+
+    items: list[EntityTypeView]
+    next_cursor: str | None
+    problems: list[PluginProblemView]
+
+
 class SettingsView(msgspec.Struct):
     """The settings that can be changed at run time."""
 
