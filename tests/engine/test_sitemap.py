@@ -303,6 +303,20 @@ async def test_a_lost_run_that_may_have_published_is_followed_by_a_ping(
     assert "lost" == (await api.runs(schedule))[0]["status"]
 
 
+async def test_a_run_that_was_handed_back_may_have_published_before(
+    api: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """Then its action finds nothing to do, and its first start could not report."""
+    await turn_on(api, sink)
+    schedule = await api.schedule(await api.workflow(NOTHING_NEW))
+    run = await api.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE workflow_executions SET token = 2, started_at = clock_timestamp()"))
+    async with engine_of(settings) as engine:
+        await engine.run_execution(UUID(run["id"]), 2)
+    assert (["skipped"], 1) == ([one["status"] for one in await api.runs(schedule)], len(await pings(api)))
+
+
 async def test_settings_of_pings(api: Carillon, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     """For admins; URLs are checked, come from the environment unless stored, and who changed them is logged."""
     caplog.set_level("INFO")

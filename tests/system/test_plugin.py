@@ -3,9 +3,11 @@
 Covers app.plugin, app.services.plugins.
 """
 
+import asyncio
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +18,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+import redis as redis_client
 from msgspec.structs import replace
 
 from app.config import Settings
@@ -24,8 +27,9 @@ from app.persistence.database import Database
 from app.plugin import PluginScheduleChanges, PluginScheduleInput, RefusedError, shortcomings
 from app.wiring import wire_worker
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, Json, until, working
+from tests.support.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
 from tests.support.http_sink import Sink
+from tests.support.watched_process import Watched
 
 SOURCE = Path(__file__).parents[1] / "example_plugin"
 OWNER = "carillon-cms"
@@ -192,6 +196,37 @@ async def test_what_it_does_and_what_it_schedules_while_it_does(
         "cms.media.cleanup 2": ("skipped", None),
     } == {name: (run["status"], run["nodes"][0]["output"]) for name, run in runs.items()}
     assert 1 == await cms.fetchval("SELECT count(*) FROM cms_media")
+
+
+@pytest.mark.parametrize("point", ["before_settle", "after_settle"])
+async def test_a_worker_that_is_killed_after_publishing_loses_no_ping(
+    api: Carillon,
+    settings: Settings,
+    cms: asyncpg.Connection,
+    sink: Sink,
+    installed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    """By ``kill -9``, and Redis has lost everything: another worker finds in Postgres that a ping is wanted."""
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    await cms.execute("INSERT INTO cms_content (id, title, body) VALUES (1, 'Hello', 'World')")
+    changes = {"ping_sitemap_on_run": True, "sitemap_urls": [f"{sink.url}/ping"]}
+    await api.call("PATCH", "/settings/", json=changes)
+    workflow = await api.workflow({"id": "work", "type": "cms.content.publish", "config": {"content_id": 1}})
+    schedule = await api.schedule(workflow, max_retries=0)
+    stores = {"database_url": settings.database_url, "redis_url": settings.redis_url}
+    leases = {"lease_seconds": "3", "poll_seconds": "1", "poll_lease_seconds": "2"}
+    async with Watched(tmp_path / "log", "worker", **stores, **leases, failpoints=point) as worker:
+        await api.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+        assert -signal.SIGKILL == await asyncio.wait_for(worker.process.wait(), PATIENCE_SECONDS)
+    assert await cms.fetchval("SELECT published_at IS NOT NULL FROM cms_content")
+    assert [] == sink.calls
+    with redis_client.Redis.from_url(settings.redis_url) as client:
+        client.flushall()
+    async with working(replace(settings, poll_seconds=1, poll_lease_seconds=2)):
+        await sink.wait_for_calls(1)
 
 
 async def test_its_own_table_fires(api: Carillon, settings: Settings, cms: asyncpg.Connection) -> None:
