@@ -1,6 +1,7 @@
 """Settings, read once from the environment. A wrong value is refused with its name before anything starts."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Literal, get_args
@@ -29,6 +30,9 @@ NOT_NEGATIVE = (
     *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days"),
     *("quota_schedules", "quota_workflows", "quota_webhooks", "quota_notifications", "quota_parked_runs"),
 )
+# As in ``app.domain.limits``, which knows what one ping may call.
+MOST_SITEMAP_URLS = 20
+SITEMAP_URL = re.compile(r"https?://[^\s/]+\S*")
 # The largest value of an integer column in Postgres.
 LARGEST_INTEGER = 2**31 - 1
 STORED_AS_INTEGER = ("max_retries_limit", "timeout_seconds_limit")
@@ -64,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     signing_secret: str = ""
     # False: slots are recorded as missed and not made up for. Manual runs still run.
     schedules_enabled: bool = True
+    # The URLs to call after publishing runs, separated by commas, unless an admin has stored others.
+    sitemap_urls: str = ""
     # A folder whose files are secrets that admins' templates may name.
     secrets_dir: str = ""
     # The URL under which targets reach the API for callbacks; blank: the address that the API listens on.
@@ -132,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
         _ = self.proxy_networks
+        _ = self.default_sitemap_urls
 
     def _require(self, names: Iterable[str], is_valid: Callable[[float], bool], demand: str) -> None:
         for name in names:
@@ -154,6 +161,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def allowed_hosts(self) -> tuple[str, ...]:
         """Hosts, addresses and CIDRs that outgoing calls may reach although they are not public."""
         return _parts(self.http_allow)
+
+    @property
+    def default_sitemap_urls(self) -> tuple[str, ...]:
+        """The URLs to call after publishing runs, unless an admin has stored others."""
+        urls = _parts(self.sitemap_urls)
+        if len(urls) > MOST_SITEMAP_URLS or not all(SITEMAP_URL.fullmatch(url) for url in urls):
+            raise SettingsError(
+                f"CARILLON_SITEMAP_URLS must be at most {MOST_SITEMAP_URLS} URLs that begin with http:// or https://, "
+                "separated by commas"
+            )
+        return urls
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -25,7 +25,7 @@ from app.domain.limits import Caps, Quota, Quotas
 from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
 from app.engine.entity_polling import Poller
-from app.engine.entity_schedulers import LoadedSchedulers, load_entity_schedulers
+from app.engine.entity_schedulers import EntityScheduler, LoadedSchedulers, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
 from app.engine.node_resources import CallbackIssuer, SecretFinder, SigningKeyCache
@@ -33,12 +33,14 @@ from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
 from app.engine.ringing import BellHealth, Ringer
 from app.engine.runner import Actions, Runner
+from app.engine.sitemap import SitemapPlanner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
 from app.observability.metrics import CONNECTIONS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
+from app.persistence.sitemap_pings import SitemapScheduler
 from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
@@ -51,7 +53,14 @@ from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import ActionService, CronService, GaugeService, HealthService, SwitchService
+from app.services.system import (
+    ActionService,
+    CronService,
+    EntityTypeService,
+    GaugeService,
+    HealthService,
+    SwitchService,
+)
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -81,6 +90,7 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
 
     database: Database
     ringer: Ringer
+    sitemap: SitemapPlanner
     environment: SecretStore
     entities: LoadedSchedulers
     problems: tuple[PluginProblem, ...]
@@ -93,7 +103,8 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> SharedParts:
-    loaded, entities = _loaded()
+    sitemap = SitemapScheduler(settings.default_sitemap_urls, enabled=settings.schedules_enabled)
+    loaded, entities = _loaded(sitemap)
     environment = _environment(settings)
     limits = limits_of(settings)
     admission = admission_of(Catalog(loaded.actions, limits.caps), environment, limits)
@@ -103,6 +114,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
     return SharedParts(
         database=database,
         ringer=ringer,
+        sitemap=SitemapPlanner(database, ringer, sitemap),
         environment=environment,
         entities=entities,
         problems=(*loaded.problems, *entities.problems),
@@ -131,6 +143,7 @@ def wire_services(
     return Services(
         users=UserService(database, settings.admin_token),
         actions=ActionService(shared.admission.catalog, shared.problems),
+        entity_types=EntityTypeService(database, shared.entities),
         plugins=shared.plugins,
         webhooks=WebhookService(database, ringer, shared.admission),
         secrets=SecretService(database),
@@ -142,7 +155,11 @@ def wire_services(
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),
         signing_keys=SigningKeyService(database),
-        switches=SwitchService(database, enabled_by_environment=settings.schedules_enabled),
+        switches=SwitchService(
+            database,
+            enabled_by_environment=settings.schedules_enabled,
+            default_sitemap_urls=settings.default_sitemap_urls,
+        ),
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer, shared.environment),
         health=HealthService(database, bell),
@@ -163,6 +180,7 @@ def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer
         parked_quota=shared.admission.limits.quotas.parked_runs,
         enabled=settings.schedules_enabled,
         tracer=tracer,
+        sitemap=shared.sitemap,
     )
 
 
@@ -211,6 +229,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             places=Places(settings.worker_concurrency),
             enabled=settings.schedules_enabled,
             tracer=tracer,
+            sitemap=shared.sitemap,
         )
         reconciler = Reconciler(database, bell, bell_health, ringer, engine, settings.lease_seconds)
         sender = NotificationSender(database, http)
@@ -268,9 +287,9 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
         yield DeclarationService(database, ringer, admission)
 
 
-def _loaded() -> tuple[LoadedActions, LoadedSchedulers]:
+def _loaded(*own: EntityScheduler) -> tuple[LoadedActions, LoadedSchedulers]:
     """Return the installed actions and entity schedulers; log each plugin that cannot be used."""
-    loaded, entities = load_actions(), load_entity_schedulers()
+    loaded, entities = load_actions(), load_entity_schedulers(own=own)
     for problem in (*loaded.problems, *entities.problems):
         log.error("plugin_failed", plugin=problem.plugin, error=problem.error)
     trusted = tuple(

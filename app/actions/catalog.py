@@ -113,6 +113,8 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     outputs: Any = None
     # Returns what is wrong with a written configuration beyond its types. Values may still be templates.
     check: Callable[[Mapping[str, Any], Caps], Iterable[FieldError]] | None = None
+    # Whether its runs publish: after a success of it, the sitemap may be pinged.
+    publishes: bool = False
 
     def __post_init__(self) -> None:
         """Take the description from the handler's docstring where plugins give none: those for 0.1 could not."""
@@ -162,6 +164,8 @@ class Catalog:
         self.actions = tuple(actions)
         self._caps = caps
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
+        # The names of the actions that publish.
+        self.publishing = frozenset(name for name, action in self._by_name.items() if action.publishes)
         self._instant = {name for name, action in self._by_name.items() if action.instant}
         # Parsed configurations without templates, by the id of the node; the node is kept so that its id stays taken.
         self._fixed: BoundedCache[int, tuple[Node, msgspec.Struct]] = BoundedCache(MOST_FIXED, MOST_FIXED_BYTES)

@@ -27,7 +27,14 @@ from app.api.requests import (
     tracing_middleware,
 )
 from app.api.schedules import ScheduleController, ScheduleQueryController
-from app.api.system import ActionController, CronController, HealthController, MetricsController, SettingsController
+from app.api.system import (
+    ActionController,
+    CronController,
+    EntityTypeController,
+    HealthController,
+    MetricsController,
+    SettingsController,
+)
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
@@ -36,7 +43,14 @@ from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import ActionService, CronService, GaugeService, HealthService, SwitchService
+from app.services.system import (
+    ActionService,
+    CronService,
+    EntityTypeService,
+    GaugeService,
+    HealthService,
+    SwitchService,
+)
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -49,6 +63,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
     users: UserService
     actions: ActionService
+    entity_types: EntityTypeService
     workflows: WorkflowService
     schedules: ScheduleService
     manual_runs: ManualRunService
@@ -89,6 +104,7 @@ def create_application(
         route_handlers=[
             UserController,
             ActionController,
+            EntityTypeController,
             WorkflowController,
             ScheduleController,
             ScheduleQueryController,
@@ -130,6 +146,7 @@ def create_application(
     )
     app.state.rate_limits = services.rate_limits
     app.state.metrics_token = metrics.token
+    app.state.cron = services.cron
     app.state.proxies = services.proxies
     app.state.users = services.users
     return app
@@ -140,6 +157,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
     return {
         "user_service": services.users,
         "action_service": services.actions,
+        "entity_type_service": services.entity_types,
         "workflow_service": services.workflows,
         "schedule_service": services.schedules,
         "manual_run_service": services.manual_runs,

@@ -13,7 +13,9 @@ from app.api.requests import (
     Cursor,
     Limit,
     Offset,
+    TextFilter,
     WorkflowFilter,
+    check_query,
     count_request,
     counting_failures,
     listed,
@@ -26,7 +28,6 @@ from app.services.inputs import CompletionInput
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage
 
 Executions = NamedDependency[ExecutionService]
-EntityFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
 
 
 class ExecutionController(Controller):
@@ -42,8 +43,8 @@ class ExecutionController(Controller):
         execution_service: Executions,
         scheduled_job_id: Annotated[UUID | None, QueryParameter()] = None,
         workflow_id: WorkflowFilter = None,
-        entity_type: EntityFilter = None,
-        entity_id: EntityFilter = None,
+        entity_type: TextFilter = None,
+        entity_id: TextFilter = None,
         status: Annotated[ExecutionStatus | None, QueryParameter()] = None,
         limit: Limit = 50,
         offset: Offset = 0,
@@ -82,11 +83,12 @@ class CallbackController(Controller):
 
     path = "/executions"
     tags = ("callbacks",)
+    # The services check whether the token is valid, in the transaction in which it is used.
+    guards = (require_bearer_token, check_query)
 
     @post(
         "/{execution_id:uuid}/complete",
         status_code=200,
-        guards=[require_bearer_token],
         opt={"errors": (409,)},
         summary="Report the result of work that was started earlier. The nodes that follow run now.",
     )

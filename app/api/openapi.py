@@ -49,10 +49,11 @@ PROBLEM_HEADERS = {
     429: RETRY_AFTER,
     503: RETRY_AFTER,
 }
-# Problems of every call with a token, and those that a path, a query and a body add.
+# Every call refuses parameters that it does not know.
+QUERY_ERRORS = (422,)
+# Problems of every call with a token, and those that a path and a body add.
 COMMON_ERRORS = (401, 429, 503)
 PATH_ERRORS = (404,)
-QUERY_ERRORS = (422,)
 BODY_ERRORS = (400, 413, 422)
 
 Json = dict[str, Any]
@@ -137,12 +138,11 @@ def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
 
 def _problem_refs(handler: HTTPRouteHandler, operation: Json) -> Json:
     """Return the problems that a call may be answered with."""
-    statuses = set(handler.opt.get("errors", ()))
+    statuses = {*QUERY_ERRORS, *handler.opt.get("errors", ())}
     if "security" in operation:
         places = {parameter["in"] for parameter in operation.get("parameters", ())}
         statuses.update(COMMON_ERRORS)
         statuses.update(PATH_ERRORS if "path" in places else ())
-        statuses.update(QUERY_ERRORS if "query" in places else ())
         statuses.update(BODY_ERRORS if "requestBody" in operation else ())
     return {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in sorted(statuses)}
 

@@ -1,6 +1,7 @@
 """The mapping of errors to responses: ``application/problem+json`` (RFC 9457) for every error."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
@@ -127,11 +128,20 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
     return problem_response(status, error.code, error.detail, errors, headers, **members)
 
 
-def on_invalid_parameter(_request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
     """Return the response for parameters of a path or query that Litestar refused."""
     reasons = error.extra if isinstance(error.extra, list) else []
-    errors = [FieldError(str(reason.get("key", "")), str(reason.get("message", ""))) for reason in reasons]
+    named = [(str(reason.get("key", "")), str(reason.get("message", ""))) for reason in reasons]
+    errors = [FieldError(name, f"{message}{_allowed_values(request, name)}") for name, message in named]
     return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, InvalidError.message, errors)
+
+
+def _allowed_values(request: Request[Any, Any, Any], name: str) -> str:
+    """Return the values that a parameter can have, as a sentence; empty unless it is an enum."""
+    field = request.route_handler.parsed_fn_signature.parameters.get(name)
+    kinds = () if field is None else (field.annotation, *(inner.annotation for inner in field.inner_types))
+    values = [str(value) for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum) for value in kind]
+    return f". Allowed: {', '.join(filter(None, values))}." if values else ""
 
 
 _DETAILS = {

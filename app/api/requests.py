@@ -6,6 +6,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.datastructures import ResponseHeader
@@ -115,14 +116,14 @@ class JsonRequest(AnyRequest):
 
 
 async def check_request(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """Refuse ``null`` in the query; authenticate the user if the handler has an ``actor`` parameter.
+    """Authenticate the user if the handler has an ``actor`` parameter, then check the query.
 
     This is a guard because Litestar runs guards before it reads the body, and dependencies after. As a dependency it
     would let a client without a token make us read and parse 256 KiB with each request.
     """
-    _refuse_null(connection)
     if ACTOR in handler.parsed_fn_signature.parameters:
         connection.scope["user"] = await _authenticate(connection)
+        await check_query(connection, handler)
 
 
 def current_actor(request: AnyRequest) -> Actor:
@@ -195,15 +196,53 @@ def client_address(connection: AnyConnection) -> str:
     return proxies.client_of(peer, ",".join(connection.headers.getall("x-forwarded-for", [])))
 
 
-def _refuse_null(connection: AnyConnection) -> None:
-    """Refuse the word ``null`` in a query: Litestar would treat it as a filter that was left out."""
-    errors = [
-        FieldError(name, "`null` is not allowed in a query. Give a value, or leave the parameter out.")
-        for name, value in connection.query_params.multi_items()
-        if value.lower() == "null"
-    ]
-    if errors:
-        raise InvalidError(*errors)
+async def check_query(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
+    """Refuse parameters that the handler does not declare, repeated ones, and the word ``null``.
+
+    Handlers without an ``actor`` name this guard themselves, behind the guard that checks their token.
+    """
+    if connection.scope["query_string"]:
+        allowed = _query_parameters(connection.route_handler)
+        given = connection.query_params
+        errors = [
+            FieldError(name, message)
+            for name in given
+            if (message := _query_problem(name, given.getall(name), allowed))
+        ]
+        if errors:
+            raise InvalidError(*errors)
+
+
+class _QueryParameters(msgspec.Struct, frozen=True):
+    """The names of the query parameters of a handler, and of those among them that may be repeated."""
+
+    names: tuple[str, ...]
+    repeatable: frozenset[str]
+
+
+# Computed once for each handler: a process has fewer handlers than this.
+@lru_cache(maxsize=1024)
+def _query_parameters(handler: BaseRouteHandler) -> _QueryParameters:
+    fields = {
+        field.kwarg_definition.name or name: field
+        for name, field in handler.parsed_fn_signature.parameters.items()
+        if isinstance(field.kwarg_definition, QueryParameter)
+    }
+    repeatable = (name for name, field in fields.items() if field.is_non_string_sequence)
+    return _QueryParameters(tuple(fields), frozenset(repeatable))
+
+
+def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) -> str:
+    """Return what is wrong with a parameter of a query, or an empty text."""
+    if name not in allowed.names:
+        takes = f"It takes: {', '.join(allowed.names)}." if allowed.names else "It takes none."
+        return f"This call does not take this parameter. {takes}"
+    if len(values) > 1 and name not in allowed.repeatable:
+        return "This parameter may be given only once."
+    # Litestar would treat it as a filter that was left out.
+    if any(value.lower() == "null" for value in values):
+        return "`null` is not allowed in a query. Give a value, or leave the parameter out."
+    return ""
 
 
 def counting_middleware(app: ASGIApp) -> ASGIApp:
@@ -237,6 +276,8 @@ Limit = Annotated[int, QueryParameter(ge=1, le=500)]
 Offset = Annotated[int, QueryParameter(ge=0, schema_extra={"maximum": MOST_OFFSET})]
 # The `next_cursor` of the previous page.
 Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_-]+$")]
+# Postgres cannot store NUL, so no value has one.
+TextFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 # Read as text here and parsed by ``Span``: Litestar would accept a number as a time.
 Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]

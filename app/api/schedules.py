@@ -7,8 +7,22 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from app.api.requests import Acting, At, Cursor, Limit, Offset, OptionalBody, Since, Until, WorkflowFilter, listed
-from app.domain.schedules import Status
+from app.api.requests import (
+    Acting,
+    At,
+    Cursor,
+    Limit,
+    Offset,
+    OptionalBody,
+    Since,
+    TextFilter,
+    Until,
+    WorkflowFilter,
+    listed,
+)
+from app.domain.access import OwnerKind
+from app.domain.schedules import Reason, Status
+from app.persistence.schedules import Filters
 from app.services.executions import ManualRunService
 from app.services.inputs import (
     Input,
@@ -68,14 +82,24 @@ class ScheduleController(Controller):
         actor: Acting,
         schedule_queries: ScheduleQueries,
         status: Annotated[Status | None, QueryParameter()] = None,
+        status_reason: Annotated[Reason | None, QueryParameter()] = None,
         workflow_id: WorkflowFilter = None,
+        owner_kind: Annotated[OwnerKind | None, QueryParameter()] = None,
+        owner_id: TextFilter = None,
         fields: Fields = None,
         limit: Limit = 50,
         offset: Offset = 0,
         cursor: Cursor = None,
     ) -> SchedulePage:
         part, names = listed(limit, cursor, offset), given_fields(fields)
-        return await schedule_queries.list(actor, part, status=status, workflow_id=workflow_id, fields=names)
+        filters = Filters(
+            status=status,
+            status_reason=status_reason,
+            workflow_id=workflow_id,
+            owner_kind=owner_kind,
+            owner_id=owner_id,
+        )
+        return await schedule_queries.list(actor, part, filters, fields=names)
 
     @post(
         "/batch",

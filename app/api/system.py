@@ -1,4 +1,4 @@
-"""``/health``, ``/metrics``, ``/api/v1/settings``, ``/api/v1/actions`` and the cron ping ``/api/cron/run``."""
+"""``/health``, ``/metrics``, the cron ping, and ``settings``, ``actions`` and ``entity-types`` below ``/api/v1``."""
 
 import hmac
 import re
@@ -9,21 +9,51 @@ import msgspec
 import structlog
 from litestar import Controller, Response, get, patch, post
 from litestar.di import NamedDependency
+from litestar.handlers import BaseRouteHandler
 
-from app.api.requests import Acting, AnyRequest, OptionalBody, bearer_token, counting_failures, current_trace_id
+from app.api.requests import (
+    Acting,
+    AnyConnection,
+    AnyRequest,
+    Cursor,
+    Limit,
+    OptionalBody,
+    bearer_token,
+    check_query,
+    counting_failures,
+    current_trace_id,
+    listed,
+)
 from app.domain.errors import UnauthenticatedError
 from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
 from app.observability.serving import Health
 from app.services.inputs import SettingsChanges
-from app.services.system import ActionService, CronService, GaugeService, HealthService, Readiness, SwitchService
-from app.services.views import ActionList, PingView, SettingsView
+from app.services.system import (
+    ActionService,
+    CronService,
+    EntityTypeService,
+    GaugeService,
+    HealthService,
+    Readiness,
+    SwitchService,
+)
+from app.services.views import ActionList, EntityTypeList, PingView, SettingsView
+
+
+async def _require_metrics_token(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
+    """Refuse a scraper without the metrics token, if one is configured."""
+    expected: str = connection.app.state.metrics_token
+    async with counting_failures(connection):
+        if expected and not hmac.compare_digest((bearer_token(connection) or "").encode(), expected.encode()):
+            raise UnauthenticatedError
 
 
 class MetricsController(Controller):
     """Metrics of this process."""
 
     tags = ("health",)
+    guards = (_require_metrics_token, check_query)
 
     @get(
         "/metrics",
@@ -31,18 +61,9 @@ class MetricsController(Controller):
         opt={"errors": (401, 429)},
         summary="Return the metrics in Prometheus's text format.",
     )
-    async def metrics(self, request: AnyRequest, figure_service: NamedDependency[GaugeService]) -> str:
-        async with counting_failures(request):
-            _require_token(request)
+    async def metrics(self, figure_service: NamedDependency[GaugeService]) -> str:
         await figure_service.refresh()
         return exposition().decode()
-
-
-def _require_token(request: AnyRequest) -> None:
-    """Refuse a scraper without the metrics token, if one is configured."""
-    expected: str = request.app.state.metrics_token
-    if expected and not hmac.compare_digest((bearer_token(request) or "").encode(), expected.encode()):
-        raise UnauthenticatedError
 
 
 class ApiAnswers:
@@ -82,6 +103,23 @@ class ActionController(Controller):
         return action_service.list(actor)
 
 
+class EntityTypeController(Controller):
+    """The kinds of entities that have times of their own."""
+
+    path = "/entity-types"
+    tags = ("entities",)
+
+    @get("/", summary="List the kinds of entities that are polled for due runs, such as webhooks, with their plugins.")
+    async def list_all(
+        self,
+        actor: Acting,
+        entity_type_service: NamedDependency[EntityTypeService],
+        limit: Limit = 100,
+        cursor: Cursor = None,
+    ) -> EntityTypeList:
+        return await entity_type_service.list(actor, listed(limit, cursor, counts=False))
+
+
 Cron = NamedDependency[CronService]
 TRACE_HEADER = "x-trace-id"
 # The trace id of a client goes into log lines and headers, so only plain ones are accepted.
@@ -89,11 +127,19 @@ _TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _OPT: dict[str, Any] = {"errors": (401, 429, 503), "other_statuses": (202,)}
 
 
+async def _require_cron_token(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
+    """Refuse a ping without the token; a refused one counts as a failed authentication."""
+    cron_service: CronService = connection.app.state.cron
+    async with counting_failures(connection):
+        cron_service.authenticate(bearer_token(connection))
+
+
 class CronController(Controller):
     """The ping of an external cron."""
 
     path = "/api/cron"
     tags = ("cron",)
+    guards = (_require_cron_token, check_query)
 
     @post("/run", status_code=200, opt=_OPT, summary="Fire everything that is due now and count the outcomes.")
     async def run(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
@@ -109,8 +155,7 @@ async def _ping(request: AnyRequest, cron_service: CronService) -> Response[Ping
     trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
     with structlog.contextvars.bound_contextvars(trace_id=trace):
         try:
-            async with counting_failures(request):
-                done = await cron_service.run(bearer_token(request))
+            done = await cron_service.run(bearer_token(request))
         except LockBusyError:
             busy = PingView(busy=True, message="runner lock busy")
             return Response(busy, status_code=202, headers={TRACE_HEADER: trace})
@@ -128,6 +173,7 @@ class HealthController(Controller):
     """Probes for Kubernetes and load balancers."""
 
     tags = ("health",)
+    guards = (check_query,)
 
     @get(
         "/health/live",

@@ -159,3 +159,5 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     node_results: tuple[NodeResult, ...] = ()
     # The outcome of its slot in the ledger if it never started.
     unrun: LedgerOutcome = LedgerOutcome.MISSED
+    # Whether an action that publishes succeeded in it.
+    publishes: bool = False

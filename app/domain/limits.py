@@ -10,6 +10,8 @@ from app.domain.errors import FieldError, QuotaExceededError
 
 # The fields that are bounded by ``Caps.payload_bytes``.
 PAYLOADS = ("trigger_payload", "payload")
+# The URLs that one ping of the sitemap calls.
+MOST_SITEMAP_URLS = 20
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Events of schedules and workflows that notifications report, and when each one occurs."""
+"""Events of schedules, workflows and entities that notifications report, and when each one occurs."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.breakers import Breaker, BreakerState
-from app.domain.executions import FAILURES, ExecutionStatus, Trigger
+from app.domain.executions import FAILURES, Entity, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.settle import EndedRun
@@ -18,6 +18,8 @@ class NoticeEvent(StrEnum):
     """The kinds of events."""
 
     RUN_FAILED = "run.failed"
+    # The last attempt of an entity's run failed. For schedules this is the event ``schedule.dead``.
+    RUN_GIVEN_UP = "run.given_up"
     SCHEDULE_DEAD = "schedule.dead"
     SCHEDULE_RECOVERED = "schedule.recovered"
     SLOTS_MISSED = "slots.missed"
@@ -25,11 +27,12 @@ class NoticeEvent(StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One event, with the schedule and the workflow that it concerns."""
+    """One event, with the schedule and the workflow that it concerns, or the user on whose behalf an entity runs."""
 
     event: NoticeEvent
-    workflow_id: int
+    workflow_id: int | None = None
     scheduled_job_id: UUID | None = None
+    user_profile_id: int | None = None
     data: dict[str, Any]
 
 
@@ -38,7 +41,7 @@ def run_notices(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> lis
     if run.status is ExecutionStatus.SUCCESS and not before.last_error:
         return []
     notices = []
-    about = {"execution_id": str(run.execution_id), "slot": rfc3339(run.slot), "attempt": run.attempt + 1}
+    about = _about_run(run)
     if run.status in FAILURES:
         failed = {**about, "status": run.status, "error": run.error}
         notices.append(_notice(NoticeEvent.RUN_FAILED, after, failed))
@@ -49,6 +52,20 @@ def run_notices(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> lis
     if run.status is ExecutionStatus.SUCCESS and was_failing:
         notices.append(_notice(NoticeEvent.SCHEDULE_RECOVERED, after, about))
     return notices
+
+
+def entity_run_notices(entity: Entity, user_profile_id: int, run: EndedRun, *, is_retried: bool) -> list[Notice]:
+    """Return the events of an entity's run that has ended: it failed, and, unless it is retried, it was given up."""
+    if run.status not in FAILURES:
+        return []
+    about = {"entity_type": entity.type, "entity_id": entity.id, "entity_name": entity.work.name}
+    data = {**about, **_about_run(run), "status": run.status, "error": run.error}
+    events = [NoticeEvent.RUN_FAILED] if is_retried else [NoticeEvent.RUN_FAILED, NoticeEvent.RUN_GIVEN_UP]
+    return [Notice(event=event, user_profile_id=user_profile_id, data=data) for event in events]
+
+
+def _about_run(run: EndedRun) -> dict[str, Any]:
+    return {"execution_id": str(run.execution_id), "slot": rfc3339(run.slot), "attempt": run.attempt + 1}
 
 
 def missed_notices(job: ScheduledJob, entries: tuple[LedgerEntry, ...]) -> list[Notice]:

@@ -9,6 +9,7 @@ It makes no decisions (``app.domain`` does), writes no SQL (``app.persistence`` 
 - ``worker_runtime``, ``leases``, ``recovery``, ``quarantine``: the loops of a worker, its lease, lost work, bad work.
 - ``cron_ping``: another way to fire: a request to the cron endpoint.
 - ``entity_schedulers``, ``entity_polling``: tables of plugins with times of their own, and how they are polled.
+- ``sitemap``: the ping of the sitemap after publishing runs.
 - ``schedule_changes``: create, edit, pause and resume schedules inside a transaction.
 - ``notifications``, ``housekeeping``, ``spans``: deliveries to users, old history, traces.
 """

@@ -19,6 +19,7 @@ from app.engine.notifications import PING_SECONDS, NotificationSender
 from app.engine.recovery import log_errors
 from app.engine.ringing import Ringer
 from app.engine.runner import Actions, Runner
+from app.engine.sitemap import SitemapPlanner
 from app.engine.ticks import TickEngine
 from app.observability.tracing import Tracer
 from app.persistence import recovery, schedules
@@ -74,6 +75,7 @@ class CronPing:
         parked_quota: int,
         enabled: bool,
         tracer: Tracer | None = None,
+        sitemap: SitemapPlanner | None = None,
     ) -> None:
         """Prepare pings; each of them takes a worker lease of its own."""
         self._database = database
@@ -87,6 +89,7 @@ class CronPing:
         self._parked_quota = parked_quota
         self._enabled = enabled
         self._tracer = tracer
+        self._sitemap = sitemap
 
     async def ping(self) -> CronPingResult:
         """Fire what is due, wait for it, and count. Raise ``LockBusyError`` while another ping is under way."""
@@ -154,6 +157,7 @@ class CronPing:
             places=Places(self._page),
             enabled=self._enabled,
             tracer=self._tracer,
+            sitemap=self._sitemap,
         )
         engine.on_settled = result.count
         ended = asyncio.Event()

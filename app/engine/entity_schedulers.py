@@ -20,7 +20,8 @@ GROUP = "carillon.entity_schedulers"
 class EntityScheduler(Protocol):
     """A plugin's table of entities that have times of their own.
 
-    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing.
+    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing. A
+    scheduler may have a ``description``, a sentence that the API shows; else the first line of its docstring is shown.
     """
 
     entity_type: str
@@ -41,6 +42,12 @@ class LoadedScheduler(msgspec.Struct, frozen=True):
     plugin: str
     acts_for_users: bool = False
 
+    @property
+    def description(self) -> str:
+        """Return a sentence about the entities, or an empty text."""
+        docstring = (type(self.scheduler).__doc__ or "").strip()
+        return str(getattr(self.scheduler, "description", "") or docstring.partition("\n")[0])
+
 
 class LoadedSchedulers(msgspec.Struct, frozen=True):
     """The schedulers that can be used, and what is wrong with the others."""
@@ -49,10 +56,15 @@ class LoadedSchedulers(msgspec.Struct, frozen=True):
     problems: tuple[PluginProblem, ...]
 
 
-def load_entity_schedulers(entry_points: Iterable[EntryPoint] | None = None) -> LoadedSchedulers:
-    """Load the entity schedulers of all plugins, Carillon's own first. A problem names its plugin."""
-    taken: dict[str, str] = {}
-    schedulers: list[LoadedScheduler] = []
+def load_entity_schedulers(
+    entry_points: Iterable[EntryPoint] | None = None, own: Iterable[EntityScheduler] = ()
+) -> LoadedSchedulers:
+    """Load the entity schedulers of all plugins, Carillon's own first. A problem names its plugin.
+
+    ``own`` are schedulers of Carillon that depend on its settings and have no entry point.
+    """
+    schedulers = [LoadedScheduler(scheduler, CORE, acts_for_users=True) for scheduler in own]
+    taken = {loaded.scheduler.entity_type: CORE for loaded in schedulers}
     problems: list[PluginProblem] = []
     for point in in_group(GROUP, entry_points):
         try:

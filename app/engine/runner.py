@@ -44,6 +44,11 @@ PARKS_AT_ONCE = 5
 # How long a run that has timed out may take to react to its cancellation.
 DROP_SECONDS = 5.0
 
+# The results of an action that mean that it has done its work. In a run that was handed back, an earlier start of it
+# may have done it unnoticed; then the action has nothing left to do.
+_DONE = frozenset({ExecutionStatus.SUCCESS})
+_DONE_BEFORE = frozenset({ExecutionStatus.SUCCESS, ExecutionStatus.SKIPPED})
+
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
@@ -80,6 +85,8 @@ class Runner:
         self._database = database
         self._actions = actions
         self._lease = lease
+        # The names of the actions that publish.
+        self.publishing = actions.catalog.publishing
         self._running: dict[UUID, _Running] = {}
         self._known_subjects = database.history.watch(SubjectCache())
         self._plugin_port = cache(actions.plugin_for)
@@ -111,22 +118,32 @@ class Runner:
             earlier = await _retry_during_outage(partial(self._read_progress, execution))
         if execution.seconds_left is not None and execution.seconds_left <= 0:
             # Its time ran out while it was parked: run no more nodes.
-            return _with_results(_timed_out(execution), earlier.results)
+            return self._with_results(_timed_out(execution), earlier.results)
         while True:
             run, outcome = await self._walk(execution, dispatched, earlier)
             if run.called_off:
                 return None
             if outcome.status is not ExecutionStatus.SUCCESS or not run.walk.is_parked:
-                return _with_results(outcome, run.walk.known_results)
+                return self._with_results(outcome, run.walk.known_results)
             try:
                 parked = await _retry_during_outage(partial(self._park, execution, dispatched, run.walk))
             except QuotaExceededError as error:
                 failure = outcome_of(execution, ExecutionStatus.FAILED, f"The run has to wait: {error.detail}")
-                return _with_results(failure, run.walk.known_results)
+                return self._with_results(failure, run.walk.known_results)
             if not isinstance(parked, Answered):
                 return parked
             # The callback came before the run was parked: go on at once with what it reported.
             earlier = Progress(parked.results, run.walk.asleep)
+
+    def _with_results(self, outcome: Outcome, results: Sequence[NodeResult]) -> Outcome:
+        """Return an outcome with the results of the nodes, and whether one of them published."""
+        ended = tuple(map(_no_longer_waiting, results))
+        publishes = bool(self.publishing) and self._has_published(outcome, ended)
+        return msgspec.structs.replace(outcome, node_results=ended, publishes=publishes)
+
+    def _has_published(self, outcome: Outcome, results: Sequence[NodeResult]) -> bool:
+        done = _DONE if outcome.token == FIRST_TOKEN else _DONE_BEFORE
+        return any(result.type in self.publishing and result.status in done for result in results)
 
     async def _walk(self, execution: Execution, dispatched: Dispatched, earlier: Progress) -> tuple[_Running, Outcome]:
         worker_id = self._lease.worker_id
@@ -284,10 +301,6 @@ async def _within_timeout(execution: Execution, task: asyncio.Task[NodeResult | 
 def _timed_out(execution: Execution) -> Outcome:
     message = f"The run took longer than timeout_seconds ({execution.timeout_seconds} s)."
     return outcome_of(execution, ExecutionStatus.TIMED_OUT, message)
-
-
-def _with_results(outcome: Outcome, results: Sequence[NodeResult]) -> Outcome:
-    return msgspec.structs.replace(outcome, node_results=tuple(map(_no_longer_waiting, results)))
 
 
 def _outcome(execution: Execution, ended_by: NodeResult | None) -> Outcome:

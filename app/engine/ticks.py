@@ -20,6 +20,7 @@ from app.engine.quarantine import Quarantine
 from app.engine.queue_port import Redeliver
 from app.engine.ringing import Ringer
 from app.engine.runner import Runner, outcome_of
+from app.engine.sitemap import SitemapPlanner
 from app.engine.spans import in_run, in_tick, note_outcome
 from app.failpoints import failpoint
 from app.micro_batcher import MicroBatcher, batch_or_alone
@@ -42,6 +43,7 @@ from app.persistence.execution_rows import (
 )
 from app.persistence.row_cache import ScheduleCache
 from app.persistence.settle import settle
+from app.persistence.sitemap_pings import ENTITY_TYPE as PING_ENTITY
 
 BUSY_PAUSE_SECONDS = 0.2
 OUTAGE_PAUSE_SECONDS = 2.0
@@ -73,14 +75,19 @@ class TickEngine:
         places: Places,
         enabled: bool = True,
         tracer: Tracer | None = None,
+        sitemap: SitemapPlanner | None = None,
     ) -> None:
-        """Work under this lease, within these places. Unless ``enabled``, the slots of all schedules are missed."""
+        """Work under this lease, within these places. Unless ``enabled``, the slots of all schedules are missed.
+
+        After runs that publish, ``sitemap`` plans the ping.
+        """
         self.places = places
         self._tracer = tracer
         self._source = TickSource(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
         self._runner = runner
+        self._sitemap = sitemap
         self._lease = lease
         self._quarantine = Quarantine(database)
         self._cache = database.history.watch(ScheduleCache())
@@ -150,6 +157,7 @@ class TickEngine:
         """Settle outcomes that were found in Postgres, and ring for what may start. Return how many were settled."""
         if not outcomes:
             return 0
+        outcomes = await self._with_publishing(outcomes)
 
         async def settle_batch(batch: Sequence[Outcome]) -> list[SettleResult]:
             return await settle(self._database, [RunResult(outcome) for outcome in batch], wait=True)
@@ -165,6 +173,7 @@ class TickEngine:
         self._quarantine.note(result for result in settled if isinstance(result, Settled))
         await self._ringer.ticks([result.job for result in settled if isinstance(result, Settled)])
         await self._ringer.executions([run for result in settled for run in result.pending])
+        await self._plan_ping(outcomes, settled)
         _raise_outage(results)
         return len(settled)
 
@@ -379,6 +388,23 @@ class TickEngine:
             await self._ringer.ticks([result.job])
         if result.pending:
             await self._ringer.executions(result.pending)
+        if outcome.publishes or isinstance(result, EntityRunSettled):
+            await self._plan_ping([outcome], [result])
+
+    async def _with_publishing(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """Return outcomes of runs whose results are not known, marked where the run may have published."""
+        if not self._runner.publishing:
+            return outcomes
+        ids = [outcome.execution_id for outcome in outcomes]
+        async with self._database.reading("read_publishing") as connection:
+            publishing = await recovery.with_actions(connection, ids, self._runner.publishing)
+        return [msgspec.structs.replace(outcome, publishes=outcome.execution_id in publishing) for outcome in outcomes]
+
+    async def _plan_ping(self, outcomes: Sequence[Outcome], settled: Sequence[Settled | EntityRunSettled]) -> None:
+        """Plan the ping of the sitemap if a run has published, or if a ping has ended and another may be wanted."""
+        pings = (isinstance(result, EntityRunSettled) and result.entity_type == PING_ENTITY for result in settled)
+        if self._sitemap is not None and (any(outcome.publishes for outcome in outcomes) or any(pings)):
+            await self._sitemap.plan()
 
     async def _ring_again(self, job_id: UUID) -> None:
         """Ring for a schedule whose run was settled, perhaps by this worker: a lost answer may have planned a retry."""

@@ -73,6 +73,14 @@ _LATEST = text(
     "SELECT entity_id, scheduled_for, status, started_at, retry_attempt, error FROM workflow_executions "
     "WHERE entity_type = :type AND entity_id = entities.id ORDER BY id DESC LIMIT 5) AS e"
 )
+# Counting stops here: a larger backlog need not be known exactly.
+MOST_COUNTED = 10_000
+_ACTIVE_BY_TYPE = text(
+    "SELECT types.name, count(*) FILTER (WHERE e.status = 'pending') AS pending, "  # noqa: S608
+    "count(*) FILTER (WHERE e.status = 'running') AS running FROM unnest(CAST(:types AS text[])) AS types(name) "
+    "CROSS JOIN LATERAL (SELECT a.status FROM active_executions AS a WHERE a.entity_type = types.name "
+    f"LIMIT {MOST_COUNTED}) AS e GROUP BY types.name"
+)
 _REMOVE = text("DELETE FROM workflow_executions WHERE entity_type = :type AND entity_id = :entity_id")
 
 
@@ -158,6 +166,19 @@ async def latest(connection: AsyncConnection, entity_type: str, ids: Sequence[st
     for row in await connection.execute(_LATEST, {"type": entity_type, "ids": list(ids)}):
         runs.setdefault(row.entity_id, []).append(to_struct(row, EntityRun))
     return runs
+
+
+class ActiveRuns(msgspec.Struct, frozen=True):
+    """How many runs of an entity type wait to be started, and how many run."""
+
+    pending: int = 0
+    running: int = 0
+
+
+async def active_by_type(connection: AsyncConnection, types: Sequence[str]) -> dict[str, ActiveRuns]:
+    """Return how many runs of each of these entity types are active, where there are any."""
+    rows = await connection.execute(_ACTIVE_BY_TYPE, {"types": list(types)})
+    return {row.name: ActiveRuns(row.pending, row.running) for row in rows}
 
 
 async def _lock(connection: AsyncConnection, entity_type: str, entity_id: str) -> None:

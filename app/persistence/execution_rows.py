@@ -35,7 +35,7 @@ STARTED = ", ".join(
 )
 LOCKED_COLUMNS = (
     *("id", "scheduled_job_id", "trigger", "status", "token", "scheduled_for", "retry_attempt", "workflow_id"),
-    *("started_at", "entity_type", "entity_id", "work"),
+    *("started_at", "entity_type", "entity_id", "work", "user_profile_id"),
 )
 
 _TRIGGERS: dict[str, Any] = {trigger.value: trigger for trigger in Trigger}
@@ -55,6 +55,7 @@ class LockedExecution(msgspec.Struct, frozen=True, kw_only=True):
     workflow_id: int | None
     has_begun: bool
     entity: Entity | None
+    user_profile_id: int
 
     @property
     def unknown_value(self) -> str:
@@ -169,6 +170,7 @@ class EntityRunSettled(msgspec.Struct, frozen=True):
     """The execution of an entity has ended; its next attempt, if there is one."""
 
     execution_id: UUID
+    entity_type: str
     pending: tuple[PendingRun, ...] = ()
 
 
@@ -233,7 +235,8 @@ def known_trigger(value: str) -> Trigger:
 
 def to_locked(record: Any) -> LockedExecution:
     """Return the driver's record of a locked row as a struct."""
-    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, started, entity_type, entity_id, work = record
+    run_id, job_id, trigger, status, token, slot, attempt, workflow_id, started, *entity_columns, user_id = record
+    entity_type, entity_id, work = entity_columns
     entity = None if entity_type is None else Entity(entity_type, entity_id, msgspec.convert(work, EntityWork))
     return LockedExecution(
         id=run_id,
@@ -246,6 +249,7 @@ def to_locked(record: Any) -> LockedExecution:
         workflow_id=workflow_id,
         has_begun=started is not None,
         entity=entity,
+        user_profile_id=user_id,
     )
 
 

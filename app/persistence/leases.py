@@ -97,11 +97,12 @@ async def release_lock(connection: AsyncConnection, name: str, owner: UUID) -> N
     await connection.execute(_RELEASE_LOCK, {"name": name, "owner": owner})
 
 
-# An SQL expression for other queries. Without a row the switch is on.
+# The name of the switch for all schedules, and an SQL expression for other queries. Without a row the switch is on.
+SCHEDULES_SWITCH = "schedules_enabled"
 SCHEDULES_ENABLED = "coalesce((SELECT s.is_on FROM switches AS s WHERE s.name = 'schedules_enabled'), true)"
 _READ_SWITCH = text(f"SELECT {SCHEDULES_ENABLED}")
 _WRITE_SWITCH = text(
-    "INSERT INTO switches (name, is_on) VALUES ('schedules_enabled', :is_on) "
+    "INSERT INTO switches (name, is_on) VALUES (:name, :is_on) "
     "ON CONFLICT (name) DO UPDATE SET is_on = EXCLUDED.is_on, changed_at = clock_timestamp()"
 )
 
@@ -111,6 +112,6 @@ async def schedules_enabled(connection: AsyncConnection) -> bool:
     return bool((await connection.execute(_READ_SWITCH)).scalar_one())
 
 
-async def turn_schedules(connection: AsyncConnection, *, on: bool) -> None:
-    """Turn all schedules on or off."""
-    await connection.execute(_WRITE_SWITCH, {"is_on": on})
+async def turn_switch(connection: AsyncConnection, name: str, *, on: bool) -> None:
+    """Turn a switch on or off, such as that of all schedules."""
+    await connection.execute(_WRITE_SWITCH, {"name": name, "is_on": on})

@@ -68,15 +68,18 @@ async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[No
     return await read_page(connection, query, Notification, (_TABLE.c.id,), part)
 
 
-# The notifications of the workflow's owner and of admins match.
+# The notifications of admins match, and those of the workflow's owner or of the user on whose behalf an entity runs.
+# One that is limited to a schedule or a workflow matches nothing of entities.
 _POST = text(
     "INSERT INTO deliveries (notification_id, event, data) "
     "SELECT n.id, p.event, p.data FROM jsonb_to_recordset(CAST(:rows AS jsonb)) "
-    "AS p(event text, workflow_id integer, scheduled_job_id uuid, data jsonb) "
-    "JOIN workflows AS w ON w.id = p.workflow_id JOIN notifications AS n ON n.active AND n.events ? p.event "
+    "AS p(event text, workflow_id integer, scheduled_job_id uuid, user_profile_id integer, data jsonb) "
+    "LEFT JOIN workflows AS w ON w.id = p.workflow_id JOIN notifications AS n ON n.active AND n.events ? p.event "
     "AND (n.workflow_id IS NULL OR n.workflow_id = p.workflow_id) "
     "AND (n.scheduled_job_id IS NULL OR n.scheduled_job_id = p.scheduled_job_id) "
-    "JOIN user_profiles AS u ON u.id = n.user_profile_id AND (u.role = 'admin' OR u.id = w.user_profile_id)"
+    "JOIN user_profiles AS u ON u.id = n.user_profile_id AND (u.role = 'admin' "
+    "OR u.id = coalesce(p.user_profile_id, w.user_profile_id)) "
+    "WHERE p.user_profile_id IS NOT NULL OR w.id IS NOT NULL"
 )
 
 

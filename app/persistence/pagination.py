@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import BigInteger, Executable, FromClause, Row, Select, func, select, text, tuple_
+from sqlalchemy import BigInteger, Executable, FromClause, Row, Select, String, column, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -129,6 +129,20 @@ async def _read(
     return Page(items, total, is_estimate, _more(items, names, part), names)
 
 
+_TEXT_KEY = column("key", String())
+
+
+def page_of(values: Sequence[T], key: str, part: Part) -> Page[T]:
+    """Return a page of values that are all at hand, sorted by a field with a text."""
+    ordered = sorted(values, key=lambda value: str(getattr(value, key)))
+    if part.cursor is not None:
+        (last,) = position_of((_TEXT_KEY,), part.cursor)
+        ordered = [value for value in ordered if str(getattr(value, key)) > last]
+    more = len(ordered) > part.limit
+    items = ordered[: part.limit]
+    return Page(items, len(values), next_cursor=cursor_of([getattr(items[-1], key)]) if more else None, keys=(key,))
+
+
 async def read_newest(
     connection: AsyncConnection,
     query: Select[Any],
@@ -171,40 +185,47 @@ async def read_keys(  # noqa: PLR0913 - what to read, in which order, from where
     keys: Sequence[Any],
     part: Part,
     totals: KnownTotals,
+    *,
+    implied: Sequence[str] = (),
+    leading: str | None = None,
 ) -> Page[T]:
     """Return a page of the keys and versions (``xmin``) of those rows of a table that match the filters, newest first.
 
-    The query goes to the driver directly, which is faster, and reads no other columns.
+    The query goes to the driver directly, which is faster, and reads no other columns. ``implied`` are conditions in
+    SQL that follow from the filters, so that partial indexes can be used. ``leading`` is a filter that stands before
+    the keys in an index of its own: bounded as one position, as in ``read_newest``, that index is used.
     """
     total_key = tuple(filters.items())
     estimate = totals.fresh(total_key, clock.monotonic())
-    rows = await _rows(connection, table, filters, keys, part, counts=estimate is None)
+    bounds = [] if leading is None else _bounds(leading, list(filters).index(leading) + 1, keys)
+    conditions, values = _conditions(filters, [*implied, *bounds])
+    rows = await _rows(connection, table, conditions, values, keys, part, counts=estimate is None)
     names = tuple(key.name for key in keys)
     items = [kind(*(row[name] for name in (*names, "xmin"))) for row in rows]
     more = _more(items, names, part)
     if estimate is not None:
         return Page(items, estimate, total_is_estimate=True, next_cursor=more, keys=names)
-    every = select(keys[-1]).where(*(table.c[name] == value for name, value in filters.items()))
+    every = select(keys[-1]).where(*(table.c[name] == value for name, value in filters.items()), *map(text, implied))
     total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
     if is_estimate:
         totals.keep(total_key, total, clock.monotonic() + FRESH_SECONDS)
     return Page(items, total, is_estimate, more, names)
 
 
-async def _rows(
+async def _rows(  # noqa: PLR0913 - the parts of one query
     connection: AsyncConnection,
     table: FromClause,
-    filters: Mapping[str, Any],
+    conditions: str,
+    values: list[Any],
     keys: Sequence[Any],
     part: Part,
     *,
     counts: bool,
 ) -> list[Any]:
-    conditions, values = _conditions(filters)
     names = [key.name for key in keys]
     place = "TRUE"
     if part.cursor is not None:
-        values += position_of(keys, part.cursor)
+        values = [*values, *position_of(keys, part.cursor)]
         numbers = range(len(values) - len(keys) + 1, len(values) + 1)
         place = f"({', '.join(names)}) < ({', '.join(f'${number}' for number in numbers)})"
     counted = f"(SELECT count(*) FROM (SELECT FROM {table} WHERE {conditions} LIMIT {COUNTED + 1}) AS few)"  # noqa: S608
@@ -225,8 +246,19 @@ async def _number(connection: AsyncConnection, query: Select[Any], rows: Sequenc
     return int((await connection.execute(counted)).scalar_one())
 
 
-def _conditions(filters: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    conditions = [f"{name} = ${number}" for number, name in enumerate(filters, 1)]
+# The bounds of the columns that lists are ordered by.
+_ENDS = {datetime: ("-infinity", "infinity"), UUID: (str(_FIRST_ID), str(_LAST_ID))}
+
+
+def _bounds(leading: str, number: int, keys: Sequence[Any]) -> list[str]:
+    """Return the conditions that a filter, given as the parameter of this number, and the keys are within bounds."""
+    place = f"({', '.join((leading, *(key.name for key in keys)))})"
+    first, last = zip(*(_ENDS[key.type.python_type] for key in keys), strict=True)
+    return [f"{place} {sign} (${number}, {', '.join(map(repr, ends))})" for sign, ends in ((">=", first), ("<=", last))]
+
+
+def _conditions(filters: Mapping[str, Any], implied: Sequence[str]) -> tuple[str, list[Any]]:
+    conditions = [*(f"{name} = ${number}" for number, name in enumerate(filters, 1)), *implied]
     return " AND ".join(conditions) or "TRUE", list(filters.values())
 
 

@@ -3,7 +3,7 @@
 ``app.engine.recovery`` decides what happens to what is found here; ``app.engine.quarantine`` counts by what is here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -219,6 +219,19 @@ _END = text(
     "RETURNING e.scheduled_job_id, e.scheduled_for, e.trigger = 'manual' AS is_manual, "
     f"{ENDS_A_SLOT.format('e')} AS ends_a_slot"
 )
+
+
+_PUBLISHING = text(
+    "SELECT e.id FROM workflow_executions AS e LEFT JOIN workflows AS w ON w.id = e.workflow_id "
+    "WHERE e.id = ANY(CAST(:ids AS uuid[])) AND (e.work ->> 'action' = ANY(CAST(:names AS text[])) "
+    "OR EXISTS (SELECT FROM jsonb_array_elements(w.nodes) AS n WHERE n ->> 'type' = ANY(CAST(:names AS text[]))))"
+)
+
+
+async def with_actions(connection: AsyncConnection, ids: Sequence[UUID], names: Iterable[str]) -> set[UUID]:
+    """Return those of these executions whose workflow or entity has one of these actions."""
+    values = {"ids": list(ids), "names": list(names)}
+    return set((await connection.execute(_PUBLISHING, values)).scalars())
 
 
 async def count_tick(connection: AsyncConnection, job_id: UUID, generation: int, error: str) -> int:

@@ -22,13 +22,23 @@ from app.domain.executions import (
     count_repeats,
 )
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
-from app.domain.notifications import Notice, breaker_notices, missed_notices, run_notices
+from app.domain.notifications import Notice, breaker_notices, entity_run_notices, missed_notices, run_notices
 from app.domain.revisions import Revision, automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
 from app.domain.settle import EndedRun, Settlement, after_run
 from app.domain.ticks import LeftToNewer
-from app.persistence import breakers, entity_runs, executions, ledger, notifications, recovery, revisions, schedules
+from app.persistence import (
+    breakers,
+    entity_runs,
+    executions,
+    ledger,
+    notifications,
+    recovery,
+    revisions,
+    schedules,
+    sitemap_pings,
+)
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
     EntityRunSettled,
@@ -162,6 +172,7 @@ class _SettleBatch:
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
         self.revisions: list[Revision] = []
         self.notices: list[Notice] = []
+        self.wants_ping = False
         # The outcomes of slots whose only execution ends before it began.
         self.unrun: list[LedgerOutcome] = []
 
@@ -178,12 +189,17 @@ class _SettleBatch:
 
     def _end_entity_run(self, run: LockedExecution, entity: Entity, outcome: Outcome) -> EntityRunSettled:
         self.accepted.append(outcome)
-        due = retry_at(entity, outcome.status, run.retry_attempt, self.now, self._times_lost(run, outcome))
+        times_lost = self._times_lost(run, outcome)
+        due = retry_at(entity, outcome.status, run.retry_attempt, self.now, times_lost)
+        ended = _ended(run, outcome, times_lost)
+        self.notices += entity_run_notices(entity, run.user_profile_id, ended, is_retried=due is not None)
         if due is None:
-            return EntityRunSettled(run.id)
+            # A ping that never started leaves what it was wanted for without one. To end pings, turn them off.
+            self.wants_ping |= entity.type == sitemap_pings.ENTITY_TYPE and not run.has_begun
+            return EntityRunSettled(run.id, entity.type)
         retry = PendingRun(execution_id(entity.source, run.scheduled_for, run.retry_attempt + 1), 1, due)
         self.retries[run.id] = retry
-        return EntityRunSettled(run.id, (retry,))
+        return EntityRunSettled(run.id, entity.type, (retry,))
 
     def _end_run(self, job: ScheduledJob, run: LockedExecution, outcome: Outcome) -> Settled:
         others = tuple(other for other in self.active.get(job.id, ()) if other.execution_id != run.id)
@@ -235,6 +251,9 @@ class _SettleBatch:
         await revisions.add_schedule_revisions(connection, self.revisions)
         opened = [notice for gate in self.gates.values() if gate.breaker for notice in breaker_notices(gate.breaker)]
         await notifications.enqueue(connection, [*self.notices, *opened])
+        if self.wants_ping or any(outcome.publishes for outcome in self.accepted):
+            # Last, as this row is shared by the whole deployment.
+            await sitemap_pings.want(connection)
         return await executions.release_next(connection, self.jobs.values(), self.active, self.now)
 
 

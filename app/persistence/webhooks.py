@@ -54,6 +54,7 @@ class WebhookScheduler:
     """Finds the webhooks that are due."""
 
     entity_type = ENTITY_TYPE
+    description = "Webhooks: URLs that are called at their own times."
 
     async def find_due_jobs(
         self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int

@@ -13,6 +13,7 @@ from app.domain.errors import CarillonError
 from app.persistence import notifications, parked_runs, retention
 from app.persistence.database import Database, database_now
 from app.persistence.pagination import Part
+from app.persistence.schedules import Filters
 from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, RunInput, ScheduleInput
 from app.services.schedule_queries import ScheduleQueryService
@@ -103,7 +104,8 @@ class _OwnerSchedules:
         return await _answered(self._schedules.create(self._actor, schedule))
 
     async def list(self, *, status: str | None, workflow_id: int | None, limit: int) -> list[dict[str, Any]]:
-        page = await _answered(self._queries.list(self._actor, Part(limit), status=status, workflow_id=workflow_id))
+        filters = Filters(status=status, workflow_id=workflow_id)
+        page = await _answered(self._queries.list(self._actor, Part(limit), filters))
         items: list[dict[str, Any]] = page["items"]
         return items
 

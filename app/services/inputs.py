@@ -12,6 +12,7 @@ from yarl import URL
 from app.domain.access import Role
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
+from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
     INT_MAX,
@@ -267,6 +268,9 @@ class SettingsChanges(Changes):
     """New values for some settings."""
 
     schedules_enabled: bool | UnsetType = UNSET
+    ping_sitemap_on_run: bool | UnsetType = UNSET
+    # None stands for the URLs of the environment.
+    sitemap_urls: Annotated[list[Url], Meta(max_length=MOST_SITEMAP_URLS)] | UnsetType | None = UNSET
 
 
 class UserInput(Input):
@@ -296,14 +300,14 @@ def require_secret_name(name: str) -> str:
     return name
 
 
-def require_host(url: str) -> None:
+def require_host(url: str, field: str = "url") -> None:
     """Refuse a URL without a host."""
     try:
         host = URL(url).host
     except ValueError:
         host = None
     if not host:
-        raise InvalidError(FieldError("url", "The URL has no host."))
+        raise InvalidError(FieldError(field, "The URL has no host."))
 
 
 def given(changes: Changes) -> dict[str, Any]:

@@ -116,13 +116,12 @@ class ScheduleQueryService:
         self,
         actor: Actor,
         part: Part,
+        filters: schedules.Filters = schedules.NO_FILTERS,
         *,
-        status: str | None = None,
-        workflow_id: int | None = None,
         fields: frozenset[str] | None = None,
     ) -> SchedulePage:
         """Return a page of the schedules that the actor may see, newest first; payloads only if ``fields`` has them."""
-        listing = schedules.Listing(actor.owner_filter, status, workflow_id, part)
+        listing = schedules.Listing(actor.owner_filter, filters, part)
         return await self._lists_of(actor.owner_filter).ask(ListRequest(listing, fields))
 
     def _lists_of(self, owner: int | None) -> MicroBatcher[ListRequest, SchedulePage]:

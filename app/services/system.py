@@ -1,4 +1,4 @@
-"""Services for operators: health, gauges, the catalog of actions, switches and the cron ping."""
+"""Services for operators: health, gauges, actions and entity types, settings and the cron ping."""
 
 import asyncio
 import hmac
@@ -17,17 +17,28 @@ from app.domain.breakers import BreakerState
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
 from app.engine.cron_ping import CronPing, CronPingResult
+from app.engine.entity_schedulers import LoadedScheduler, LoadedSchedulers
 from app.engine.queue_port import Queue, QueueUnavailableError
 from app.observability.logs import Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
-from app.persistence import gauges, leases
-from app.persistence.database import Database, unreachable_reason
-from app.services.inputs import SettingsChanges, given
-from app.services.views import ActionList, ActionView, PluginProblemView, SettingsView
+from app.persistence import entity_runs, gauges, leases, sitemap_pings
+from app.persistence.database import Connection, Database, unreachable_reason
+from app.persistence.entity_runs import ActiveRuns
+from app.persistence.pagination import Part, page_of
+from app.services.inputs import SettingsChanges, given, require_host
+from app.services.views import (
+    ActionList,
+    ActionView,
+    EntityTypeList,
+    EntityTypeView,
+    PluginProblemView,
+    SettingsView,
+)
 
 Presence = Literal["ok", "away"]
 
 NO_ANSWER = "It does not answer."
+NO_RUNS = ActiveRuns()
 # Probes do not wait much longer than this for an answer.
 PATIENCE_SECONDS = 3.0
 # A result is used for this long, however many probes there are.
@@ -159,6 +170,7 @@ def _view(action: Action[Any]) -> ActionView:
         origin=action.origin,
         scope=action.scope,
         retry_safe=action.retry_safe,
+        publishes=action.publishes,
         secret_fields=list(action.secret_fields),
         description=action.description,
         config_schema=msgspec.json.schema(action.config),
@@ -176,6 +188,7 @@ def _trigger_view(trigger: Trigger) -> ActionView:
         origin="core",
         scope="external",
         retry_safe=True,
+        publishes=False,
         secret_fields=[],
         description=trigger.description,
         config_schema=msgspec.json.schema(trigger.config),
@@ -183,6 +196,40 @@ def _trigger_view(trigger: Trigger) -> ActionView:
         outputs=output_schema(trigger.outputs),
         **msgspec.structs.asdict(trigger.appearance),
     )
+
+
+class EntityTypeService:
+    """Lists the kinds of entities that are polled."""
+
+    def __init__(self, database: Database, entities: LoadedSchedulers) -> None:
+        """List these entity schedulers, and what is wrong with those that could not be loaded."""
+        self._database = database
+        self._entities = entities
+
+    async def list(self, actor: Actor, part: Part) -> EntityTypeList:
+        """Return a page of the entity types by name. Only admins see how many runs there are, and problems."""
+        types = [_entity_type(loaded) for loaded in self._entities.schedulers]
+        page = page_of(types, "entity_type", part)
+        if not actor.sees_all:
+            return EntityTypeList(list(page.items), page.next_cursor, [])
+        async with self._database.reading() as connection:
+            counts = await entity_runs.active_by_type(connection, [item.entity_type for item in page.items])
+        items = [_with_counts(item, counts.get(item.entity_type, NO_RUNS)) for item in page.items]
+        problems = [PluginProblemView(problem.plugin, problem.error) for problem in self._entities.problems]
+        return EntityTypeList(items, page.next_cursor, problems)
+
+
+def _entity_type(loaded: LoadedScheduler) -> EntityTypeView:
+    return EntityTypeView(
+        entity_type=loaded.scheduler.entity_type,
+        description=loaded.description,
+        plugin=loaded.plugin,
+        acts_for_users=loaded.acts_for_users,
+    )
+
+
+def _with_counts(view: EntityTypeView, runs: ActiveRuns) -> EntityTypeView:
+    return msgspec.structs.replace(view, pending_runs=runs.pending, running_runs=runs.running)
 
 
 class CronService:
@@ -193,10 +240,14 @@ class CronService:
         self._pinger = pinger
         self._token = token
 
-    async def run(self, token: str | None) -> CronPingResult:
-        """Fire all schedules that are due now."""
+    def authenticate(self, token: str | None) -> None:
+        """Raise ``UnauthenticatedError`` unless this is the token of pings."""
         if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
             raise UnauthenticatedError
+
+    async def run(self, token: str | None) -> CronPingResult:
+        """Fire all schedules that are due now."""
+        self.authenticate(token)
         return await self._pinger.ping()
 
 
@@ -234,25 +285,51 @@ class GaugeService:
 
 
 class SwitchService:
-    """Use cases about the switches that hold for all schedules."""
+    """Use cases about the settings that hold for all processes and can be changed at run time."""
 
-    def __init__(self, database: Database, *, enabled_by_environment: bool) -> None:
-        """Keep off what the environment switches off."""
+    def __init__(
+        self, database: Database, *, enabled_by_environment: bool, default_sitemap_urls: Sequence[str] = ()
+    ) -> None:
+        """Keep off what the environment switches off, and use its URLs where none are stored."""
         self._database = database
         self._enabled_by_environment = enabled_by_environment
+        self._default_sitemap_urls = list(default_sitemap_urls)
 
     async def get(self, actor: Actor) -> SettingsView:
-        """Return the switches."""
+        """Return the settings."""
         require_admin(actor)
         async with self._database.transaction() as connection:
-            is_on = await leases.schedules_enabled(connection)
-        return SettingsView(schedules_enabled=is_on and self._enabled_by_environment)
+            return await self._view(connection)
 
     async def change(self, actor: Actor, changes: SettingsChanges) -> SettingsView:
-        """Turn the given switches; workers follow from their next tick on."""
+        """Change the given settings; workers follow from their next tick on."""
         require_admin(actor)
         values = given(changes)
+        for index, url in enumerate(values.get("sitemap_urls") or ()):
+            require_host(url, f"sitemap_urls[{index}]")
+        async with self._database.transaction() as connection:
+            before = await self._view(connection)
+            await self._store(connection, values)
+            after = await self._view(connection)
+        changed = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+        if changed:
+            # The names only: URLs may hold keys.
+            log.info("settings_changed", settings=changed, by=actor.username)
+        return after
+
+    async def _store(self, connection: Connection, values: dict[str, Any]) -> None:
         if "schedules_enabled" in values:
-            async with self._database.transaction() as connection:
-                await leases.turn_schedules(connection, on=values["schedules_enabled"])
-        return await self.get(actor)
+            await leases.turn_switch(connection, leases.SCHEDULES_SWITCH, on=values["schedules_enabled"])
+        if "ping_sitemap_on_run" in values:
+            await sitemap_pings.turn(connection, on=values["ping_sitemap_on_run"])
+        if "sitemap_urls" in values:
+            await sitemap_pings.set_urls(connection, values["sitemap_urls"], self._default_sitemap_urls)
+
+    async def _view(self, connection: Connection) -> SettingsView:
+        is_on = await leases.schedules_enabled(connection)
+        pings = await sitemap_pings.read_settings(connection)
+        return SettingsView(
+            schedules_enabled=is_on and self._enabled_by_environment,
+            ping_sitemap_on_run=pings.is_on,
+            sitemap_urls=self._default_sitemap_urls if pings.urls is None else pings.urls,
+        )

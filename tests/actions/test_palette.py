@@ -14,8 +14,8 @@ from app.actions.palette import output_schema
 LEAST_CONTRAST = 4.5
 # The icons of lucide 1.62 that Carillon uses.
 ICONS = {
-    *("globe", "timer", "circle-dashed", "circle-x", "scroll-text", "circle-pause", "circle-play", "zap", "wrench"),
-    *("refresh-cw", "mail-x", "phone-off", "history", "calendar-clock"),
+    *("globe", "timer", "circle-dashed", "circle-x", "scroll-text", "circle-pause", "circle-play", "zap", "clock"),
+    *("refresh-cw", "mail-x", "phone-off", "history", "calendar-clock", "radar"),
 }
 # They never have an output.
 WITHOUT_OUTPUT = {"core.fail"}

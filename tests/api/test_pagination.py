@@ -85,7 +85,7 @@ cursors = st.one_of(
 LISTS = [
     *("/schedules/", "/executions/", "/workflows/", "/webhooks/", "/notifications/", "/breakers/", "/users/"),
     *("/schedules/{schedule}/runs/", "/schedules/{schedule}/ledger/", "/schedules/{schedule}/history/"),
-    *("/users/1/tokens/", "/notifications/{notification}/deliveries/"),
+    *("/entity-types/", "/users/1/tokens/", "/notifications/{notification}/deliveries/"),
 ]
 
 

@@ -7,11 +7,13 @@ app.services.validation, app.services.views.schedules.
 import asyncio
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import text
 
 from app.domain.schedules import EDITABLE
+from app.persistence.database import Database
 from tests.support.carillon import Carillon, Json, moment
 
 NOBODY = "00000000-0000-4000-8000-000000000001"
@@ -167,6 +169,68 @@ async def test_lists_are_newest_first_with_filters_and_pages(carillon: Carillon)
     assert 3 == its["total"]
 
 
+async def ids(client: Carillon, **params: Any) -> list[str]:
+    """List schedules, and check that the total is that of the filter."""
+    page = await client.call("GET", "/schedules/", params=params)
+    assert len(page["items"]) == page["total"]
+    return [item["id"] for item in page["items"]]
+
+
+async def test_filters_by_reason_and_owner(carillon: Carillon, database: Database) -> None:
+    """Exact, combined with each other and with the others; a member sees only their own, whatever is asked."""
+    mia = await carillon.member("mia")
+    mine, paused = await carillon.schedule(), await carillon.schedule()
+    hers = await mia.schedule()
+    for client, schedule in ((carillon, paused), (mia, hers)):
+        await client.call("POST", f"/schedules/{schedule['id']}/pause/")
+    other = await carillon.schedule(total_repeats=1)
+    async with database.transaction() as connection:
+        statement = text("UPDATE scheduled_jobs SET owner_kind = 'plugin', owner_id = 'cms' WHERE id = :id")
+        await connection.execute(statement, {"id": UUID(other["id"])})
+    assert [hers["id"], paused["id"]] == await ids(carillon, status_reason="manual")
+    assert [] == await ids(carillon, status_reason="poisoned")
+    assert [paused["id"]] == await ids(carillon, status_reason="manual", owner_id=mine["owner_id"])
+    assert [paused["id"]] == await ids(
+        carillon,
+        status_reason="manual",
+        status="paused",
+        owner_kind="user",
+        limit=500,
+        owner_id=mine["owner_id"],
+        workflow_id=paused["workflow_id"],
+    )
+    assert [other["id"]] == await ids(carillon, owner_kind="plugin")
+    assert [other["id"]] == await ids(carillon, owner_kind="plugin", owner_id="cms")
+    assert [] == await ids(carillon, owner_kind="user", owner_id="cms")
+    assert [hers["id"], paused["id"], mine["id"]] == await ids(carillon, owner_kind="user")
+    assert [hers["id"]] == await ids(mia, status_reason="manual")
+    assert [] == await ids(mia, owner_id=mine["owner_id"])
+    assert [] == await ids(mia, owner_kind="plugin")
+
+
+async def test_pages_of_a_filter_follow_each_other(carillon: Carillon) -> None:
+    """By their cursors."""
+    workflow = await carillon.workflow()
+    made = [await carillon.schedule(workflow) for _ in range(5)]
+    for schedule in made[1:]:
+        await carillon.call("POST", f"/schedules/{schedule['id']}/pause/")
+    filters = {"status_reason": "manual", "owner_kind": "user", "owner_id": made[0]["owner_id"], "limit": 3}
+    first = await carillon.call("GET", "/schedules/", params=filters)
+    rest = await carillon.call("GET", "/schedules/", params={**filters, "cursor": first["next_cursor"]})
+    assert [one["id"] for one in reversed(made[1:])] == [one["id"] for one in (*first["items"], *rest["items"])]
+    assert (4, None) == (first["total"], rest["next_cursor"])
+
+
+async def test_an_unknown_value_of_a_filter_is_told_the_known_ones(standing: Carillon) -> None:
+    """So that a client need not look them up."""
+    params = {"status": "sleepy", "status_reason": "tired", "owner_kind": "robot"}
+    problem = await standing.call("GET", "/schedules/", 422, params=params)
+    told = {error["field"]: error["message"].partition("Allowed: ")[2] for error in problem["errors"]}
+    assert "active, paused, done, dead." == told["status"]
+    assert "manual, repeat_limit, exhausted, end_reached, max_retries, invalid_spec, poisoned." == told["status_reason"]
+    assert "user, plugin." == told["owner_kind"]
+
+
 @pytest.mark.parametrize(
     "params",
     [
@@ -177,6 +241,10 @@ async def test_lists_are_newest_first_with_filters_and_pages(carillon: Carillon)
         {"offset": 10**30},
         {"status": "sleepy"},
         {"status": "null"},
+        {"status_reason": "tired"},
+        {"owner_kind": "robot"},
+        {"owner_id": "\x00"},
+        {"owner_id": "x" * 256},
         {"workflow_id": "x"},
         {"workflow_id": 10**30},
     ],

@@ -19,6 +19,7 @@ from tests.support.http_sink import Sink
 # An action that is not here fails the first test.
 CONFIGS: dict[str, list[Json]] = {
     "core.http_request": [{"url": "SINK"}, {"url": "SINK", "method": "HEAD"}, {"url": "SINK", "body": "{{ slot }}"}],
+    "core.ping_sitemap": [{"urls": ["SINK"]}],
     "core.delay": [{"seconds": 0}, {"seconds": 0.5}],
     "core.noop": [{}],
     "core.log": [{"message": "m"}],
@@ -91,6 +92,8 @@ async def _targets(carillon: Carillon) -> Json:
 def _filled(value: Any, names: Json) -> Any:
     if isinstance(value, dict):
         return {key: _filled(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, names) for item in value]
     return names.get(value, value) if isinstance(value, str) else value
 
 

@@ -3,9 +3,11 @@
 Covers app.plugin, app.services.plugins.
 """
 
+import asyncio
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +18,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+import redis as redis_client
 from msgspec.structs import replace
 
 from app.config import Settings
@@ -24,8 +27,9 @@ from app.persistence.database import Database
 from app.plugin import PluginScheduleChanges, PluginScheduleInput, RefusedError, shortcomings
 from app.wiring import wire_worker
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, Json, until, working
+from tests.support.carillon import PATIENCE_SECONDS, Carillon, Json, until, working
 from tests.support.http_sink import Sink
+from tests.support.watched_process import Watched
 
 SOURCE = Path(__file__).parents[1] / "example_plugin"
 OWNER = "carillon-cms"
@@ -83,7 +87,7 @@ async def own_schedules(api: Carillon) -> dict[str, Json]:
 async def test_the_plugin_conforms(cms: asyncpg.Connection) -> None:
     """By the suite that its authors can run."""
     assert cms is not None
-    assert [[], [], [], []] == [shortcomings(action) for action in plugin().PLUGIN.actions]
+    assert [[], [], []] == [shortcomings(action) for action in plugin().PLUGIN.actions]
     assert [] == scheduler_shortcomings(importlib.import_module("carillon_cms.series").SeriesScheduler())
     found = load_entity_schedulers()
     assert {"webhook": "core", "cms.series": OWNER} == {
@@ -95,14 +99,14 @@ async def test_its_actions_are_in_the_catalog_and_a_broken_one_stops_nobody(api:
     """By the name of the distribution; what cannot be imported is told by name."""
     listed = await api.call("GET", "/actions/")
     brought = {one["name"] for one in listed["items"] if one["origin"] == OWNER}
-    assert {"cms.content.publish", "cms.content.unpublish", "cms.media.cleanup", "cms.sitemap.ping"} == brought
+    assert {"cms.content.publish", "cms.content.unpublish", "cms.media.cleanup"} == brought
     shown = {
         one["name"]: (one["title"], one["category"], one["icon"], one["outputs"] is not None)
         for one in listed["items"]
         if one["origin"] == OWNER
     }
     assert ("Publish content", "Content", "newspaper", True) == shown["cms.content.publish"]
-    assert ("Sitemap ping", "Cms", "puzzle", False) == shown["cms.sitemap.ping"]
+    assert ("Content unpublish", "Cms", "puzzle", False) == shown["cms.content.unpublish"]
     assert {"broken", "lost"} == {one["plugin"] for one in listed["problems"]}
     assert all("carillon_broken" in one["error"] for one in listed["problems"])
     seen = await (await api.member()).call("GET", "/actions/")
@@ -111,6 +115,28 @@ async def test_its_actions_are_in_the_catalog_and_a_broken_one_stops_nobody(api:
     nodes = [{"id": "start", "type": "trigger_schedule"}, bad]
     problem = await api.call("POST", "/workflows/", 422, json={"name": "w", "nodes": nodes})
     assert "nodes[1].config.older_than_days" == problem["errors"][0]["field"]
+
+
+async def test_its_entity_type_is_listed(api: Carillon, settings: Settings, cms: asyncpg.Connection) -> None:
+    """To everyone; how many runs are active, and which schedulers could not be loaded, to admins."""
+    listed = await api.call("GET", "/entity-types/")
+    assert {"cms.series": OWNER, "core.sitemap": "core", "webhook": "core"} == {
+        one["entity_type"]: one["plugin"] for one in listed["items"]
+    }
+    series = listed["items"][0]
+    assert ("Finds the series that are due.", False, 0, 0) == tuple(
+        series[name] for name in ("description", "acts_for_users", "pending_runs", "running_runs")
+    )
+    assert (["lost"], None) == ([one["plugin"] for one in listed["problems"]], listed["next_cursor"])
+    await cms.execute("INSERT INTO cms_series (id, content_id, minutes, next_at) VALUES (7, 1, 60, now())")
+    async with wire_worker(settings) as parts:
+        assert 1 == (await parts.runtime._poller.poll_now()).queued
+    first = await api.call("GET", "/entity-types/", params={"limit": 1})
+    rest = await api.call("GET", "/entity-types/", params={"limit": 5, "cursor": first["next_cursor"]})
+    assert [1, 0, 0] == [one["pending_runs"] for one in (*first["items"], *rest["items"])]
+    seen = await (await api.member()).call("GET", "/entity-types/")
+    assert ([], {None}) == (seen["problems"], {one["pending_runs"] for one in seen["items"]})
+    assert [one["entity_type"] for one in listed["items"]] == [one["entity_type"] for one in seen["items"]]
 
 
 async def test_it_has_a_schedule_of_its_own_from_the_start(api: Carillon, settings: Settings) -> None:
@@ -139,7 +165,7 @@ async def test_it_has_a_schedule_of_its_own_from_the_start(api: Carillon, settin
 async def test_what_it_does_and_what_it_schedules_while_it_does(
     api: Carillon, settings: Settings, cms: asyncpg.Connection, sink: Sink
 ) -> None:
-    """Published, and taken back by a schedule that the action makes; empty content is blocked, no harm done."""
+    """Published, pinged, and taken back by a schedule that the action makes; empty content is blocked, no harm done."""
     await cms.execute("INSERT INTO cms_content (id, title, body) VALUES (1, 'Hello', 'World'), (2, 'Empty', '')")
     await cms.execute(
         "INSERT INTO cms_media SELECT n, 1, n = 1, now() - interval '40 days' FROM generate_series(1, 4) n"
@@ -147,8 +173,9 @@ async def test_what_it_does_and_what_it_schedules_while_it_does(
     configs: dict[str, Json] = {
         "cms.content.publish": {"content_id": "{{ trigger.payload.id }}", "unpublish_after_seconds": 1},
         "cms.media.cleanup": {"older_than_days": 30},
-        "cms.sitemap.ping": {"url": f"{sink.url}/ping"},
     }
+    urls = [f"{sink.url}/ping"]
+    await api.call("PATCH", "/settings/", json={"ping_sitemap_on_run": True, "sitemap_urls": urls})
     runs: dict[str, Json] = {}
     async with working(settings):
         for payload in (1, 2):
@@ -168,15 +195,45 @@ async def test_what_it_does_and_what_it_schedules_while_it_does(
             return done and await cms.fetchval("SELECT published_at IS NULL FROM cms_content WHERE id = 1")
 
         await until(taken_back)
+        await sink.wait_for_calls(1)
     assert {
         "cms.content.publish 1": ("success", {"content_id": 1, "title": "Hello"}),
         "cms.content.publish 2": ("blocked", None),
         "cms.media.cleanup 1": ("success", {"deleted": 3}),
         "cms.media.cleanup 2": ("skipped", None),
-        "cms.sitemap.ping 1": ("success", {"status": 200}),
-        "cms.sitemap.ping 2": ("success", {"status": 200}),
     } == {name: (run["status"], run["nodes"][0]["output"]) for name, run in runs.items()}
     assert 1 == await cms.fetchval("SELECT count(*) FROM cms_media")
+
+
+@pytest.mark.parametrize("point", ["before_settle", "after_settle"])
+async def test_a_worker_that_is_killed_after_publishing_loses_no_ping(
+    api: Carillon,
+    settings: Settings,
+    cms: asyncpg.Connection,
+    sink: Sink,
+    installed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    """By ``kill -9``, and Redis has lost everything: another worker finds in Postgres that a ping is wanted."""
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    await cms.execute("INSERT INTO cms_content (id, title, body) VALUES (1, 'Hello', 'World')")
+    changes = {"ping_sitemap_on_run": True, "sitemap_urls": [f"{sink.url}/ping"]}
+    await api.call("PATCH", "/settings/", json=changes)
+    workflow = await api.workflow({"id": "work", "type": "cms.content.publish", "config": {"content_id": 1}})
+    schedule = await api.schedule(workflow, max_retries=0)
+    stores = {"database_url": settings.database_url, "redis_url": settings.redis_url}
+    leases = {"lease_seconds": "3", "poll_seconds": "1", "poll_lease_seconds": "2"}
+    async with Watched(tmp_path / "log", "worker", **stores, **leases, failpoints=point) as worker:
+        await api.call("POST", f"/schedules/{schedule['id']}/run/", 202)
+        assert -signal.SIGKILL == await asyncio.wait_for(worker.process.wait(), PATIENCE_SECONDS)
+    assert await cms.fetchval("SELECT published_at IS NOT NULL FROM cms_content")
+    assert [] == sink.calls
+    with redis_client.Redis.from_url(settings.redis_url) as client:
+        client.flushall()
+    async with working(replace(settings, poll_seconds=1, poll_lease_seconds=2)):
+        await sink.wait_for_calls(1)
 
 
 async def test_its_own_table_fires(api: Carillon, settings: Settings, cms: asyncpg.Connection) -> None:
@@ -253,5 +310,5 @@ def test_operators_see_what_is_installed(installed: Path) -> None:
     assert (["schedule_jobs"], ["cms.series"]) == (by_name[OWNER]["capabilities"], by_name[OWNER]["entity_types"])
     assert {"broken", "lost"} == {one["plugin"] for one in told["problems"]}
     shown = subprocess.run((carillon, "plugins"), env=environment, capture_output=True, check=False, text=True)
-    assert "cms.sitemap.ping" in shown.stdout
+    assert "cms.media.cleanup" in shown.stdout
     assert "No module named 'carillon_broken'" in shown.stdout

@@ -220,9 +220,9 @@ TOOLS = Action(
     scope="owner",
     retry_safe=False,
     title="Scheduler tools",
-    category="Schedules",
-    icon="wrench",
-    color="#6d28d9",
+    category="Tools",
+    icon="clock",
+    color="#b45309",
     outputs=(ScheduleOutput, StoppedOutput, SchedulesOutput),
     kind="tool",
     check=tool_errors,
@@ -272,6 +272,7 @@ async def purge_webhooks(config: PurgeConfig, context: ActionContext) -> Any:
 
 RETRY_WEBHOOKS = Action(
     name="core.webhooks.retry",
+    aliases=("core.notifications.retry", "core.communication.retry"),
     description="Retry failed deliveries of the owner's notifications.",
     config=RetryConfig,
     handler=retry_webhooks,
@@ -284,6 +285,7 @@ RETRY_WEBHOOKS = Action(
 )
 PURGE_WEBHOOKS = Action(
     name="core.webhooks.purge",
+    aliases=("core.notifications.purge", "core.communication.purge"),
     description="Delete old finished deliveries of the owner's notifications.",
     config=PurgeConfig,
     handler=purge_webhooks,
@@ -296,6 +298,7 @@ PURGE_WEBHOOKS = Action(
 )
 PURGE_CALLBACKS = Action(
     name="core.callbacks.purge",
+    aliases=("core.webcallbacks.purge",),
     description="Delete the callbacks of the owner's executions that ended long ago.",
     config=PurgeConfig,
     handler=purge_callbacks,

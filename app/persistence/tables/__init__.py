@@ -20,6 +20,7 @@ from app.persistence.tables.operations import (
     ManagedWorkflowRow,
     MishapRow,
     NotificationRow,
+    SitemapPingRow,
     SwitchRow,
     WebhookRow,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "ScheduledJobRow",
     "SecretRow",
     "SigningKeyRow",
+    "SitemapPingRow",
     "SwitchRow",
     "UnsuccessfulExecutionRow",
     "UserProfile",

@@ -1,4 +1,4 @@
-"""Tables of breakers, switches, locks, notifications, webhooks and declared objects."""
+"""Tables of breakers, switches, sitemap pings, locks, notifications, webhooks and declared objects."""
 
 from datetime import datetime
 from typing import Any
@@ -68,6 +68,19 @@ class SwitchRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     is_on: Mapped[bool]
     changed_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class SitemapPingRow(Base):
+    """The only row: the URLs of sitemap pings, whether a ping is wanted, and the slot of the one planned last."""
+
+    __tablename__ = "sitemap_pings"
+    __table_args__ = (CheckConstraint("id = 1", name="only_row"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, server_default="1")
+    # NULL: those of the environment.
+    urls: Mapped[list[Any] | None]
+    wanted_at: Mapped[datetime | None]
+    last_slot: Mapped[datetime | None]
 
 
 class LockRow(Base):

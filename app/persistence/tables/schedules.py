@@ -90,6 +90,14 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
         # Schedules that wait for their spec to become valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
+        # Lists by what only few schedules have.
+        Index(
+            "ix_scheduled_jobs_reason",
+            *("status_reason", "created_at", "id"),
+            postgresql_where=text("status_reason <> ''"),
+        ),
+        Index("ix_scheduled_jobs_of_plugins", "created_at", "id", postgresql_where=text("owner_kind <> 'user'")),
+        Index("ix_scheduled_jobs_owner_id", "owner_id", "created_at", "id"),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
         Index("ix_scheduled_jobs_newest", "created_at", "id"),

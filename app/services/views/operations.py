@@ -28,6 +28,8 @@ class ActionView(msgspec.Struct, kw_only=True):
     origin: str
     scope: str
     retry_safe: bool
+    # Whether its runs publish: the sitemap may be pinged after them.
+    publishes: bool
     # The fields in which templates may name secrets.
     secret_fields: list[str]
     config_schema: dict[str, Any]
@@ -49,10 +51,34 @@ class ActionList(msgspec.Struct):
     problems: list[PluginProblemView]
 
 
+class EntityTypeView(msgspec.Struct, kw_only=True):
+    """A kind of entities that have times of their own, such as webhooks."""
+
+    entity_type: str
+    description: str
+    # The distribution of the plugin that provides it; ``core`` is Carillon itself.
+    plugin: str
+    # Whether its entities may run on behalf of other users than the plugin's own.
+    acts_for_users: bool
+    # For admins only: how many runs wait to be started, and how many run; counted up to 10,000.
+    pending_runs: int | None = None
+    running_runs: int | None = None
+
+
+class EntityTypeList(msgspec.Struct):
+    """A page of the entity types, and, for admins only, the entity schedulers that could not be loaded."""
+
+    items: list[EntityTypeView]
+    next_cursor: str | None
+    problems: list[PluginProblemView]
+
+
 class SettingsView(msgspec.Struct):
-    """The switches that hold for all schedules."""
+    """The settings that can be changed at run time."""
 
     schedules_enabled: bool
+    ping_sitemap_on_run: bool
+    sitemap_urls: list[str]
 
 
 class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from app.plugin import Capability, Plugin, PluginScheduleInput, PluginSchedulesPort
 from carillon_cms.content import PUBLISH, UNPUBLISH
-from carillon_cms.upkeep import CLEAN_UP_MEDIA, PING_SITEMAP
+from carillon_cms.upkeep import CLEAN_UP_MEDIA
 
 
 async def start(schedules: PluginSchedulesPort) -> None:
@@ -18,7 +18,7 @@ async def start(schedules: PluginSchedulesPort) -> None:
 
 
 PLUGIN = Plugin(
-    actions=(PUBLISH, UNPUBLISH, CLEAN_UP_MEDIA, PING_SITEMAP),
+    actions=(PUBLISH, UNPUBLISH, CLEAN_UP_MEDIA),
     capabilities=frozenset({Capability.SCHEDULE_JOBS}),
     start=start,
 )

@@ -69,12 +69,7 @@ class PublishOutput(msgspec.Struct):
     title: str
 
 
-class UnpublishOutput(msgspec.Struct):
-    """What was taken back."""
-
-    content_id: int
-
-
+# Both change what search engines shall see: after their runs Carillon pings the sitemap, if that is turned on.
 PUBLISH = Action(
     name="cms.content.publish",
     title="Publish content",
@@ -86,16 +81,7 @@ PUBLISH = Action(
     handler=publish,
     outputs=PublishOutput,
     version="1",
+    publishes=True,
 )
-UNPUBLISH = Action(
-    name="cms.content.unpublish",
-    title="Take content back",
-    description="Take published content back.",
-    category="Content",
-    icon="undo-2",
-    color="#0f766e",
-    config=UnpublishConfig,
-    handler=unpublish,
-    outputs=UnpublishOutput,
-    version="1",
-)
+# It says nothing of how it is shown, and gets defaults.
+UNPUBLISH = Action(name="cms.content.unpublish", config=UnpublishConfig, handler=unpublish, version="1", publishes=True)

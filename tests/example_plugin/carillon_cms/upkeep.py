@@ -1,10 +1,10 @@
-"""Cleaning up, and telling search engines."""
+"""Cleaning up."""
 
 from typing import Annotated, Any
 
 import msgspec
 
-from app.plugin import Action, ActionContext, ActionFailedError, CallFailedError, Skipped
+from app.plugin import Action, ActionContext, Skipped
 from carillon_cms.store import opened
 
 
@@ -14,12 +14,6 @@ class CleanUpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     older_than_days: Annotated[int, msgspec.Meta(ge=0)]
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
     site_id: int | None = None
-
-
-class PingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom to tell."""
-
-    url: str
 
 
 async def clean_up(config: CleanUpConfig, context: ActionContext) -> Any:
@@ -37,18 +31,6 @@ async def clean_up(config: CleanUpConfig, context: ActionContext) -> Any:
     return {"deleted": len(rows)} if rows else Skipped("There is nothing to clean up.")
 
 
-async def ping(config: PingConfig, context: ActionContext) -> Any:
-    """Tell a search engine that the sitemap has changed."""
-    context.require_lease()
-    try:
-        answer = await context.http.call("GET", config.url, {}, b"")
-    except CallFailedError as error:
-        raise ActionFailedError(str(error)) from error
-    if answer.status >= 400:
-        raise ActionFailedError(f"{config.url} answered {answer.status}")
-    return {"status": answer.status}
-
-
 CLEAN_UP_MEDIA = Action(
     name="cms.media.cleanup",
     title="Clean up media",
@@ -60,5 +42,3 @@ CLEAN_UP_MEDIA = Action(
     outputs={"type": "object", "properties": {"deleted": {"type": "integer"}}, "required": ["deleted"]},
     version="1",
 )
-# It says nothing of how it is shown, and gets defaults.
-PING_SITEMAP = Action(name="cms.sitemap.ping", config=PingConfig, handler=ping, version="1")

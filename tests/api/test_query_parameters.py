@@ -1,0 +1,100 @@
+"""Parameters of a query: those that a call does not know are refused, on every call (`app.api.requests`)."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from app.api.openapi import document
+from app.config import Settings, load_settings
+from app.wiring import wire_api
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon
+
+CRON_TOKEN = "the-token-of-pings"
+METRICS_TOKEN = "the-token-of-prometheus"
+TOKENS = {"/api/cron/run": CRON_TOKEN, "/metrics": METRICS_TOKEN}
+VALUES = {"UUID": "00000000-0000-4000-8000-000000000000", "int": "1", "str": "X"}
+# It connects to nothing: only its routes are read.
+APPLICATION = wire_api(
+    load_settings({"CARILLON_DATABASE_URL": "postgresql+asyncpg:///nowhere", "CARILLON_REDIS_URL": "unix:///nowhere"})
+)
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """Every method and path of the application, but for the pages of the documentation."""
+    for route in APPLICATION.routes:
+        path = route.path_format
+        for name, parameter in route.path_parameters.items():
+            path = path.replace(f"{{{name}}}", VALUES[parameter.type.__name__])
+        for handler in getattr(route, "route_handlers", ()):
+            methods = handler.http_methods - {"OPTIONS"}
+            yield from ((method, path) for method in methods if not path.startswith("/schema"))
+
+
+@pytest.fixture
+async def api(settings: Settings) -> AsyncIterator[Carillon]:
+    """An API in which every call that can have a token has one."""
+    async with serving(replace(settings, cron_run_token=CRON_TOKEN, metrics_token=METRICS_TOKEN)) as client:
+        yield client
+
+
+async def test_every_call_refuses_parameters_that_it_does_not_know(api: Carillon) -> None:
+    """With 422, by name; without a token it is 401, as with parameters that exist."""
+    listed = sorted(calls())
+    assert 50 < len(listed)
+    for method, path in listed:
+        stranger = await api.raw(method, path, params={"nonsense": "1"})
+        assert (422 if path.startswith("/health") else 401) == stranger.status_code, (method, path)
+        headers = {"Authorization": f"Bearer {TOKENS.get(path, ADMIN_TOKEN)}"}
+        refused = await api.raw(method, path, params={"nonsense": "1"}, headers=headers)
+        assert 422 == refused.status_code, (method, path, refused.text)
+        problem = refused.json()
+        assert ("validation", ["nonsense"]) == (problem["code"], [error["field"] for error in problem["errors"]])
+
+
+async def test_every_documented_parameter_is_known(api: Carillon) -> None:
+    """Whatever the value of it is worth, it is not refused as unknown; given twice, it is refused for that."""
+    for path, methods in document(APPLICATION)["paths"].items():
+        for method, operation in methods.items():
+            parameters = operation.get("parameters", ())
+            url = path
+            for one in (one for one in parameters if one["in"] == "path"):
+                url = url.replace(f"{{{one['name']}}}", VALUES["UUID" if "format" in one["schema"] else "int"])
+            for name in (one["name"] for one in parameters if one["in"] == "query"):
+                once = await api.raw(method, f"{url}?{name}=1", headers=api._headers)
+                assert "does not take" not in once.text
+                twice = await api.raw(method, f"{url}?{name}=1&{name}=1", headers=api._headers)
+                assert 422 == twice.status_code, (url, twice.text)
+                expected = [{"field": name, "message": "This parameter may be given only once."}]
+                assert expected == twice.json()["errors"]
+
+
+async def test_the_refusal_names_what_can_be_asked(standing: Carillon) -> None:
+    """A misspelt filter is noticed; a call without parameters says so."""
+    problem = await standing.call("GET", "/breakers/?cursr=x&limit=2", 422)
+    assert [("cursr", "This call does not take this parameter. It takes: limit, cursor.")] == [
+        (error["field"], error["message"]) for error in problem["errors"]
+    ]
+    problem = await standing.call("GET", "/me/?verbose", 422)
+    assert "This call does not take this parameter. It takes none." == problem["errors"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    "query", ["=", "=1", "%00=1", "%ff=%fe", "a", "&&a", "limit=1;offset=2", "LIMIT=1", "limit[]=1"]
+)
+async def test_odd_queries_are_refused_not_failures(standing: Carillon, query: str) -> None:
+    """Whatever their bytes are."""
+    await standing.call("GET", f"/schedules/?{query}", 422)
+
+
+@pytest.mark.parametrize("query", ["", "&", "&&"])
+async def test_an_empty_query_is_none(standing: Carillon, query: str) -> None:
+    """As separators without parameters are."""
+    await standing.call("GET", f"/schedules/?{query}")
+
+
+async def test_the_documentation_ignores_parameters(standing: Carillon) -> None:
+    """Links to it may carry anything."""
+    for path in ("/schema", "/schema/openapi.json"):
+        assert 200 == (await standing.raw("GET", path, params={"utm_source": "x"})).status_code

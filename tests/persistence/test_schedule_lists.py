@@ -1,0 +1,64 @@
+"""Filters of schedules find their rows by an index, however many other schedules there are."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.persistence import pagination, sql_batches
+from app.persistence.database import Database
+from app.persistence.pagination import Part, known_totals
+from app.persistence.schedules import Filters, Listing, page
+from tests.support.carillon import Carillon
+
+MANY = text(
+    "INSERT INTO scheduled_jobs SELECT (jsonb_populate_record(j, jsonb_build_object("
+    "'id', gen_random_uuid(), 'created_at', j.created_at - n * interval '1 second'))).* "
+    "FROM scheduled_jobs AS j CROSS JOIN generate_series(1, 5000) AS n"
+)
+
+
+async def plans(connection: AsyncConnection, listing: Listing, monkeypatch: pytest.MonkeyPatch) -> str:
+    """List schedules, and return how Postgres finds them and counts them, without knowing the values."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    async def watched(connection: AsyncConnection, sql: str, *values: Any) -> list[Any]:
+        asked.append((sql, values))
+        return await sql_batches.fetch(connection, sql, *values)
+
+    monkeypatch.setattr(pagination, "fetch", watched)
+    await page(connection, listing, known_totals())
+    ((sql, values),) = asked
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert driver is not None
+    await driver.execute(f"PREPARE listed AS {sql}")
+    given = ", ".join(str(value) if isinstance(value, int) else f"'{value}'" for value in values)
+    rows = await driver.fetch(f"EXPLAIN EXECUTE listed({given})" if values else "EXPLAIN EXECUTE listed")
+    return "\n".join(row[0] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        (Filters(status_reason="invalid_spec"), "ix_scheduled_jobs_reason"),
+        (Filters(status="dead"), "ix_scheduled_jobs_resting"),
+        (Filters(owner_kind="plugin"), "ix_scheduled_jobs_of_plugins"),
+        (Filters(owner_id="nobody"), "ix_scheduled_jobs_owner_id"),
+        (Filters(owner_kind="user", owner_id="nobody"), "ix_scheduled_jobs_owner_id"),
+        (Filters(status="active", owner_id="nobody"), "ix_scheduled_jobs_owner_id"),
+    ],
+)
+async def test_a_filter_uses_its_index(
+    carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch, filters: Filters, index: str
+) -> None:
+    """For the page and for the total alike."""
+    await carillon.schedule()
+    async with database.transaction() as connection:
+        await connection.execute(MANY)
+    async with database.transaction() as connection:
+        await connection.execute(text("ANALYZE scheduled_jobs"))
+    async with database.reading() as connection:
+        plan = await plans(connection, Listing(None, filters, Part(50)), monkeypatch)
+    assert 2 == plan.count(index), plan
+    assert "Seq Scan" not in plan
