@@ -17,7 +17,7 @@ from app.actions.context import (
 from app.actions.http_client import Answer, CallFailedError
 from app.actions.plugins import Capability, Plugin
 from app.domain.entity_jobs import ScheduledJobConfig
-from app.engine.entity_schedulers import EntityScheduler, scheduler_shortcomings
+from app.engine.entity_schedulers import EntityScheduler, StoppedJobs, scheduler_shortcomings
 
 __all__ = [
     "Action",
@@ -38,6 +38,7 @@ __all__ = [
     "RefusedError",
     "ScheduledJobConfig",
     "Skipped",
+    "StoppedJobs",
     "scheduler_shortcomings",
     "shortcomings",
 ]
