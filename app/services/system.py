@@ -16,8 +16,9 @@ from app.domain.breakers import BreakerState
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
 from app.engine.cron_ping import CronPing, CronPingResult
+from app.engine.leases import LockBusyError
 from app.engine.queue_port import Queue, QueueUnavailableError
-from app.observability.logs import Outage
+from app.observability.logs import LogThrottle, Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
 from app.persistence import gauges, leases
 from app.persistence.database import Database, unreachable_reason
@@ -164,6 +165,11 @@ def _view(action: Action[Any]) -> ActionView:
     )
 
 
+NOT_CONFIGURED = "No token for cron pings is configured on the server. Set CRON_RUN_TOKEN or AUTH_BEARER_TOKEN there."
+# A ping that comes every minute must not fill the log.
+REFUSED_LOG_SECONDS = 86_400.0
+
+
 class CronService:
     """Authorises cron pings and carries them out."""
 
@@ -171,12 +177,29 @@ class CronService:
         """Accept this token; with a blank one every ping is refused."""
         self._pinger = pinger
         self._token = token
+        self._throttle = LogThrottle(REFUSED_LOG_SECONDS)
 
     async def run(self, token: str | None) -> CronPingResult:
-        """Fire all schedules that are due now."""
-        if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
+        """Fire all schedules that are due now. A failure is logged with the trace id of the ping."""
+        self._require_token(token)
+        try:
+            return await self._pinger.ping()
+        except LockBusyError:
+            raise
+        except UnavailableError as error:
+            log.error("cron_ping_failed", error=unreachable_reason(error))  # noqa: TRY400 - an outage, not a defect
+            raise
+        except Exception as error:
+            log.exception("cron_ping_failed", error=type(error).__name__)
+            raise
+
+    def _require_token(self, token: str | None) -> None:
+        if not self._token:
+            if self._throttle.should_log("cron_ping_refused"):
+                log.warning("cron_ping_refused", error=NOT_CONFIGURED)
+            raise UnauthenticatedError(NOT_CONFIGURED)
+        if not hmac.compare_digest((token or "").encode(), self._token.encode()):
             raise UnauthenticatedError
-        return await self._pinger.ping()
 
 
 # Gauges are read from Postgres at most this often, however many scrapes there are.
