@@ -117,11 +117,23 @@ def wrong_value(job: ScheduledJobConfig) -> str:
 
     Constructing a struct checks no types, and plugins take values from tables of any kind.
     """
+    values = {name: _plain_time(value) for name, value in msgspec.structs.asdict(job).items()}
     try:
-        msgspec.convert(msgspec.structs.asdict(job), ScheduledJobConfig, builtin_types=(datetime,))
+        msgspec.convert(values, ScheduledJobConfig, builtin_types=(datetime,))
     except msgspec.ValidationError as error:
         return f"{error}.".replace("`$.", "`")
+    try:
+        msgspec.json.encode(job.job_data)
+    except (TypeError, ValueError) as error:
+        return f"`job_data` cannot be written as JSON: {error}."
     return ""
+
+
+def _plain_time(value: Any) -> Any:
+    """Return a time of a subclass, as libraries for dates have them, as a plain one; other values as they are."""
+    if not isinstance(value, datetime) or type(value) is datetime:
+        return value
+    return datetime.fromisoformat(value.isoformat())
 
 
 def _mistake(job: ScheduledJobConfig) -> str:

@@ -1,6 +1,7 @@
 """Entities: their next time, in phase and in their zone, and what is wrong with them in words."""
 
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -59,6 +60,7 @@ def test_the_next_time_is_the_first_that_is_still_to_come(
         ({"cron_expression": 5}, "at `cron_expression`"),
         ({"job_data": ["a"]}, "at `job_data`"),
         ({"job_data": {1: 2}}, "`job_data`"),
+        ({"job_data": {"a": object()}}, "`job_data` cannot be written as JSON"),
     ],
 )
 def test_what_is_written_wrongly_says_why_and_is_not_run(values: dict[str, object], gist: str) -> None:
@@ -94,6 +96,23 @@ def test_a_year_beyond_the_calendar_is_an_error() -> None:
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     after = planned(job(interval_minutes=5, next_execution_time=last), T0)
     assert (None, True) == (after.job.next_execution_time, after.job.error != "")
+
+
+class OwnTime(datetime):
+    """A time as libraries for dates have it."""
+
+
+class Kind(StrEnum):
+    """A name as plugins have it."""
+
+    NOOP = "core.noop"
+
+
+def test_values_of_subclasses_are_right() -> None:
+    """Whatever a plugin's libraries make of times and names."""
+    time = OwnTime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    after = planned(job(next_execution_time=time, job_type=Kind.NOOP, interval_minutes=5), T0)
+    assert (T0 + timedelta(minutes=5), "", True) == (after.job.next_execution_time, after.job.error, after.runs)
 
 
 def test_a_job_is_due_unless_it_is_switched_off_or_later() -> None:
