@@ -20,7 +20,7 @@ from app.actions.plugins import Capability, Plugin
 from app.domain.entity_jobs import ScheduledJobConfig
 from app.domain.plugin_schedules import EnsureMode
 from app.domain.schedules import CatchUp, IfRunning
-from app.engine.entity_schedulers import EntityScheduler, scheduler_shortcomings
+from app.engine.entity_schedulers import EntityScheduler, StoppedJobs, scheduler_shortcomings
 
 __all__ = [
     "Action",
@@ -45,6 +45,7 @@ __all__ = [
     "RefusedError",
     "ScheduledJobConfig",
     "Skipped",
+    "StoppedJobs",
     "scheduler_shortcomings",
     "shortcomings",
 ]

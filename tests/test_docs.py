@@ -14,6 +14,8 @@ import pytest
 from app.actions.catalog import Catalog
 from app.actions.plugins import load_actions
 from app.config import Settings
+from app.domain.entity_jobs import ScheduledJobConfig
+from app.engine.entity_schedulers import scheduler_shortcomings
 from app.services.declarations.files import Source, read_files
 from tests.support.carillon import Carillon
 
@@ -140,3 +142,15 @@ def test_the_example_file_can_be_applied() -> None:
     (example,) = fenced("docs/files.md", "yaml")
     (file,) = read_files([Source("shop.yaml", example.encode())], Catalog(load_actions().actions))
     assert () == file.problems
+
+
+def test_the_example_of_an_entity_scheduler_can_be_polled() -> None:
+    """The code of docs/plugins.md conforms, and its table names every field of a job and every setting of polls."""
+    (code,) = fenced("docs/plugins.md", "python")
+    names: dict[str, type] = {}
+    exec(compile(code, "docs/plugins.md", "exec"), names)
+    assert [] == scheduler_shortcomings(names["ReportScheduler"]())
+    text = (ROOT / "docs" / "plugins.md").read_text()
+    told = set(re.findall(r"`(\w+)`", "".join(line.split(" | ")[0] for line in text.splitlines() if line[:3] == "| `")))
+    settings = {f"CARILLON_{name.upper()}" for name in Settings.__struct_fields__ if name.startswith("poll_")}
+    assert set() == {*ScheduledJobConfig.__struct_fields__, *settings} - told

@@ -41,6 +41,7 @@ PROBLEMS = {
     413: "The body is too large.",
     422: "Some values are not valid; `errors` names each of them.",
     429: "This token or address has sent too many requests, or this user too many at once.",
+    500: "An internal error occurred. The server's log has the details.",
     503: "The database cannot be reached, or the query took too long. Try again later.",
 }
 RETRY_AFTER = {"Retry-After": {"description": "In seconds.", "required": True, "schema": {"type": "integer"}}}

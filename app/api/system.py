@@ -10,6 +10,7 @@ import structlog
 from litestar import Controller, Response, get, patch, post
 from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.requests import (
     Acting,
@@ -122,9 +123,32 @@ class EntityTypeController(Controller):
 
 Cron = NamedDependency[CronService]
 TRACE_HEADER = "x-trace-id"
-# The trace id of a client goes into log lines and headers, so only plain ones are accepted.
-_TRACE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-_OPT: dict[str, Any] = {"errors": (401, 429, 503), "other_statuses": (202,)}
+# The trace id of a client goes into log lines and headers: printable ASCII without spaces, and not too long.
+_TRACE = re.compile(r"[!-~]{1,128}")
+_OPT: dict[str, Any] = {"errors": (401, 429, 500, 503), "other_statuses": (202,)}
+
+
+def trace_middleware(app: ASGIApp) -> ASGIApp:
+    """Send the trace id of a ping with its response, whatever the status, and put it into every log line."""
+
+    async def traced(scope: Scope, receive: Receive, send: Send) -> None:
+        trace = _trace_id(scope)
+
+        async def with_trace(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (TRACE_HEADER.encode(), trace.encode())]
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(trace_id=trace):
+            await app(scope, receive, with_trace)
+
+    return traced
+
+
+def _trace_id(scope: Scope) -> str:
+    """Return the trace id that the client sent if it can be used, else that of the request's trace, or a new one."""
+    sent = next((value for name, value in scope["headers"] if name == TRACE_HEADER.encode()), b"").decode("latin-1")
+    return sent if _TRACE.fullmatch(sent) else current_trace_id() or uuid4().hex
 
 
 async def _require_cron_token(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
@@ -140,6 +164,7 @@ class CronController(Controller):
     path = "/api/cron"
     tags = ("cron",)
     guards = (_require_cron_token, check_query)
+    middleware = (trace_middleware,)
 
     @post("/run", status_code=200, opt=_OPT, summary="Fire everything that is due now and count the outcomes.")
     async def run(self, request: AnyRequest, cron_service: Cron) -> Response[PingView]:
@@ -151,16 +176,11 @@ class CronController(Controller):
 
 
 async def _ping(request: AnyRequest, cron_service: CronService) -> Response[PingView]:
-    given = request.headers.get(TRACE_HEADER, "")
-    trace = given if _TRACE.fullmatch(given) else current_trace_id() or uuid4().hex
-    with structlog.contextvars.bound_contextvars(trace_id=trace):
-        try:
-            done = await cron_service.run(bearer_token(request))
-        except LockBusyError:
-            busy = PingView(busy=True, message="runner lock busy")
-            return Response(busy, status_code=202, headers={TRACE_HEADER: trace})
-    counts = {name: getattr(done, name) for name in done.__struct_fields__}
-    return Response(PingView(**counts), headers={TRACE_HEADER: trace})
+    try:
+        result = await cron_service.run(bearer_token(request))
+    except LockBusyError:
+        return Response(PingView(busy=True, message="runner lock busy"), status_code=202)
+    return Response(PingView(**msgspec.structs.asdict(result)))
 
 
 class Alive(msgspec.Struct):

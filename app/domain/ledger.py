@@ -1,5 +1,6 @@
 """The ledger: the outcomes of slots that did not fire. A slot that fired is accounted for by its execution."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
@@ -35,6 +36,11 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     # The execution that kept the slot from firing, if there was one.
     execution_id: UUID | None = None
+
+
+def slots_in(entries: Iterable[LedgerEntry]) -> int:
+    """Return the number of slots that these entries account for."""
+    return sum(entry.slot_count for entry in entries)
 
 
 def ledger_entry(

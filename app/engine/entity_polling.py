@@ -1,6 +1,7 @@
 """Entities: plugins have tables with times of their own, and are polled for the jobs in them that are due."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -9,10 +10,10 @@ import structlog
 
 from app import clock
 from app.actions.plugins import CORE
-from app.domain.entity_jobs import ScheduledJobConfig, with_next_time
+from app.domain.entity_jobs import Planned, ScheduledJobConfig, is_due, planned, planned_anew, stopped
 from app.domain.errors import UnavailableError
 from app.domain.executions import PendingRun
-from app.engine.entity_schedulers import LoadedScheduler
+from app.engine.entity_schedulers import LoadedScheduler, StoppedJobs
 from app.engine.ringing import Ringer
 from app.observability.metrics import POLLED
 from app.persistence import entity_runs, leases, users
@@ -43,7 +44,8 @@ class Polled(msgspec.Struct):
     complete: bool = True
 
 
-_Seen = set[tuple[str, datetime | None]]
+# The jobs that a poll has read, by id and time: as texts, because a plugin's values may not be hashable.
+_Seen = set[str]
 
 
 class _LockLostError(Exception):
@@ -132,22 +134,43 @@ class Poller:
             return await leases.take_lock(connection, LOCK, self._owner, self._lease_seconds)
 
     async def _poll_one(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled) -> None:
-        """Read the due jobs again until a walk over all pages finds nothing new."""
+        """Read the due jobs again until a walk over all pages finds nothing new. Then plan stopped jobs anew."""
         seen: _Seen = set()
         for _ in range(MOST_WALKS):
             known = len(seen)
             await self._walk(loaded, ahead, done, seen)
             if len(seen) == known:
-                return
+                break
+        if isinstance(loaded.scheduler, StoppedJobs) and await self._replan(loaded, loaded.scheduler):
+            # Their next times may lie before the next poll.
+            await self._walk(loaded, ahead, done, seen)
+
+    async def _replan(self, loaded: LoadedScheduler, scheduler: StoppedJobs) -> int:
+        """Plan stopped jobs anew, page by page. Return how many have a next time again; the offset skips the others."""
+        offset = replanned = 0
+        for _ in range(MOST_BATCHES):
+            async with self._locked() as connection:
+                batch = _Batch(connection, loaded, await database_now(connection))
+                await batch.replan(scheduler, self._batch_size, offset)
+            if not batch.page_size:
+                break
+            offset += batch.left
+            replanned += batch.page_size - batch.left
+        return replanned
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[Connection]:
+        """Open a transaction in which no other process can take the lock before the commit."""
+        async with self._database.transaction() as connection:
+            if not await leases.use_lock(connection, LOCK, self._owner, self._lease_seconds):
+                raise _LockLostError
+            yield connection
 
     async def _walk(self, loaded: LoadedScheduler, ahead: timedelta, done: Polled, seen: _Seen) -> None:
         """Write batch after batch. A job that was written is no longer due; the offset skips those that failed."""
         offset = 0
         for _ in range(MOST_BATCHES):
-            async with self._database.transaction() as connection:
-                # The lock is checked in the same transaction: no other process can take it before the commit.
-                if not await leases.use_lock(connection, LOCK, self._owner, self._lease_seconds):
-                    raise _LockLostError
+            async with self._locked() as connection:
                 batch = _Batch(connection, loaded, await database_now(connection))
                 await batch.write(ahead, self._batch_size, offset, seen)
             await self._ringer.executions(batch.pending)
@@ -178,12 +201,25 @@ class _Batch:
             until = self._now + ahead
             page = await self._scheduler.find_due_jobs(session, self._now, until, limit, offset)
             await session.commit()
-        jobs = [job for job in page if (job.id, job.next_execution_time) not in seen and self._is_due(job, until)]
-        seen.update((job.id, job.next_execution_time) for job in page)
+        jobs = [job for job in page if self._is_job(job) and _key(job) not in seen and is_due(job, until)]
+        seen.update(map(_key, page))
         self.page_size, self.left = len(page), len(page) - len(jobs)
         if self._loaded.plugin != CORE and jobs:
             self._plugin_user = (await users.plugin(self._connection, self._loaded.plugin)).user_id
         await self._write_together(jobs)
+
+    async def replan(self, scheduler: StoppedJobs, limit: int, offset: int) -> None:
+        """Read a page of stopped jobs and store the next times of those that have one again."""
+        async with session_within(self._connection) as session:
+            page = await scheduler.find_stopped_jobs(session, limit, offset)
+            anew = (planned_anew(job, self._now) for job in page if self._is_job(job))
+            jobs = [job for job in anew if job is not None]
+            if jobs:
+                await self._scheduler.update_execution_time(session, jobs)
+            await session.commit()
+        self.page_size, self.left = len(page), len(page) - len(jobs)
+        for job in jobs:
+            log.info("entity_job_replanned", entity_type=job.entity_type, entity=job.entity_id)
 
     async def _write_together(self, jobs: Sequence[ScheduledJobConfig]) -> None:
         try:
@@ -206,21 +242,33 @@ class _Batch:
         """Store the next times and add the pending runs, both in one transaction."""
         if not jobs:
             return
-        planned = [with_next_time(job, self._now) for job in jobs]
-        due = [self._due(before) for before, after in zip(jobs, planned, strict=True) if not after.error]
+        after = [self._planned(job) for job in jobs]
+        due = [self._due(before) for before, one in zip(jobs, after, strict=True) if one.runs]
         async with session_within(self._connection) as session:
-            await self._scheduler.update_execution_time(session, planned)
-            pending = await entity_runs.add(await session.connection(), due)
+            await self._scheduler.update_execution_time(session, [one.job for one in after])
+            pending = await entity_runs.add(await session.connection(), due) if due else []
             await session.commit()
         self.pending += pending
-        for job in planned:
-            if job.error:
-                self.errors += 1
-                log.error("entity_job_failed", entity_type=job.entity_type, entity=job.entity_id, error=job.error)
+        for one in after:
+            if one.job.error:
+                self._log_error(one.job.entity_type, one.job.entity_id, one.job.error)
 
-    def _is_due(self, job: ScheduledJobConfig, until: datetime) -> bool:
-        time = job.next_execution_time
-        return job.active and time is not None and time <= until and job.entity_type == self._scheduler.entity_type
+    def _planned(self, job: ScheduledJobConfig) -> Planned:
+        expected = self._scheduler.entity_type
+        if job.entity_type != expected:
+            return Planned(stopped(job, f"Its entity_type is not '{expected}'."), runs=False)
+        return planned(job, self._now)
+
+    def _is_job(self, job: object) -> bool:
+        """Return whether a scheduler has returned a job; anything else has no entity that could store its error."""
+        if isinstance(job, ScheduledJobConfig):
+            return True
+        self._log_error(self._scheduler.entity_type, "", f"Expected a ScheduledJobConfig, got {type(job).__name__}.")
+        return False
+
+    def _log_error(self, entity_type: object, entity_id: object, error: str) -> None:
+        self.errors += 1
+        log.error("entity_job_failed", entity_type=entity_type, entity=entity_id, error=error)
 
     def _due(self, job: ScheduledJobConfig) -> Due:
         """Return the run of a job. A job without a user runs as the plugin.
@@ -233,3 +281,7 @@ class _Batch:
         if user != self._plugin_user and not self._loaded.acts_for_users:
             raise ValueError(f"The plugin '{self._loaded.plugin}' has not declared the capability act_for_users.")
         return Due(job, job.next_execution_time, user)
+
+
+def _key(job: ScheduledJobConfig) -> str:
+    return f"{getattr(job, 'id', None)!r} {getattr(job, 'next_execution_time', None)!r}"

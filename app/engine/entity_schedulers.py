@@ -20,7 +20,8 @@ GROUP = "carillon.entity_schedulers"
 class EntityScheduler(Protocol):
     """A plugin's table of entities that have times of their own.
 
-    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing. A
+    Both methods work in the transaction in which the runs are written: either all of it is committed, or nothing.
+    Carillon computes the next times; a scheduler only stores them. ``StoppedJobs`` is an optional third method. A
     scheduler may have a ``description``, a sentence that the API shows; else the first line of its docstring is shown.
     """
 
@@ -32,7 +33,23 @@ class EntityScheduler(Protocol):
         """Return the active jobs whose next time is at or before ``until``, the earliest first."""
 
     async def update_execution_time(self, session: Session, jobs: Sequence[ScheduledJobConfig]) -> None:
-        """Store the last and the next time of these jobs, and the error of those that have one."""
+        """Store the last and the next time of these jobs, and the error of those that have one.
+
+        ``last_execution_time`` is the last time that was queued, not the last run: polls look ahead, so it may lie in
+        the future. It advances while schedules are switched off as well, when the queued runs end without being run.
+        A job without a ``next_execution_time`` has no further run: it was a one-off, or ``error`` says why.
+        """
+
+
+@runtime_checkable
+class StoppedJobs(Protocol):
+    """An entity scheduler whose jobs go on by themselves once what stopped them is corrected."""
+
+    async def find_stopped_jobs(self, session: Session, limit: int, offset: int) -> Sequence[ScheduledJobConfig]:
+        """Return active jobs that have an error and no next time, in a fixed order.
+
+        Those that can be planned again are passed to ``update_execution_time``.
+        """
 
 
 class LoadedScheduler(msgspec.Struct, frozen=True):
@@ -93,6 +110,9 @@ def _shortcomings(scheduler: Any) -> Iterator[str]:
     for name in ("find_due_jobs", "update_execution_time"):
         if not iscoroutinefunction(getattr(scheduler, name, None)):
             yield f"it has no coroutine function {name}"
+    optional = getattr(scheduler, "find_stopped_jobs", None)
+    if optional is not None and not iscoroutinefunction(optional):
+        yield "its find_stopped_jobs is not a coroutine function"
 
 
 def _taken(scheduler: EntityScheduler, taken: dict[str, str]) -> list[str]:

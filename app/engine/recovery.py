@@ -89,7 +89,7 @@ class Reconciler:
         self._ringer = ringer
         self._engine = engine
         self._longest_overdue = timedelta(seconds=lease_seconds)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[bool]] = set()
 
     async def recover_scheduled_jobs(self) -> int:
         """Ring for every schedule whose due time has passed. Return how many they are."""
@@ -280,12 +280,17 @@ class Reconciler:
         task.add_done_callback(self._tasks.discard)
 
 
-async def log_errors(work: Coroutine[Any, Any, None]) -> None:
-    """Do work that was started without a message. Log its error, so that it does not stop the others."""
+async def log_errors(work: Coroutine[Any, Any, None]) -> bool:
+    """Do work that was started without a message. Log its error, so that it does not stop the others.
+
+    Return whether it raised one.
+    """
     try:
         await work
     except Redeliver:
         # There is no message to deliver again; the next pass finds the work in Postgres.
-        return
+        return False
     except Exception:
         log.exception("direct_run_failed")
+        return True
+    return False

@@ -96,6 +96,8 @@ class TickEngine:
         self._settles = MicroBatcher("settle", self._settle_batch, shared=(UnavailableError,))
         # Called for every run that has been settled here.
         self.on_settled: Callable[[Outcome, Settled | EntityRunSettled], None] = lambda _outcome, _settled: None
+        # Called for every tick that could not be claimed.
+        self.on_claim_failed: Callable[[], None] = lambda: None
         # The executions that this process works on, with their tokens. One that Postgres says this worker holds and
         # that is missing here was lost, for example with the answer to its claim.
         self.owned: dict[UUID, int] = {}
@@ -147,6 +149,7 @@ class TickEngine:
                 self._log_left(result, tick.job_id)
             if isinstance(result, Exception) and not isinstance(result, _SHARED):
                 log.error("claim_failed", **log_fields(tick.job_id), exc_info=result)
+                self.on_claim_failed()
                 await self._quarantine.tick_failed(tick, result)
         claimed = [result for result in results if isinstance(result, Claimed)]
         if not claimed:

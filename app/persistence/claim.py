@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
-from app.domain.ledger import LedgerEntry, LedgerOutcome
+from app.domain.ledger import LedgerEntry, LedgerOutcome, slots_in
 from app.domain.notifications import Notice, missed_notices
 from app.domain.planning import with_started_run
 from app.domain.revisions import Revision, automatic_revision
@@ -182,7 +182,14 @@ class _ClaimBatch:
         here = next((to_run(job, new) for new in made if new.status is ExecutionStatus.RUNNING), None)
         waiting = [new for new in made if new.status is ExecutionStatus.PENDING and not new.queued]
         pending = tuple(PendingRun(new.id, new.token, new.due_at) for new in waiting)
-        return Claimed(decision.job, here, pending, decision.cancels)
+        return Claimed(
+            decision.job,
+            here,
+            pending,
+            decision.cancels,
+            queued=tuple(new.id for new in made if new.queued),
+            not_fired=slots_in(decision.ledger),
+        )
 
     def _cancel(self, job: ScheduledJob, decision: Decided) -> None:
         if not decision.cancels:

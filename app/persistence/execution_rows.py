@@ -140,6 +140,10 @@ class Claimed(msgspec.Struct, frozen=True):
     version: ClaimedVersion | None = None
     # The versions of workflow and users that the claim saw: what is cached in them need not be read again.
     row_versions: RowVersions | None = None
+    # The executions that were written and wait for others of the schedule.
+    queued: tuple[UUID, ...] = ()
+    # How many slots got an outcome without a run.
+    not_fired: int = 0
 
 
 ClaimResult = Stale | NotDue | LeftToNewer | Busy | Claimed

@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import FIRST_TOKEN, ExecutionStatus, Outcome, Trigger
+from app.domain.ledger import slots_in
 from app.domain.notifications import NoticeEvent
 from app.domain.overlap import runs_alone
 from app.domain.schedules import IfRunning, ScheduledJob
@@ -184,6 +185,7 @@ async def claim_fast(
                 to_run(tick.job, new_execution(tick.job, tick.fire, tick.moment, worker_id)),
                 version=ClaimedVersion(after, version, tick.moment, cache.epoch),
                 row_versions=RowVersions(*row_versions),
+                not_fired=slots_in(tick.decided.ledger),
             )
     # Two messages may name the same schedule; one of them is answered here.
     return [answers.pop(tick.job_id, None) if by_job[tick.job_id] is tick else None for tick in ticks]

@@ -127,6 +127,14 @@ def _pending(ahead: timedelta) -> Select[Any]:
     )
 
 
+_AMONG_ACTIVE = "SELECT a.id FROM unnest($1::uuid[]) AS ids(id) JOIN active_executions AS a ON a.id = ids.id"
+
+
+async def count_active(connection: AsyncConnection, ids: Sequence[UUID]) -> int:
+    """Return how many of these executions have not ended."""
+    return len(await fetch(connection, _AMONG_ACTIVE, list(ids)))
+
+
 # Runs that a worker holds. Everything else that it runs was taken from it: cancelled, or lost and settled.
 
 _HELD_TOKENS = (

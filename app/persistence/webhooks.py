@@ -66,6 +66,12 @@ class WebhookScheduler:
         due = query.with_for_update(skip_locked=True)
         return [to_job(webhook) for webhook in await read_all(await session.connection(), due, Webhook)]
 
+    async def find_stopped_jobs(self, session: AsyncSession, limit: int, offset: int) -> list[ScheduledJobConfig]:
+        """Return the active webhooks that have no next time: their timezone is unknown, or was."""
+        query = select(_TABLE).where(_TABLE.c.active, _TABLE.c.next_execution_at.is_(None))
+        stopped = query.order_by(_TABLE.c.id).limit(limit).offset(offset).with_for_update(skip_locked=True)
+        return [to_job(webhook) for webhook in await read_all(await session.connection(), stopped, Webhook)]
+
     async def update_execution_time(self, session: AsyncSession, jobs: Sequence[ScheduledJobConfig]) -> None:
         """Store the next time of each webhook, or why there is none."""
         times = [

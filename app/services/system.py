@@ -18,8 +18,9 @@ from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
 from app.engine.cron_ping import CronPing, CronPingResult
 from app.engine.entity_schedulers import LoadedScheduler, LoadedSchedulers
+from app.engine.leases import LockBusyError
 from app.engine.queue_port import Queue, QueueUnavailableError
-from app.observability.logs import Outage
+from app.observability.logs import LogThrottle, Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
 from app.persistence import entity_runs, gauges, leases, sitemap_pings
 from app.persistence.database import Connection, Database, unreachable_reason
@@ -232,6 +233,11 @@ def _with_counts(view: EntityTypeView, runs: ActiveRuns) -> EntityTypeView:
     return msgspec.structs.replace(view, pending_runs=runs.pending, running_runs=runs.running)
 
 
+NOT_CONFIGURED = "No token for cron pings is configured on the server. Set CRON_RUN_TOKEN or AUTH_BEARER_TOKEN there."
+# A ping that comes every minute must not fill the log.
+REFUSED_LOG_SECONDS = 86_400.0
+
+
 class CronService:
     """Authorises cron pings and carries them out."""
 
@@ -239,16 +245,30 @@ class CronService:
         """Accept this token; with a blank one every ping is refused."""
         self._pinger = pinger
         self._token = token
+        self._throttle = LogThrottle(REFUSED_LOG_SECONDS)
 
     def authenticate(self, token: str | None) -> None:
         """Raise ``UnauthenticatedError`` unless this is the token of pings."""
-        if not self._token or not hmac.compare_digest((token or "").encode(), self._token.encode()):
+        if not self._token:
+            if self._throttle.should_log("cron_ping_refused"):
+                log.warning("cron_ping_refused", error=NOT_CONFIGURED)
+            raise UnauthenticatedError(NOT_CONFIGURED)
+        if not hmac.compare_digest((token or "").encode(), self._token.encode()):
             raise UnauthenticatedError
 
     async def run(self, token: str | None) -> CronPingResult:
-        """Fire all schedules that are due now."""
+        """Fire all schedules that are due now. A failure is logged with the trace id of the ping."""
         self.authenticate(token)
-        return await self._pinger.ping()
+        try:
+            return await self._pinger.ping()
+        except LockBusyError:
+            raise
+        except UnavailableError as error:
+            log.error("cron_ping_failed", error=unreachable_reason(error))  # noqa: TRY400 - an outage, not a defect
+            raise
+        except Exception as error:
+            log.exception("cron_ping_failed", error=type(error).__name__)
+            raise
 
 
 # Gauges are read from Postgres at most this often, however many scrapes there are.

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -155,6 +156,68 @@ async def test_a_job_that_cannot_be_written_is_not_queued_and_blocks_nobody(
     assert 13 == left.id
     rows = await stored(database, "SELECT entity_id FROM workflow_executions ORDER BY entity_id")
     assert [str(number) for number in range(10, 20) if number != 13] == [row.entity_id for row in rows]
+
+
+class Careless(PeriodicFeeds):
+    """A scheduler that returns whatever its nullable and mistyped columns hold."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+
+    async def find_due_jobs(
+        self, session: AsyncSession, now: datetime, until: datetime, limit: int, offset: int
+    ) -> list[Any]:
+        """The first feed has these values, or is something else; the others are as they should be."""
+        jobs: list[Any] = list(await super().find_due_jobs(session, now, until, limit, offset))
+        changed = [replace(job, **self._values) if job.entity_id == "1" else job for job in jobs]
+        return [*changed, None] if self._values.get("name") == "not a job" and jobs else changed
+
+
+@pytest.mark.parametrize("values", [{"timezone": None}, {"active": None}])
+async def test_nullable_columns_stop_nothing(database: Database, redis: RedisPool, values: dict[str, Any]) -> None:
+    """No timezone is UTC, and no switch is on."""
+    await feeds(database, {"id": 1, "cron": "* * * * *"}, {"id": 2, "minutes": 5})
+    assert (2, 0) == _counts(await poller(database, redis, scheduler=Careless(**values)).poll_now())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"next_execution_time": "noon"},
+        {"next_execution_time": datetime(2026, 1, 1)},  # noqa: DTZ001 - as a column without a timezone would have it
+        {"interval_minutes": "5"},
+        {"timezone": 5},
+        {"active": "yes"},
+        {"id": ["unhashable"], "max_retries": -1},
+        {"entity_type": "other"},
+    ],
+)
+async def test_wrong_values_are_an_error_on_that_entity(
+    database: Database, redis: RedisPool, values: dict[str, Any]
+) -> None:
+    """The others on the page go on."""
+    await feeds(database, {"id": 1, "minutes": 5}, {"id": 2, "minutes": 5}, {"id": 3, "minutes": 5})
+    assert (2, 1) == _counts(await poller(database, redis, scheduler=Careless(**values)).poll_now())
+    wrong, *others = await stored(database, "SELECT next_at, error FROM feeds ORDER BY id")
+    assert (None, True) == (wrong.next_at, wrong.error != "")
+    assert ["", ""] == [other.error for other in others]
+
+
+async def test_what_is_not_a_job_is_counted_and_skipped(database: Database, redis: RedisPool) -> None:
+    """It has no entity that could store the error."""
+    await feeds(database, {"id": 1, "minutes": 5})
+    assert (1, 1) == _counts(await poller(database, redis, scheduler=Careless(name="not a job")).poll_now())
+
+
+async def test_a_one_off_runs_once(database: Database, redis: RedisPool) -> None:
+    """With neither a cron expression nor an interval; both are a mistake."""
+    await feeds(database, {"id": 1}, {"id": 2, "cron": "* * * * *", "minutes": 5})
+    one = poller(database, redis)
+    assert [(1, 1), (0, 0)] == [_counts(await one.poll_now()), _counts(await one.poll_now())]
+    once, both = await stored(database, "SELECT next_at, last_at, error FROM feeds ORDER BY id")
+    assert (None, True, "") == (once.next_at, once.last_at is not None, once.error)
+    assert (None, None, True) == (both.next_at, both.last_at, "At most one" in both.error)
+    assert ["1"] == [row.entity_id for row in await stored(database, "SELECT entity_id FROM workflow_executions")]
 
 
 class Deaf(PeriodicFeeds):
@@ -364,6 +427,8 @@ def test_schedulers_are_found_by_their_entry_points() -> None:
     assert (["webhook"], ()) == ([one.scheduler.entity_type for one in loaded.schedulers], loaded.problems)
     assert [] == scheduler_shortcomings(WebhookScheduler())
     assert 3 == len(scheduler_shortcomings(object()))
+    half = type("Half", (PeriodicFeeds,), {"find_stopped_jobs": lambda *_: []})()
+    assert ["its find_stopped_jobs is not a coroutine function"] == scheduler_shortcomings(half)
 
 
 def _counts(polled: Any) -> tuple[int, int]:

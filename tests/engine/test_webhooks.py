@@ -34,14 +34,14 @@ async def stored(database: Database, query: str) -> list[Any]:
         return list(await connection.execute(text(query)))
 
 
-def poller(database: Database, redis: RedisPool) -> Poller:
+def poller(database: Database, redis: RedisPool, batch: int = 100) -> Poller:
     """A process that polls webhooks."""
     return Poller(
         database,
         Ringer(Bell(redis)),
         [LoadedScheduler(WebhookScheduler(), "core", acts_for_users=True)],
         poll_seconds=60,
-        batch_size=100,
+        batch_size=batch,
         lease_seconds=30,
     )
 
@@ -147,6 +147,63 @@ async def test_a_ping_alone_drives_entities(
         answer = await api.raw("POST", "/api/cron/run", headers={"Authorization": "Bearer ping"})
     assert (200, 1) == (answer.status_code, answer.json()["ran"])
     assert ["/hook"] == [call.path for call in sink.calls]
+
+
+async def test_a_timezone_that_vanished_stops_a_webhook_until_it_is_back(
+    carillon: Carillon, database: Database, redis: RedisPool
+) -> None:
+    """The time that was due is run, the webhook says why there is no other, and it goes on by itself."""
+    made = await _webhook(carillon, database, "http://127.0.0.1:9/hook", interval_minutes=7)
+    other = await _webhook(carillon, database, "http://127.0.0.1:9/other", seconds=3600)
+    zone = f"UPDATE webhooks SET timezone = '{{}}' WHERE id = {made['id']} RETURNING 1"
+    await stored(database, zone.format("Mars/Olympus"))
+    one = poller(database, redis)
+    assert [(1, 1), (0, 0)] == [_counts(await one.poll_now()), _counts(await one.poll_now())]
+    (run,) = await stored(database, "SELECT entity_id, scheduled_for FROM workflow_executions")
+    assert str(made["id"]) == run.entity_id
+    (row,) = await stored(database, f"SELECT next_execution_at FROM webhooks WHERE id = {made['id']}")
+    assert row.next_execution_at is None
+    assert "There is no timezone 'Mars/Olympus'" in (await _read(carillon, made))["last_error"]
+    await stored(database, zone.format("Europe/Berlin"))
+    assert (0, 0) == _counts(await one.poll_now())
+    (row,) = await stored(database, f"SELECT next_execution_at FROM webhooks WHERE id = {made['id']}")
+    assert run.scheduled_for + timedelta(minutes=7) == row.next_execution_at
+    assert "" == (await _read(carillon, made))["last_error"] == (await _read(carillon, other))["last_error"]
+
+
+async def test_many_stopped_webhooks_hide_none_that_can_go_on(
+    carillon: Carillon, database: Database, redis: RedisPool
+) -> None:
+    """Neither do they fill the first page for ever."""
+    made = [await _webhook(carillon, database, f"http://127.0.0.1:9/{number}") for number in range(5)]
+    await stored(database, "UPDATE webhooks SET timezone = 'Mars/Olympus' RETURNING 1")
+    one = poller(database, redis, batch=2)
+    assert (5, 5) == _counts(await one.poll_now())
+    await stored(database, f"UPDATE webhooks SET timezone = 'UTC' WHERE id = {made[-1]['id']} RETURNING 1")
+    assert (0, 0) == _counts(await one.poll_now())
+    planned = await stored(database, "SELECT id FROM webhooks WHERE next_execution_at IS NOT NULL")
+    assert [made[-1]["id"]] == [row.id for row in planned]
+
+
+async def test_a_time_that_comes_while_schedules_are_switched_off_has_an_outcome(
+    carillon: Carillon, database: Database, redis: RedisPool, settings: Settings
+) -> None:
+    """It is queued ahead of its time as always, so that switching on again is enough; at its time it is not run."""
+    made = await _webhook(carillon, database, "http://127.0.0.1:9/hook")
+    await carillon.call("PATCH", "/settings/", json={"schedules_enabled": False})
+    assert (1, 0) == _counts(await poller(database, redis).poll_now())
+    (run,) = await stored(database, "SELECT id, token, scheduled_for FROM workflow_executions")
+    (row,) = await stored(database, "SELECT last_execution_at FROM webhooks")
+    assert run.scheduled_for == row.last_execution_at
+    async with engine_of(settings) as engine:
+        await engine.run_execution(run.id, run.token)
+    (ended,) = (await carillon.call("GET", "/executions/", params={"entity_id": str(made["id"])}))["items"]
+    assert ("cancelled", True) == (ended["status"], "switched off" in ended["error"])
+
+
+async def _read(carillon: Carillon, webhook: Json) -> Json:
+    answer: Json = await carillon.call("GET", f"/webhooks/{webhook['id']}/")
+    return answer
 
 
 async def failing(carillon: Carillon, database: Database, redis: RedisPool, settings: Settings, sink: Sink) -> Json:

@@ -92,6 +92,8 @@ class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):
     blocked: int | UnsetType = UNSET
     errors: int | UnsetType = UNSET
     dead_lettered: int | UnsetType = UNSET
+    not_fired: int | UnsetType = UNSET
+    waiting: int | UnsetType = UNSET
 
 
 class WebhookView(msgspec.Struct, kw_only=True):
