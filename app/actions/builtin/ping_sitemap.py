@@ -9,11 +9,17 @@ from yarl import URL
 from app.actions.catalog import Action, ActionFailedError
 from app.actions.context import ActionContext
 from app.actions.http_client import CallFailedError
+from app.domain.field_errors import EXPECTED
 from app.domain.limits import MOST_SITEMAP_URLS
 
 CALL_SECONDS = 15.0
 
-SitemapUrl = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+", max_length=2000)]
+SitemapUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[^\s/]+", max_length=2000, extra={EXPECTED: "a URL that begins with http:// or https://"}
+    ),
+]
 
 
 class PingSitemapConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
