@@ -21,11 +21,11 @@ _GROUPS = (KINDS, *((name,) for name in (*FIELDS, NODES) if name not in KINDS))
 class EnsureMode(StrEnum):
     """What a plugin that asks for a schedule does to one that exists, or was deleted."""
 
-    # Nothing.
+    # Leave one that exists alone, and a deleted one deleted until a higher version is asked for.
     CREATE_ONLY = "create_only"
-    # Change it where no person has, and leave a deleted one deleted until a higher version is asked for.
+    # Change one that exists where no person has; a deleted one stays deleted in the same way.
     ADOPT = "adopt"
-    # Change it wherever it differs, and create a deleted one again.
+    # Change one that exists wherever it differs, and create a deleted one again.
     ENFORCE = "enforce"
 
 

@@ -50,6 +50,8 @@ class Housekeeper:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
+        async with self._database.transaction() as connection:
+            await retention.delete_spent_records(connection)
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
 

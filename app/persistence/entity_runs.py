@@ -142,13 +142,17 @@ async def remove(connection: AsyncConnection, entity_type: str, entity_id: str) 
     return active
 
 
-async def withdraw(connection: AsyncConnection, entity_type: str, entity_id: str, reason: str) -> None:
-    """Remove the runs of an entity that have not begun, and retry no run that has: its times have changed."""
+async def withdraw(connection: AsyncConnection, entity_type: str, entity_id: str, reason: str) -> bool:
+    """Remove the runs of an entity that have not begun, and retry no run that has: its times have changed.
+
+    Return whether there was a run to remove.
+    """
     await _lock(connection, entity_type, entity_id)
     values = {"type": entity_type, "entity_id": entity_id}
-    await connection.execute(_DELETE_NOT_DUE, values)
-    await connection.execute(_CANCEL, {**values, "reason": reason})
+    deleted = await connection.execute(_DELETE_NOT_DUE, values)
+    cancelled = await connection.execute(_CANCEL, {**values, "reason": reason})
     await connection.execute(_LAST_ATTEMPT, values)
+    return bool(deleted.rowcount or cancelled.rowcount)
 
 
 async def replace_work(connection: AsyncConnection, job: ScheduledJobConfig) -> None:

@@ -39,6 +39,11 @@ _DELETE_RUNS = text(
     "WHERE id < :first_kept AND finished_at IS NOT NULL ORDER BY id LIMIT :limit)"
 )
 _DELETE_ENTRIES = text("DELETE FROM ledger_entries_rest WHERE last_slot < :before")
+# What a plugin asked for and insists on is created again if it is gone: its record says nothing then.
+_DELETE_RECORDS = text(
+    "DELETE FROM plugin_schedules AS p WHERE p.mode = 'enforce' "
+    "AND NOT EXISTS (SELECT FROM scheduled_jobs AS j WHERE j.id = p.scheduled_job_id)"
+)
 # The oldest rows are looked at, not all: a breaker that opens and closes all the time has many.
 _DELETE_TRANSITIONS = text(
     "DELETE FROM circuit_breaker_transitions WHERE id IN (SELECT id FROM (SELECT id, at "
@@ -134,6 +139,11 @@ async def delete_unpartitioned(connection: AsyncConnection, before: datetime) ->
     entries = await connection.execute(_DELETE_ENTRIES, {"before": before})
     transitions = await connection.execute(_DELETE_TRANSITIONS, {"before": before, "limit": MOST_DELETED})
     return runs.rowcount + entries.rowcount + transitions.rowcount
+
+
+async def delete_spent_records(connection: AsyncConnection) -> None:
+    """Delete records of plugins' schedules that are gone and that say nothing any more."""
+    await connection.execute(_DELETE_RECORDS)
 
 
 @asynccontextmanager

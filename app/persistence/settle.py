@@ -172,7 +172,8 @@ class _SettleBatch:
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
         self.revisions: list[Revision] = []
         self.notices: list[Notice] = []
-        self.wants_ping = False
+        # Whether a ping of the sitemap ends that never started.
+        self.unrun_ping = False
         # The outcomes of slots whose only execution ends before it began.
         self.unrun: list[LedgerOutcome] = []
 
@@ -195,7 +196,7 @@ class _SettleBatch:
         self.notices += entity_run_notices(entity, run.user_profile_id, ended, is_retried=due is not None)
         if due is None:
             # A ping that never started leaves what it was wanted for without one. To end pings, turn them off.
-            self.wants_ping |= entity.type == sitemap_pings.ENTITY_TYPE and not run.has_begun
+            self.unrun_ping |= entity.type == sitemap_pings.ENTITY_TYPE and not run.has_begun
             return EntityRunSettled(run.id, entity.type)
         retry = PendingRun(execution_id(entity.source, run.scheduled_for, run.retry_attempt + 1), 1, due)
         self.retries[run.id] = retry
@@ -251,10 +252,13 @@ class _SettleBatch:
         await revisions.add_schedule_revisions(connection, self.revisions)
         opened = [notice for gate in self.gates.values() if gate.breaker for notice in breaker_notices(gate.breaker)]
         await notifications.enqueue(connection, [*self.notices, *opened])
-        if self.wants_ping or any(outcome.publishes for outcome in self.accepted):
-            # Last, as this row is shared by the whole deployment.
+        released = await executions.release_next(connection, self.jobs.values(), self.active, self.now)
+        # Last, as the row of pings is shared by the whole deployment.
+        if self.unrun_ping:
+            await sitemap_pings.want_again(connection)
+        elif any(outcome.publishes for outcome in self.accepted):
             await sitemap_pings.want(connection)
-        return await executions.release_next(connection, self.jobs.values(), self.active, self.now)
+        return released
 
 
 def _may_end(run: LockedExecution, outcome: Outcome) -> bool:

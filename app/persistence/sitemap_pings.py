@@ -24,6 +24,7 @@ ACTION = "core.ping_sitemap"
 SWITCH = "ping_sitemap_on_run"
 # Between the starts of two pings.
 SPACING = timedelta(minutes=1)
+_NEXT = timedelta(milliseconds=1)
 TIMEOUT_SECONDS = 50
 MAX_RETRIES = 3
 
@@ -34,7 +35,10 @@ _WANT = text(
     "UPDATE sitemap_pings SET wanted_at = clock_timestamp() WHERE wanted_at IS NULL "  # noqa: S608
     f"AND (last_slot IS NULL OR last_slot <= clock_timestamp()) AND {_IS_ON}"
 )
-_LOCK_WANTED = text("SELECT wanted_at, urls FROM sitemap_pings WHERE wanted_at IS NOT NULL FOR UPDATE SKIP LOCKED")
+_WANT_AGAIN = text(f"UPDATE sitemap_pings SET wanted_at = clock_timestamp() WHERE {_IS_ON}")  # noqa: S608
+_LOCK_WANTED = text(
+    "SELECT wanted_at, last_slot, urls FROM sitemap_pings WHERE wanted_at IS NOT NULL FOR UPDATE SKIP LOCKED"
+)
 # Read after the row is locked. The latest executions of the entity include all attempts of the latest ping.
 _SITUATION = text(
     f"SELECT {_IS_ON} AND {leases.SCHEDULES_ENABLED} AS is_on, "  # noqa: S608
@@ -55,6 +59,11 @@ class SitemapSettings(msgspec.Struct, frozen=True):
 async def want(connection: AsyncConnection) -> None:
     """Mark that a ping is wanted, unless pings are switched off or one is still to start."""
     await connection.execute(_WANT)
+
+
+async def want_again(connection: AsyncConnection) -> None:
+    """Mark that a ping is wanted in place of one that was planned and did not start."""
+    await connection.execute(_WANT_AGAIN)
 
 
 class SitemapScheduler:
@@ -101,8 +110,9 @@ class SitemapScheduler:
         admin = await users.built_in_admin(connection)
         if not urls or not situation.is_on or situation.is_active or admin is None:
             return None
-        earliest = None if situation.last_start is None else situation.last_start + SPACING
-        slot = row.wanted_at if earliest is None else max(row.wanted_at, earliest)
+        # Behind the last slot: one slot has one run, also if that was cancelled before it started.
+        earliest = (situation.last_start and situation.last_start + SPACING, row.last_slot and row.last_slot + _NEXT)
+        slot = max(moment for moment in (row.wanted_at, *earliest) if moment is not None)
         return _job(slot, urls, admin.user_id)
 
 
@@ -141,7 +151,7 @@ async def turn(connection: AsyncConnection, *, on: bool) -> None:
         await entity_runs.withdraw(
             connection, ENTITY_TYPE, ENTITY_ID, "Cancelled before it ran: pings were turned off."
         )
-        await connection.execute(update(SitemapPingRow).values(wanted_at=None))
+        await connection.execute(update(SitemapPingRow).values(wanted_at=None, last_slot=None))
 
 
 async def set_urls(connection: AsyncConnection, urls: list[str] | None, default_urls: Sequence[str]) -> None:
@@ -149,4 +159,7 @@ async def set_urls(connection: AsyncConnection, urls: list[str] | None, default_
     used = list(default_urls) if urls is None else urls
     if used:
         await entity_runs.replace_work(connection, _job(None, used, None))
+    elif await entity_runs.withdraw(connection, ENTITY_TYPE, ENTITY_ID, "Cancelled before it ran: no URLs are left."):
+        # It runs when there are URLs again.
+        await want_again(connection)
     await connection.execute(update(SitemapPingRow).values(urls=null() if urls is None else urls))

@@ -6,7 +6,7 @@ kind. Services know neither HTTP nor SQL: they take inputs, return views, and ge
 admission         quotas, limits, owners and secrets: whether an object may be stored
 schedules         change schedules                      schedule_queries   read them, without Redis
 workflows         workflows and breakers                webhooks, notifications, secrets, users, executions
-plugins           start plugins                         plugin_schedules   the schedules of plugins
+plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules
 action_ports      what actions may use
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
 imports           schedules of other tools, as files for ``carillon apply``

@@ -17,12 +17,9 @@ from app.actions.context import (
 )
 from app.domain.access import Actor
 from app.domain.errors import CarillonError, NotFoundError, UnavailableError
-from app.domain.executions import PendingRun
-from app.domain.plugin_schedules import FIELDS, NODES, EnsureMode, Merge, may_create, merge
+from app.domain.plugin_schedules import NODES, EnsureMode, Merge, may_create, merge
 from app.domain.revisions import Action, revision
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.domain.specs import KINDS
-from app.domain.workflows import TRIGGER_TYPE
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import plugin_schedules, revisions, schedules, users, workflows
@@ -34,34 +31,28 @@ from app.services.inputs import (
     NoteInput,
     RunInput,
     ScheduleChanges,
-    ScheduleInput,
     WorkflowChanges,
-    WorkflowInput,
     given,
+)
+from app.services.plugin_wishes import (
+    Stored,
+    Wish,
+    given_values,
+    nodes_of,
+    plugins_view,
+    values_of,
+    wish_of,
+    work_of,
 )
 from app.services.schedules import (
     ScheduleService,
     author_of,
     changed_values,
-    draft,
     owned_schedule,
     sound,
-    spec_values,
 )
 from app.services.validation import checked
 from app.services.workflows import WorkflowService
-
-# For a draft, whose workflow has no id before it is stored.
-NO_WORKFLOW_YET = 1
-# Fields of which a plugin's None means "not given".
-_SPEC_FIELDS = frozenset({*KINDS, "timezone"})
-# ``payload`` is the one field with another name in the API.
-_PLUGINS_NAMES = {"trigger_payload": "payload"}
-_SHOWN = tuple(
-    name
-    for name in PluginSchedule.__struct_fields__
-    if name not in {"action", "config", "version", "payload", "status", "status_reason"}
-)
 
 T = TypeVar("T")
 
@@ -76,27 +67,6 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     schedules: ScheduleService
     workflows: WorkflowService
     manual_runs: ManualRunService
-
-
-class _Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as a plugin wants it: a draft with values in their stored form, and its workflow."""
-
-    version: int
-    draft: ScheduledJob
-    workflow: dict[str, Any]
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values that the plugin decides about, as JSON."""
-        return _values(self.draft, self.workflow)
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    """A schedule of the plugin, its workflow, and the executions that may start because of a change."""
-
-    job: ScheduledJob
-    workflow: StoredWorkflow | None
-    pending: tuple[PendingRun, ...] = ()
 
 
 class PluginSchedules:
@@ -127,7 +97,7 @@ class PluginSchedules:
             jobs = await schedules.all_of(connection, actor.user_id)
             rows = await workflows.all_of(connection, actor.user_id)
             versions = await plugin_schedules.versions(connection, actor.user_id)
-        return [_view(_Stored(job, rows.get(job.workflow_id)), versions.get(job.id, 0)) for job in jobs]
+        return [plugins_view(Stored(job, rows.get(job.workflow_id)), versions.get(job.id, 0)) for job in jobs]
 
     async def get(self, schedule_id: UUID) -> PluginSchedule:
         """Return a schedule."""
@@ -137,8 +107,8 @@ class PluginSchedules:
         """Return the schedule that the plugin has asked for under a name, also if it was renamed; or None."""
         actor = await self._actor()
         async with self._database.transaction() as connection:
-            asked_id = await plugin_schedules.find(connection, actor.user_id, name)
-            job = await _of_name(connection, actor, asked_id, name)
+            asked = await plugin_schedules.get(connection, actor.user_id, name)
+            job = await plugin_schedules.schedule_of(connection, asked)
         return None if job is None else await self.get(job.id)
 
     async def update(self, schedule_id: UUID, changes: PluginScheduleChanges) -> PluginSchedule:
@@ -183,122 +153,123 @@ class PluginSchedules:
         async with self._database.transaction() as connection:
             return await users.plugin(connection, self._plugin)
 
-    def _wish(self, actor: Actor, schedule: PluginScheduleInput) -> _Wish:
-        """Return what a plugin wants, checked and in its stored form."""
-        values = msgspec.structs.asdict(schedule)
-        config, action, version = values.pop("config"), values.pop("action"), values.pop("version")
-        values["trigger_payload"] = values.pop("payload")
-        wanted = checked(_given_spec({"workflow_id": NO_WORKFLOW_YET, **values}), ScheduleInput)
-        flow = msgspec.to_builtins(checked({"name": schedule.name, **_nodes(action, config)}, WorkflowInput))
-        self._workflows.check(flow)
-        return _Wish(version=version, draft=draft(spec_values(wanted), actor), workflow=flow)
+    def _wish(self, actor: Actor, schedule: PluginScheduleInput) -> Wish:
+        wish = wish_of(actor, schedule)
+        self._workflows.check(wish.workflow)
+        return wish
 
     async def _create(self, actor: Actor, schedule: PluginScheduleInput) -> PluginSchedule:
         wish = self._wish(actor, schedule)
         sound(wish.draft, self._schedules.limits.caps)
         async with self._database.transaction() as connection:
-            asked = await plugin_schedules.lock(connection, actor.user_id, schedule.name)
+            asked = await plugin_schedules.lock(connection, actor.user_id, wish.name)
             stored = await self._added(connection, actor, wish)
-            await _save(connection, asked, wish, stored.job.id)
+            await plugin_schedules.save(connection, _asked_now(asked, wish, stored.job.id, EnsureMode.ADOPT))
         return await self._rung(stored, wish.version)
 
     async def _ensure(self, actor: Actor, schedule: PluginScheduleInput, mode: EnsureMode) -> PluginSchedule | None:
         wish = self._wish(actor, schedule)
         async with self._database.transaction() as connection:
             # Other processes of the plugin, which ask for the same, wait here.
-            asked = await plugin_schedules.lock(connection, actor.user_id, schedule.name)
-            job = await _of_name(connection, actor, asked.scheduled_job_id, schedule.name)
+            asked = await plugin_schedules.lock(connection, actor.user_id, wish.name)
+            job = await plugin_schedules.schedule_of(connection, asked)
             if job is not None:
-                stored = await self._merged(connection, actor, asked, job, wish, mode)
+                stored, now_asked = await self._merged(connection, actor, asked, job, wish, mode)
             elif may_create(mode, asked.version if asked.scheduled_job_id else None, wish.version):
                 sound(wish.draft, self._schedules.limits.caps)
                 note = "Created again, after it was deleted." if asked.scheduled_job_id else ""
                 stored = await self._added(connection, actor, wish, note)
+                now_asked = _asked_now(asked, wish, stored.job.id, mode)
             else:
-                log.info("plugin_schedule_stays_deleted", plugin=self._plugin, schedule=schedule.name)
+                log.info("plugin_schedule_stays_deleted", plugin=self._plugin, schedule=wish.name)
                 return None
-            if mode is not EnsureMode.CREATE_ONLY or job is None:
-                await _save(connection, asked, wish, stored.job.id)
-        return await self._rung(stored, wish.version)
+            await plugin_schedules.save(connection, now_asked)
+        return await self._rung(stored, now_asked.version)
 
-    async def _added(self, connection: Connection, actor: Actor, wish: _Wish, note: str = "") -> _Stored:
+    async def _added(self, connection: Connection, actor: Actor, wish: Wish, note: str = "") -> Stored:
         """Create the workflow and the schedule."""
         await self._workflows.check_secrets(connection, actor, actor.user_id, wish.workflow)
         row = await workflows.add(connection, actor, wish.workflow, author_of(actor))
         new = replace(wish.draft, workflow_id=row.id)
-        return _Stored(await schedule_changes.start_scheduled_job(connection, new, author_of(actor), note), row)
+        return Stored(await schedule_changes.start_scheduled_job(connection, new, author_of(actor), note), row)
 
     async def _merged(
-        self, connection: Connection, actor: Actor, asked: Asked, job: ScheduledJob, wish: _Wish, mode: EnsureMode
-    ) -> _Stored:
-        """Give an existing schedule and its workflow the values that the plugin may change."""
+        self, connection: Connection, actor: Actor, asked: Asked, job: ScheduledJob, wish: Wish, mode: EnsureMode
+    ) -> tuple[Stored, Asked]:
+        """Give an existing schedule and its workflow the values that the plugin may change.
+
+        Both are locked before they are compared with what was asked for: an edit that is under way is seen whole.
+        """
         row = await workflows.lock_to_change(connection, job.workflow_id)
-        own = row if row is not None and row.user_profile_id == actor.user_id else None
+        locked = (await schedules.lock(connection, [job.id])).get(job.id, job)
+        is_own = row is not None and row.user_profile_id == actor.user_id and row.id == locked.workflow_id
         # A workflow that an admin has put in the place of the plugin's own is left alone.
-        current = _values(job, msgspec.structs.asdict(own) if own else wish.workflow)
-        decided = merge(mode, await _last_asked(connection, asked, job, current), current, wish.values)
-        if own is not None and NODES in decided.changes:
+        current = values_of(locked, msgspec.structs.asdict(row) if row and is_own else wish.workflow)
+        last = await plugin_schedules.last_asked(connection, asked, locked, current)
+        # A process of an earlier version of the plugin does not undo what a later one has asked for.
+        is_outdated = mode is not EnsureMode.ENFORCE and wish.version < asked.version
+        if is_outdated or mode is EnsureMode.CREATE_ONLY:
+            kept = replace(asked, scheduled_job_id=job.id, version=max(asked.version, wish.version), wanted=last)
+            return Stored(locked, row), kept
+        decided = merge(mode, last, current, wish.values)
+        if row is not None and is_own and NODES in decided.changes:
             flow = {name: wish.workflow[name] for name in ("nodes", "edges")}
             await self._workflows.check_secrets(connection, actor, actor.user_id, flow)
-            row = await workflows.save(connection, own, flow, author_of(actor), decided.note)
-        return await self._edited(connection, actor, job, wish, decided, row)
+            row = await workflows.save(connection, row, flow, author_of(actor), decided.note)
+        stored = await self._edited(connection, actor, Stored(locked, row), wish, decided)
+        return stored, _asked_now(asked, wish, job.id, mode)
 
-    async def _edited(
-        self,
-        connection: Connection,
-        actor: Actor,
-        job: ScheduledJob,
-        wish: _Wish,
-        decided: Merge,
-        row: StoredWorkflow | None,
-    ) -> _Stored:
-        author = author_of(actor)
+    async def _edited(self, connection: Connection, actor: Actor, stored: Stored, wish: Wish, decided: Merge) -> Stored:
+        """Give the schedule the values that follow the plugin, and say in its history who won."""
+        author, job = author_of(actor), stored.job
         changes = {name: getattr(wish.draft, name) for name in decided.changes if name != NODES}
         if changes:
             caps = self._schedules.limits.caps
             changed = await schedule_changes.edit_scheduled_job(connection, job.id, changes, author, caps, decided.note)
-            return _Stored(changed.job, row, changed.pending)
+            return Stored(changed.job, stored.workflow, changed.pending)
         if decided.note:
             now = await database_now(connection)
             told = revision(job, job, Action.CHANGED, author, now, decided.note)
             await revisions.add_schedule_revisions(connection, [told])
-        return _Stored(job, row)
+        return stored
 
     async def _get(self, actor: Actor, schedule_id: UUID) -> PluginSchedule:
         async with self._database.transaction() as connection:
             job = await owned_schedule(connection, actor, schedule_id)
             row = await workflows.get(connection, job.workflow_id)
-            versions = await plugin_schedules.versions(connection, actor.user_id)
-        return _view(_Stored(job, row), versions.get(job.id, 0))
+            version = await plugin_schedules.version_of(connection, actor.user_id, schedule_id)
+        return plugins_view(Stored(job, row), version)
 
     async def _update(
         self, actor: Actor, schedule_id: UUID, values: dict[str, Any], config: dict[str, Any] | None
     ) -> PluginSchedule:
         """Change the workflow and the schedule, or neither; equal values change nothing."""
-        changes = changed_values(checked(_given_spec(values), ScheduleChanges))
+        changes = changed_values(checked(given_values(values), ScheduleChanges))
         async with self._database.transaction() as connection:
             asked = await plugin_schedules.lock_of_job(connection, actor.user_id, schedule_id)
             job = await owned_schedule(connection, actor, schedule_id)
-            row = await self._with_config(connection, actor, job.workflow_id, config)
+            row = await workflows.lock_to_change(connection, job.workflow_id)
+            if config is not None:
+                row = await self._with_config(connection, actor, row, config)
             changed = await schedule_changes.edit_scheduled_job(
                 connection, job.id, changes, author_of(actor), self._schedules.limits.caps
             )
             if asked is not None:
-                values_now = _values(changed.job, msgspec.structs.asdict(row) if row else {})
+                values_now = values_of(changed.job, msgspec.structs.asdict(row) if row else {})
                 names = (*changes, *((NODES,) if config is not None else ()))
                 new = {name: values_now[name] for name in names if name in values_now}
                 await plugin_schedules.save(connection, replace(asked, wanted=asked.wanted | new))
         version = asked.version if asked else 0
-        return await self._rung(_Stored(changed.job, row, changed.pending), version)
+        return await self._rung(Stored(changed.job, row, changed.pending), version)
 
     async def _with_config(
-        self, connection: Connection, actor: Actor, workflow_id: int, config: dict[str, Any] | None
-    ) -> StoredWorkflow | None:
-        """Give the workflow this configuration, unless it is not the plugin's own; return it, or None."""
-        row = await workflows.lock_to_change(connection, workflow_id)
-        if row is None or config is None or row.user_profile_id != actor.user_id:
-            return row
-        flow = msgspec.to_builtins(given(checked(_nodes(_work_of(row)["type"], config), WorkflowChanges)))
+        self, connection: Connection, actor: Actor, row: StoredWorkflow | None, config: dict[str, Any]
+    ) -> StoredWorkflow:
+        """Give the plugin's own workflow, which is locked, this configuration."""
+        work = work_of(row)
+        if row is None or work is None or row.user_profile_id != actor.user_id:
+            raise RefusedError("The workflow of this schedule was replaced: its configuration cannot be changed.")
+        flow = msgspec.to_builtins(given(checked(nodes_of(work["type"], config), WorkflowChanges)))
         self._workflows.check(flow)
         await self._workflows.check_secrets(connection, actor, actor.user_id, flow)
         return await workflows.save(connection, row, flow, author_of(actor))
@@ -315,73 +286,16 @@ class PluginSchedules:
         else:
             await self._schedules.delete(actor, schedule_id)
 
-    async def _rung(self, stored: _Stored, version: int) -> PluginSchedule:
+    async def _rung(self, stored: Stored, version: int) -> PluginSchedule:
         """Ring for what was written, and return the schedule as the plugin sees it."""
         await self._ringer.ticks([stored.job])
         await self._ringer.executions(stored.pending)
-        return _view(stored, version)
+        return plugins_view(stored, version)
 
 
-async def _of_name(connection: Connection, actor: Actor, asked_id: UUID | None, name: str) -> ScheduledJob | None:
-    """Return the schedule that was asked for, also if it was renamed; else the one that has the name."""
-    job = None if asked_id is None else await schedules.get(connection, asked_id)
-    if job is not None and job.user_profile_id == actor.user_id:
-        return job
-    return next(iter(await schedules.all_of(connection, actor.user_id, name)), None)
-
-
-async def _last_asked(
-    connection: Connection, asked: Asked, job: ScheduledJob, current: dict[str, Any]
-) -> dict[str, Any]:
-    """Return what the plugin asked for last. If that was not recorded, the history says what others have changed."""
-    if asked.scheduled_job_id == job.id:
-        return asked.wanted
-    edited = await plugin_schedules.changed_by_others(connection, job, asked.user_profile_id)
-    return {name: value for name, value in current.items() if name not in edited}
-
-
-async def _save(connection: Connection, asked: Asked, wish: _Wish, job_id: UUID) -> None:
-    new = replace(asked, scheduled_job_id=job_id, version=wish.version, wanted=wish.values)
-    await plugin_schedules.save(connection, new)
-
-
-def _values(job: ScheduledJob, workflow: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that a plugin decides about, as JSON."""
-    values: dict[str, Any] = msgspec.to_builtins({name: getattr(job, name) for name in FIELDS})
-    return {**values, NODES: {name: workflow.get(name) for name in ("nodes", "edges")}}
-
-
-def _given_spec(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values as a JSON body would have them, without the kinds of spec that are None."""
-    shown: dict[str, Any] = msgspec.to_builtins(values)
-    seconds = shown.get("interval_seconds")
-    if isinstance(seconds, float) and seconds.is_integer():
-        shown["interval_seconds"] = int(seconds)
-    return {name: value for name, value in shown.items() if value is not None or name not in _SPEC_FIELDS}
-
-
-def _nodes(action: str, config: dict[str, Any]) -> dict[str, Any]:
-    nodes = [{"id": "start", "type": TRIGGER_TYPE}, {"id": "work", "type": action, "config": config}]
-    return {"nodes": nodes, "edges": [{"from": "start", "to": "work"}]}
-
-
-def _work_of(row: StoredWorkflow | None) -> dict[str, Any]:
-    """Return the node that does the work, or an empty one if an admin has changed the workflow."""
-    nodes: list[dict[str, Any]] = row.nodes if row else []
-    return next((node for node in nodes if node["id"] == "work"), {"type": "", "config": {}})
-
-
-def _view(stored: _Stored, version: int) -> PluginSchedule:
-    job, work = stored.job, _work_of(stored.workflow)
-    return PluginSchedule(
-        action=work["type"],
-        config=work.get("config", {}),
-        version=version,
-        payload=job.trigger_payload,
-        status=job.status,
-        status_reason=job.status_reason,
-        **{name: getattr(job, name) for name in _SHOWN},
-    )
+def _asked_now(asked: Asked, wish: Wish, job_id: UUID, mode: EnsureMode) -> Asked:
+    version = max(asked.version, wish.version)
+    return replace(asked, scheduled_job_id=job_id, version=version, wanted=wish.values, mode=mode)
 
 
 async def _answered(call: Awaitable[T]) -> T:

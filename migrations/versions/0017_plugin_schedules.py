@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("scheduled_job_id", sa.Uuid(), nullable=True),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("wanted", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("mode", sa.Text(), server_default="adopt", nullable=False),
         sa.Column(
             "updated_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
@@ -29,6 +30,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("user_profile_id", "name", name="pk_plugin_schedules"),
     )
+    op.create_index("ix_plugin_schedules_scheduled_job_id", "plugin_schedules", ["scheduled_job_id"])
 
 
 def downgrade() -> None:

@@ -1,6 +1,6 @@
 """The schedules of a plugin, through the port that it is handed.
 
-Covers app.persistence.plugin_schedules, app.services.plugin_schedules.
+Covers app.persistence.plugin_schedules, app.services.plugin_schedules, app.services.plugin_wishes.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
@@ -17,6 +18,7 @@ from app.actions.builtin import BUILTIN
 from app.actions.catalog import Catalog
 from app.actions.secrets import SecretStore
 from app.config import Settings
+from app.engine.housekeeping import Housekeeper
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.plugin import (
@@ -259,17 +261,115 @@ async def test_processes_that_start_at_once_ask_for_the_same(carillon: Carillon,
     assert ["created"] == [one["action"] for one in await carillon.history(row)]
 
 
-async def test_an_earlier_time_that_has_passed_changes_nothing(carillon: Carillon, own: PluginSchedules) -> None:
-    """A plugin that asks for the same one-shot at every start is not refused because it is over."""
-    wanted = replace(WANTED, cron=None, at=datetime.now(UTC) + timedelta(seconds=1), misfire_grace_seconds=0)
+async def test_a_one_shot_that_is_over_is_not_refused(
+    carillon: Carillon, own: PluginSchedules, database: Database
+) -> None:
+    """A plugin asks for the same at every start, also when the time has passed long ago."""
+    wanted = replace(WANTED, cron=None, at=datetime.now(UTC) + timedelta(days=1))
     made = await own.ensure(wanted)
     assert made is not None
-
-    async def is_past() -> bool:
-        return datetime.now(UTC) > made.at + timedelta(seconds=1) if made.at else False
-
-    await until(is_past)
-    again = await own.ensure(wanted)
+    past = replace(wanted, at=datetime.now(UTC) - timedelta(days=1))
+    async with database.transaction() as connection:
+        values = {"at": past.at, "stored": msgspec.json.encode(past.at).decode()}
+        await connection.execute(text("UPDATE scheduled_jobs SET at = :at, anchor_at = :at"), values)
+        await connection.execute(
+            text("UPDATE plugin_schedules SET wanted = wanted || jsonb_build_object('at', CAST(:stored AS jsonb))"),
+            values,
+        )
+    again = await own.ensure(past)
     assert again is not None
-    assert (made.id, made.at) == (again.id, again.at)
+    assert (made.id, past.at) == (again.id, again.at)
     assert 1 == len(await carillon.history({"id": made.id}))
+
+
+@pytest.mark.parametrize("mode", [EnsureMode.CREATE_ONLY, EnsureMode.ADOPT])
+async def test_a_version_is_asked_for_once(carillon: Carillon, own: PluginSchedules, mode: EnsureMode) -> None:
+    """What was deleted after version 2 was asked for does not come back for version 2, whatever the mode."""
+    await own.ensure(WANTED, mode)
+    second = await own.ensure(replace(WANTED, version=2), mode)
+    assert second is not None
+    assert second == await own.get(second.id)
+    await carillon.call("DELETE", f"/schedules/{second.id}/", 204)
+    assert await own.ensure(replace(WANTED, version=2), mode) is None
+
+
+async def test_a_process_of_an_earlier_version_undoes_nothing(carillon: Carillon, own: PluginSchedules) -> None:
+    """While a plugin is upgraded, old processes start too."""
+    await own.ensure(replace(WANTED, version=2, cron="0 4 * * *"))
+    old = await own.ensure(WANTED)
+    assert old is not None
+    assert ("0 4 * * *", 2) == (old.cron, old.version)
+    await carillon.call("DELETE", f"/schedules/{old.id}/", 204)
+    assert [None, None] == [await own.ensure(WANTED), await own.ensure(replace(WANTED, version=2))]
+
+
+async def test_a_schedule_of_an_earlier_release_can_be_deleted(
+    carillon: Carillon, own: PluginSchedules, database: Database
+) -> None:
+    """Asking for it once makes the record by which it stays deleted."""
+    made = await own.create(WANTED)
+    async with database.transaction() as connection:
+        await connection.execute(text("DELETE FROM plugin_schedules"))
+    await own.ensure(WANTED, EnsureMode.CREATE_ONLY)
+    await carillon.call("DELETE", f"/schedules/{made.id}/", 204)
+    assert await own.ensure(WANTED, EnsureMode.CREATE_ONLY) is None
+
+
+async def test_an_edit_during_ensure_is_seen_whole(
+    carillon: Carillon, own: PluginSchedules, database: Database
+) -> None:
+    """The plugin waits for the workflow's lock; what an admin changes meanwhile is not overwritten."""
+    made = await own.ensure(WANTED)
+    assert made is not None
+    async with database.transaction() as connection:
+        await connection.execute(text("SELECT FROM workflows WHERE id = :id FOR UPDATE"), {"id": made.workflow_id})
+        asking = asyncio.create_task(own.ensure(replace(WANTED, cron="0 5 * * *")))
+
+        async def waits() -> bool:
+            async with database.transaction() as other:
+                waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+                return bool((await other.execute(waiting)).scalar_one())
+
+        await until(waits)
+        await carillon.call("PATCH", f"/schedules/{made.id}/", json={"cron": "0 23 * * *"})
+    ensured = await asking
+    assert ensured is not None
+    assert "0 23 * * *" == ensured.cron
+    assert "were kept: cron." in (await carillon.history({"id": made.id}))[-1]["note"]
+
+
+async def test_a_workflow_that_was_replaced_is_left_alone(carillon: Carillon, own: PluginSchedules) -> None:
+    """The plugin is told instead of being answered as if it were done."""
+    made = await own.ensure(WANTED)
+    assert made is not None
+    renamed = {"nodes": [*_start(), {**FAIL, "id": "other"}], "edges": [{"from": "start", "to": "other"}]}
+    await carillon.call("PATCH", f"/workflows/{made.workflow_id}/", json=renamed)
+    with pytest.raises(RefusedError, match="The workflow of this schedule was replaced"):
+        await own.update(made.id, PluginScheduleChanges(config={}))
+
+
+async def test_a_schedule_renamed_to_another_name_of_the_plugin_is_not_adopted(
+    carillon: Carillon, own: PluginSchedules
+) -> None:
+    """It is still the one that was asked for under its first name."""
+    made = await own.ensure(WANTED)
+    assert made is not None
+    await carillon.call("PATCH", f"/schedules/{made.id}/", json={"name": "other"})
+    with pytest.raises(RefusedError, match="already has a schedule of this name"):
+        await own.ensure(replace(WANTED, name="other"))
+    assert made.id == (await own.list())[0].id
+
+
+async def test_records_that_say_nothing_are_deleted(
+    carillon: Carillon, own: PluginSchedules, database: Database
+) -> None:
+    """A plugin that makes a schedule for each article leaves no trace of those that are gone."""
+    for mode in (EnsureMode.ENFORCE, EnsureMode.ADOPT):
+        made = await own.ensure(replace(WANTED, name=mode), mode)
+        assert made is not None
+        await carillon.call("DELETE", f"/schedules/{made.id}/", 204)
+    await own.ensure(replace(WANTED, name="there"), EnsureMode.ENFORCE)
+    await Housekeeper(database, 0).keep_weeks()
+    async with database.transaction() as connection:
+        names = await connection.execute(text("SELECT name FROM plugin_schedules ORDER BY name"))
+    assert ["adopt", "there"] == list(names.scalars())

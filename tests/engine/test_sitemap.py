@@ -199,6 +199,57 @@ async def test_new_urls_hold_for_the_ping_that_waits(
     assert ["/new"] == [call.path for call in sink.calls]
 
 
+async def a_ping_that_waits(api: Carillon, settings: Settings, database: Database, sink: Sink) -> Json:
+    """Publish twice within a minute: one ping has been sent, and one waits for the end of the minute. Return it."""
+    await turn_on(api, sink)
+    for _ in range(2):
+        await fire_and_read(api, settings, database, await api.schedule(await api.workflow(PUBLISH)))
+        await run_pending(settings, database)
+    sent, waiting = await pings(api)
+    assert ("success", "pending", 1) == (sent["status"], waiting["status"], len(sink.calls))
+    return waiting
+
+
+async def test_a_publish_after_pings_were_off_is_followed_by_a_ping(
+    api: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """Turning them off drops the ping that waits for the end of the minute, and not the next one."""
+    await a_ping_that_waits(api, settings, database, sink)
+    await api.call("PATCH", SETTINGS, json={"ping_sitemap_on_run": False})
+    await api.call("PATCH", SETTINGS, json={"ping_sitemap_on_run": True})
+    assert ["success"] == [run["status"] for run in await pings(api)]
+    await fire_and_read(api, settings, database, await api.schedule(await api.workflow(PUBLISH)))
+    assert ["success", "pending"] == [run["status"] for run in await pings(api)]
+
+
+async def test_a_cancelled_ping_is_wanted_again(
+    api: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """What was published is still not reported."""
+    waiting = await a_ping_that_waits(api, settings, database, sink)
+    await api.call("POST", f"/executions/{waiting['id']}/cancel/")
+    assert (await row(database)).wanted_at is not None
+    await let_a_minute_pass(database)
+    await cron(api)
+    assert (2, ["success", "cancelled", "success"]) == (len(sink.calls), [run["status"] for run in await pings(api)])
+
+
+async def test_urls_that_were_removed_are_not_called(
+    api: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """The ping that waits is dropped, and wanted until there are URLs again."""
+    await a_ping_that_waits(api, settings, database, sink)
+    await api.call("PATCH", SETTINGS, json={"sitemap_urls": []})
+    await let_a_minute_pass(database)
+    await cron(api)
+    await run_pending(settings, database)
+    assert 1 == len(sink.calls)
+    await turn_on(api, sink, "/new")
+    await cron(api)
+    await run_pending(settings, database)
+    assert ["/sitemap", "/new"] == [call.path for call in sink.calls]
+
+
 async def test_a_publish_during_a_ping_is_followed_by_another(
     api: Carillon, settings: Settings, database: Database, sink: Sink
 ) -> None:

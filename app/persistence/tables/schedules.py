@@ -18,6 +18,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.access import OwnerKind
 from app.domain.ledger import LedgerOutcome
+from app.domain.plugin_schedules import EnsureMode
 from app.domain.revisions import WORKFLOW_ACTIONS, Action
 from app.domain.schedules import CatchUp, IfRunning, Status
 from app.persistence.tables.base import Base, one_of
@@ -171,9 +172,11 @@ class PluginScheduleRow(Base):
 
     user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True)
     name: Mapped[str] = mapped_column(String(255), primary_key=True)
-    scheduled_job_id: Mapped[UUID | None]
+    scheduled_job_id: Mapped[UUID | None] = mapped_column(index=True)
     version: Mapped[int]
     wanted: Mapped[dict[str, Any]]
+    # The last mode: with ``enforce`` a record without a schedule says nothing, and is deleted.
+    mode: Mapped[str] = mapped_column(server_default=EnsureMode.ADOPT)
     updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
