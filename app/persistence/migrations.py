@@ -10,17 +10,21 @@ import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Connection, Index, text
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.schema import CreateIndex
 
 import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import retention
 from app.persistence.database import Database, database_now, state_of, translate_db_errors, unreachable_reason
 from app.persistence.schema_version import is_later
+from app.persistence.tables import Base
 
 # The key of an advisory lock, the same in every release: of two migrations, the second waits for the first.
 MIGRATION_LOCK = 7_245_301_846
+# The same for the indexes that are built afterwards.
+INDEX_LOCK = 7_245_301_848
 WAIT_SECONDS = 3.0
 # Statements that come after a migration that waits for a table wait too. So it gives up soon, lets them go first, and
 # tries again with a longer timeout. All timeouts are below a second, after which Postgres looks for deadlocks and may
@@ -29,6 +33,11 @@ LOCK_TIMEOUT_MILLISECONDS = (100, 200, 300, 400, 500)
 AGAIN_SECONDS = 0.5
 # lock_not_available and deadlock_detected.
 _TABLE_IN_USE = {"55P03", "40P01"}
+
+_VALID_INDEXES = text(
+    "SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid"
+)
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(:lock)")
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +56,7 @@ async def migrate(database_url: str) -> None:
     while not await _upgraded(database_url, next(lock_timeouts)):
         log.info("migration_postponed")
         await asyncio.sleep(AGAIN_SECONDS)
+    await _build_late_indexes(database_url)
     await _make_weeks(database_url)
 
 
@@ -86,6 +96,42 @@ async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
             return False
         raise
     return True
+
+
+async def _build_late_indexes(database_url: str) -> None:
+    """Build the indexes that a migration left out because their table is large, without blocking the table.
+
+    One that an earlier attempt has not finished is not valid: it is dropped and built again.
+    """
+    engine = create_async_engine(database_url, isolation_level="AUTOCOMMIT")
+    try:
+        with translate_db_errors():
+            async with engine.connect() as connection:
+                if await _missing_indexes(connection):
+                    await _alone(connection)
+                    for index in await _missing_indexes(connection):
+                        log.info("index_building", index=index.name)
+                        await connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}"))
+                        await connection.execute(CreateIndex(index))
+    finally:
+        await engine.dispose()
+
+
+async def _missing_indexes(connection: AsyncConnection) -> list[Index]:
+    late = [index for table in Base.metadata.tables.values() for index in table.indexes if index.info.get("built_late")]
+    valid = set((await connection.execute(_VALID_INDEXES)).scalars())
+    return [_concurrent(index) for index in late if index.name not in valid]
+
+
+def _concurrent(index: Index) -> Index:
+    index.dialect_options["postgresql"]["concurrently"] = True
+    return index
+
+
+async def _alone(connection: AsyncConnection) -> None:
+    """Wait for another process that builds indexes; not in a statement, for which that process would wait."""
+    while not (await connection.execute(_TRY_LOCK, {"lock": INDEX_LOCK})).scalar_one():  # noqa: ASYNC110 - a lock elsewhere
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def _make_weeks(database_url: str) -> None:

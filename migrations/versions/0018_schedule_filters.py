@@ -17,8 +17,15 @@ INDEXES = (
 )
 
 
+# Beyond this many rows the table would be blocked for too long: ``carillon migrate`` builds them afterwards.
+MOST_ROWS = 10_000
+
+
 def upgrade() -> None:
     """Upgrade the schema."""
+    few = sa.text("SELECT count(*) FROM (SELECT FROM scheduled_jobs LIMIT :most) AS few").bindparams(most=MOST_ROWS + 1)
+    if op.get_bind().execute(few).scalar_one() > MOST_ROWS:
+        return
     for name, columns, where in INDEXES:
         op.create_index(name, "scheduled_jobs", columns, postgresql_where=sa.text(where) if where else None)
 
@@ -26,4 +33,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Downgrade the schema."""
     for name, *_ in INDEXES:
-        op.drop_index(name, table_name="scheduled_jobs")
+        op.drop_index(name, table_name="scheduled_jobs", if_exists=True)

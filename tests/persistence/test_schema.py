@@ -122,6 +122,58 @@ async def _has_waited(events: list[Any], times: int) -> bool:
     return [event["event"] for event in events].count("migration_postponed") >= times
 
 
+LATE = "ix_scheduled_jobs_owner_id"
+
+
+async def test_indexes_of_large_tables_are_built_after_the_migration(database_url: str) -> None:
+    """Missing ones, and those that an earlier attempt left unfinished; by several processes at once."""
+    engine = create_async_engine(database_url)
+    async with engine.begin() as connection:
+        before = list((await connection.execute(text(DEFINITIONS))).scalars())
+        await connection.execute(text(f"DROP INDEX {LATE}"))
+        unfinished = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_scheduled_jobs_reason'::regclass"
+        await connection.execute(text(unfinished))
+    with capture_logs() as events:
+        await asyncio.gather(*(migrate(database_url) for _ in range(3)))
+    assert [LATE, "ix_scheduled_jobs_reason"] == sorted(
+        one["index"] for one in events if one["event"] == "index_building"
+    )
+    async with engine.begin() as connection:
+        after = list((await connection.execute(text(DEFINITIONS))).scalars())
+    await engine.dispose()
+    assert before == after
+
+
+async def test_a_large_table_is_not_blocked_by_a_new_index(carillon: Carillon, database_url: str) -> None:
+    """The migration leaves it out, and builds it when the table is free for others."""
+    await carillon.schedule()
+
+    def again_with_many_rows(connection: Connection) -> None:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0017")
+        copied = ", ".join(
+            column.name for column in Base.metadata.tables["scheduled_jobs"].columns if column.name != "id"
+        )
+        connection.execute(
+            text(
+                f"INSERT INTO scheduled_jobs (id, {copied}) SELECT gen_random_uuid(), {copied} FROM scheduled_jobs, "
+                "generate_series(1, 10000)"
+            )
+        )
+        command.upgrade(config, "head")
+
+    await run_alembic(database_url, again_with_many_rows)
+    engine = create_async_engine(database_url)
+    found = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)")
+    async with engine.begin() as connection:
+        assert [] == list((await connection.execute(found, {"name": LATE})).scalars())
+    await migrate(database_url)
+    async with engine.begin() as connection:
+        assert [True] == list((await connection.execute(found, {"name": LATE})).scalars())
+    await engine.dispose()
+
+
 async def test_the_migrations_can_be_taken_back(database_url: str) -> None:
     """Down to nothing and up again."""
 

@@ -22,6 +22,10 @@ NAMING = {
 }
 
 
+# Of an index that a migration creates in a large table: it is built after the migration, without blocking the table.
+BUILT_LATE = {"built_late": True}
+
+
 def one_of(column: str, values: Any) -> str:
     """Return the SQL condition that a column holds one of these values."""
     listed = ", ".join(f"'{value}'" for value in sorted(values))

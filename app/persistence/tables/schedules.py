@@ -21,7 +21,7 @@ from app.domain.ledger import LedgerOutcome
 from app.domain.plugin_schedules import EnsureMode
 from app.domain.revisions import WORKFLOW_ACTIONS, Action
 from app.domain.schedules import CatchUp, IfRunning, Status
-from app.persistence.tables.base import Base, one_of
+from app.persistence.tables.base import BUILT_LATE, Base, one_of
 
 
 class WorkflowRow(Base):
@@ -96,9 +96,15 @@ class ScheduledJobRow(Base):
             "ix_scheduled_jobs_reason",
             *("status_reason", "created_at", "id"),
             postgresql_where=text("status_reason <> ''"),
+            info=BUILT_LATE,
         ),
-        Index("ix_scheduled_jobs_of_plugins", "created_at", "id", postgresql_where=text("owner_kind <> 'user'")),
-        Index("ix_scheduled_jobs_owner_id", "owner_id", "created_at", "id"),
+        Index(
+            "ix_scheduled_jobs_of_plugins",
+            *("created_at", "id"),
+            postgresql_where=text("owner_kind <> 'user'"),
+            info=BUILT_LATE,
+        ),
+        Index("ix_scheduled_jobs_owner_id", "owner_id", "created_at", "id", info=BUILT_LATE),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
         Index("ix_scheduled_jobs_newest", "created_at", "id"),
