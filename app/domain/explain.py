@@ -130,17 +130,26 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
     """Return the slot that is nearest to a moment, without regard to window, weekdays and end."""
     if job.spec.problem:
         return None
-    slots = job.spec.unrestricted_slots(job.anchor_at)
     # Slots before start_at are slots that were not expected. Before the anchor there are no slots.
-    first = job.created_at if job.anchor_at == job.start_at else job.first_moment
-    neighbours = (slots.previous(moment + timedelta.resolution), slots.next(moment))
+    try:
+        slots = job.spec.unrestricted_slots(job.anchor_at)
+        first = job.created_at if job.anchor_at == job.start_at else job.first_moment
+        neighbours = (slots.previous(moment + timedelta.resolution), slots.next(moment))
+    except OverflowError:
+        # The anchor lies at the end of the calendar.
+        return None
     candidates = [slot for slot in neighbours if slot is not None and slot >= first]
     return min(candidates, key=lambda slot: abs(slot - moment), default=None)
 
 
 def next_unrestricted_slot(job: ScheduledJob, now: datetime) -> datetime | None:
     """Return the first slot after now that the spec names, also if the schedule is not active; None if none comes."""
-    return None if job.spec.problem else job.spec.unrestricted_slots(job.anchor_at).next(max(now, job.first_moment))
+    if job.spec.problem:
+        return None
+    try:
+        return job.spec.unrestricted_slots(job.anchor_at).next(max(now, job.first_moment))
+    except OverflowError:
+        return None
 
 
 def explain(facts: Facts, slot: datetime | None) -> Explanation:

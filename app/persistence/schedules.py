@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -32,6 +32,7 @@ _ENUMS = tuple(
     for field in msgspec.structs.fields(ScheduledJob)
     if isinstance(field.type, type) and issubclass(field.type, StrEnum)
 )
+_TIMES_OF_PEOPLE = ("at", "start_at", "end_at", "anchor_at")
 _UNIQUE_NAME = "uq_scheduled_jobs_name_of_plugin"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
@@ -59,7 +60,11 @@ def _from_columns(values: dict[str, Any]) -> ScheduledJob:
     for name, members in _ENUMS:
         # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
         values[name] = members.get(values[name], values[name])
-    values["not_on"] = tuple(values["not_on"])
+    values["not_on"] = tuple(map(str, values["not_on"]))
+    for name in _TIMES_OF_PEOPLE:
+        # The driver returns what Postgres calls infinity, which only an edit by hand can store, without a zone.
+        if values[name] is not None and values[name].tzinfo is None:
+            values[name] = values[name].replace(tzinfo=UTC)
     return ScheduledJob(**values)
 
 
