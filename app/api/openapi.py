@@ -1,8 +1,8 @@
 """The OpenAPI document and the page that lists all calls.
 
 Paths, parameters, summaries, tags and security come from Litestar. The schemas of bodies and responses are replaced by
-msgspec's: Litestar's leave out forbidden fields and some bounds. What a signature cannot say stands in a handler's
-``opt``:
+msgspec's: Litestar's leave out forbidden fields and some bounds. What each field and parameter means is taken from
+``app.api.field_descriptions``. What a signature cannot say stands in a handler's ``opt``:
 
 - ``errors``: statuses of problems beside the usual ones;
 - ``other_statuses``: statuses with the same response as the usual one;
@@ -23,6 +23,7 @@ from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 
+from app.api.field_descriptions import FIELDS, PARAMETERS, description_of
 from app.api.problems import PROBLEM_TYPE, Problem
 from app.api.requests import MAY_BE_MISSING, AnyRequest
 from app.services.inputs import Input
@@ -68,6 +69,7 @@ def document(app: Litestar) -> Json:
     types = _described_types(handler for handler, _ in operations)
     described, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     refs = dict(zip(types, described, strict=True))
+    _describe_fields(schemas)
     for handler, operation in operations:
         _mend(handler, operation, refs)
     schema["paths"] = {_with_slash(path): item for path, item in schema["paths"].items()}
@@ -82,6 +84,14 @@ def document(app: Litestar) -> Json:
 def operation_id(handler: HTTPRouteHandler, _method: Any, _path: Any) -> str:
     """Return the name of a call: its first tag and the name of its handler."""
     return f"{handler.resolve_tags()[0]}_{handler.handler_name}"
+
+
+def _describe_fields(schemas: Json) -> None:
+    """Say of every field what it means; a description that its type has already, such as a bound, follows."""
+    for component, schema in schemas.items():
+        for field, described in schema.get("properties", {}).items():
+            texts = (description_of(FIELDS, component, field), described.get("description"))
+            described["description"] = " ".join(filter(None, texts))
 
 
 def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, Json]]:
@@ -120,6 +130,7 @@ def _mend(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> 
         operation["requestBody"] = {"required": MAY_BE_MISSING not in field.metadata, "content": content}
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
+        parameter["description"] = description_of(PARAMETERS, operation["tags"][0], parameter["name"])
     operation["responses"] = _responses(handler, refs) | _problem_refs(handler, operation)
 
 
