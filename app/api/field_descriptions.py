@@ -214,11 +214,11 @@ EXECUTION = {
     "duration_ms": "Milliseconds from start to end; null until it has ended, or if it never started.",
     "error": "Why it did not succeed; empty after a success.",
     "payload": "The `trigger_payload` that it has: the schedule's at the first attempt. Empty for entities.",
-    "nodes": "The results of the nodes that have run or are under way.",
+    "nodes": "The results of the actions that have run or are under way; triggers have none.",
 }
 NODE_RESULT = {
     "node_id": "The id of the node.",
-    "type": "The name of its action, or `trigger_schedule`.",
+    "type": "The name of its action.",
     "status": with_values("The state of the node.", RUN_STATUSES),
     "output": "What the action returned, or the target reported; null if nothing. Secrets are replaced by `***`.",
     "error": "Why the node did not succeed; empty after a success.",
