@@ -162,7 +162,8 @@ HISTORY = {
     "by": "Who made it: the name of a user or plugin, `apply:` and the namespace of a file, or `carillon` itself.",
     "user_profile_id": "The id of the user who made it; null for a file and for Carillon itself.",
     "action": with_values("What happened.", CHANGES),
-    "changes": "The changed fields, each as `{from, to}`; empty for a creation.",
+    "changes": "The changed fields, each as `{from, to}`; empty for a creation. Of a workflow the newest 50 changes "
+    "have values, older ones only the names of fields.",
     "note": "Why, as the request said; for a change by Carillon itself the error, if there was one.",
 }
 WORKFLOW = {
@@ -187,7 +188,7 @@ BREAKER = {
     "workflow_id": "The id of the workflow.",
     "workflow_name": "The name of the workflow.",
     "state": with_values("The state of the breaker.", BREAKER_STATES),
-    "failure_count": "Failed runs in a row since the last success or reset.",
+    "failure_count": "Failed runs in a row; 0 after a success and after a reset.",
     "opened_at": "When it opened last; null while it is closed.",
     "half_opens_at": "When a run may try again; null unless it is open.",
     "probe_execution_id": "The run that tries while the breaker is half-open; null if none does.",
@@ -428,7 +429,7 @@ PARAMETERS = (
             "entity_id": "Only runs of entities with this id.",
             "from": "Only slots at or after this time. Left out: no bound.",
             "to": "Only slots at or before this time. Left out: no bound.",
-            "at": "The time to explain. Left out: the slot that is next to now.",
+            "at": "The time to explain. Left out: now; for a schedule that is not active, its next slot.",
             "owner": "For admins: the id of the user whose secret is deleted. Left out: yourself.",
         },
     ),
