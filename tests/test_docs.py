@@ -16,8 +16,12 @@ from app.actions.plugins import load_actions
 from app.config import Settings
 from app.domain.entity_jobs import ScheduledJobConfig
 from app.engine.entity_schedulers import scheduler_shortcomings
+from app.persistence.database import Database
 from app.services.declarations.files import Source, read_files
-from tests.support.carillon import Carillon
+from app.services.inputs import ScheduleInput
+from app.services.views import ScheduleView
+from tests.support.carillon import Carillon, fire_and_read, http_node
+from tests.support.http_sink import Sink
 
 ROOT = Path(__file__).parent.parent
 TOP_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -28,6 +32,19 @@ NAMED = re.compile(r"(?<![\w/.])((?:app|tests|docs|helm|migrations)/[\w./-]*\w)"
 # `app.engine.ticks.TickEngine`: the part in small letters is a module, or a module and a function of it.
 MODULE = re.compile(r"`(app(?:\.[a-z_0-9]+)+)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARYING = {
+    "TIME": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z",
+    "ID": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "KEY": r"\b[0-9a-f]{32}\b",
+}
+HEADERS_OF_HTTP = {"host", "accept", "accept-encoding", "content-length"}
+# The headers after `X-Carillon-`, and the fields of the event that say the same.
+IN_BOTH = {
+    "schedule": "scheduled_job_id",
+    "execution": "execution_id",
+    "slot": "scheduled_for",
+    "attempt": "attempt",
+}
 DECISION_HEADINGS = ["Context", "Decision", "Consequences", "What would change our mind"]
 
 
@@ -97,6 +114,13 @@ def test_every_setting_is_documented() -> None:
     assert set() == {name.upper() for name in Settings.__struct_fields__} - named
 
 
+def test_every_field_of_a_schedule_is_documented() -> None:
+    """A table of docs/schedules.md has a row for every field that can be written, and for every field that is shown."""
+    rows = [line for line in (ROOT / "docs" / "schedules.md").read_text().splitlines() if line.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    assert set() == {*ScheduleInput.__struct_fields__, *ScheduleView.__struct_fields__} - told
+
+
 def test_decisions_have_one_form() -> None:
     """Each page of docs/decisions has the same four headings, and docs/design.md links to it."""
     design = (ROOT / "docs" / "design.md").read_text()
@@ -135,6 +159,37 @@ async def test_the_tour_of_the_readme_works(carillon: Carillon) -> None:
         if answer.status_code == 201:
             ids[path.strip("/")] = answer.json()["id"]
     assert {"workflows", "schedules"} == ids.keys()
+
+
+def without_ids_and_times(text: str) -> str:
+    """Return a text with a word in place of each id, key and time, which differ from call to call."""
+    for word, pattern in VARYING.items():
+        text = re.sub(pattern, word, text)
+    return text
+
+
+async def test_the_example_of_a_call_is_what_a_target_receives(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """The call in docs/workflows.md equals one that a worker makes, but for ids and times."""
+    (example,) = fenced("docs/workflows.md", "http")
+    head, _, body = example.partition("\n\n")
+    request, *lines = head.splitlines()
+    event = json.loads(body)
+    workflow = await carillon.workflow(http_node(f"{sink.url}{request.split()[1]}"))
+    named = {"name": event["scheduled_job_name"], "trigger_payload": event["payload"]}
+    await fire_and_read(carillon, settings, database, await carillon.schedule(workflow, **named))
+    (call,) = await sink.wait_for_calls(1)
+    assert request == f"{call.method} {call.path} HTTP/1.1"
+    sent = {name: value for name, value in call.headers.items() if name not in HEADERS_OF_HTTP}
+    shown = dict(line.split(": ", 1) for line in lines)
+    told = {name.lower(): value for name, value in shown.items()}
+    assert without_ids_and_times(json.dumps(sorted(told.items()))) == without_ids_and_times(
+        json.dumps(sorted(sent.items()))
+    )
+    assert without_ids_and_times(json.dumps(event)) == without_ids_and_times(json.dumps(call.json))
+    for headers, values in ((told, event), (sent, call.json)):
+        assert all(headers[f"x-carillon-{name}"] == str(values[field]) for name, field in IN_BOTH.items())
 
 
 def test_the_example_file_can_be_applied() -> None:

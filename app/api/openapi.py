@@ -1,14 +1,15 @@
-"""The OpenAPI document and the page that lists all calls.
+"""The OpenAPI document, and the page that lists all calls and explains all fields.
 
 Paths, parameters, summaries, tags and security come from Litestar. The schemas of bodies and responses are replaced by
-msgspec's: Litestar's leave out forbidden fields and some bounds. What a signature cannot say stands in a handler's
-``opt``:
+msgspec's: Litestar's leave out forbidden fields and some bounds. What each field and parameter means is taken from
+``app.api.field_descriptions``. What a signature cannot say stands in a handler's ``opt``:
 
 - ``errors``: statuses of problems beside the usual ones;
 - ``other_statuses``: statuses with the same response as the usual one;
 - ``body_schema``: the type that describes the body, where the handler reads it as a looser one.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -23,6 +24,7 @@ from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 
+from app.api.field_descriptions import FIELDS, PARAMETERS, description_of
 from app.api.problems import PROBLEM_TYPE, Problem
 from app.api.requests import MAY_BE_MISSING, AnyRequest
 from app.services.inputs import Input
@@ -68,6 +70,7 @@ def document(app: Litestar) -> Json:
     types = _described_types(handler for handler, _ in operations)
     described, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     refs = dict(zip(types, described, strict=True))
+    _describe_fields(schemas)
     for handler, operation in operations:
         _mend(handler, operation, refs)
     schema["paths"] = {_with_slash(path): item for path, item in schema["paths"].items()}
@@ -82,6 +85,14 @@ def document(app: Litestar) -> Json:
 def operation_id(handler: HTTPRouteHandler, _method: Any, _path: Any) -> str:
     """Return the name of a call: its first tag and the name of its handler."""
     return f"{handler.resolve_tags()[0]}_{handler.handler_name}"
+
+
+def _describe_fields(schemas: Json) -> None:
+    """Say of every field what it means; a description that its type has already, such as a bound, follows."""
+    for component, schema in schemas.items():
+        for field, described in schema.get("properties", {}).items():
+            texts = (description_of(FIELDS, component, field), described.get("description"))
+            described["description"] = " ".join(filter(None, texts))
 
 
 def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, Json]]:
@@ -120,6 +131,7 @@ def _mend(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> 
         operation["requestBody"] = {"required": MAY_BE_MISSING not in field.metadata, "content": content}
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
+        parameter["description"] = description_of(PARAMETERS, operation["tags"][0], parameter["name"])
     operation["responses"] = _responses(handler, refs) | _problem_refs(handler, operation)
 
 
@@ -167,7 +179,7 @@ td{padding:.25rem .75rem .25rem 0;vertical-align:top}b{font-family:monospace}"""
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Carillon API</title><style>{style}</style>
 <h1>Carillon API {version}</h1><p>{description}</p>
 <p>Send <code>Authorization: Bearer TOKEN</code>. The whole contract as
-<a href="/schema/openapi.json">OpenAPI 3.1</a>.</p>{sections}</html>"""
+<a href="/schema/openapi.json">OpenAPI 3.1</a>.</p>{sections}<h2>Fields</h2>{objects}</html>"""
 
 
 _STYLE_HASH = b64encode(sha256(STYLE.encode()).digest()).decode()
@@ -205,7 +217,7 @@ def _encoded(app: Litestar) -> bytes:
 
 
 class PagePlugin(OpenAPIRenderPlugin):
-    """Serves the list of calls as a page at ``/schema``."""
+    """Serves the calls and fields as a page at ``/schema``."""
 
     def __init__(self) -> None:
         """Serve it at the root of the schema router."""
@@ -213,19 +225,69 @@ class PagePlugin(OpenAPIRenderPlugin):
 
     def render(self, request: AnyRequest, _schema: dict[str, Any]) -> bytes:
         """Return the page."""
-        return page(document(request.app)).encode()
+        return _encoded_page(request.app)
 
 
-def page(schema: dict[str, Any]) -> str:
-    """Return the HTML page for a document."""
-    sections: dict[str, list[str]] = {}
+@lru_cache(maxsize=1)
+def _encoded_page(app: Litestar) -> bytes:
+    return page(document(app)).encode()
+
+
+def page(schema: Json) -> str:
+    """Return the HTML page for a document: the calls by their tags, then the fields of bodies and responses."""
+    calls: dict[str, list[str]] = {}
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            row = f"<tr><td><b>{method.upper()}</b></td><td><code>{escape(path)}</code></td>"
-            row += f"<td>{escape(operation['summary'])}</td></tr>"
-            sections.setdefault(operation["tags"][0], []).append(row)
-    tables = "".join(f"<h2>{escape(tag)}</h2><table>{''.join(rows)}</table>" for tag, rows in sections.items())
+            cells = (f"<b>{method.upper()}</b>", f"<code>{escape(path)}</code>", _call_text(operation))
+            calls.setdefault(operation["tags"][0], []).append(_row(*cells))
+    tables = "".join(f"<h2>{escape(tag)}</h2><table>{''.join(rows)}</table>" for tag, rows in calls.items())
+    objects = "".join(
+        _object_section(name, component)
+        for name, component in sorted(schema["components"]["schemas"].items())
+        if "properties" in component
+    )
     info = schema["info"]
     return PAGE.format(
-        style=STYLE, version=escape(info["version"]), description=escape(info["description"]), sections=tables
+        style=STYLE,
+        version=escape(info["version"]),
+        description=escape(info["description"]),
+        sections=tables,
+        objects=objects,
     )
+
+
+def _call_text(operation: Json) -> str:
+    """Return what a call does, its parameters, and the objects that it takes and returns."""
+    content = operation.get("requestBody", {}).get("content", {})
+    taken = [_object_name(one) for one in content.values()]
+    answers = (answer for status, answer in operation["responses"].items() if status.startswith("2"))
+    returned = [_object_name(one) for answer in answers for one in answer.get("content", {}).values()]
+    objects = (("takes", taken), ("returns", returned[:1]))
+    named = "".join(f"<br>{verb} <code>{escape(name)}</code>" for verb, names in objects for name in names if name)
+    parameters = "".join(
+        _row(f"<code>{escape(one['name'])}</code>", _marked(one["description"]))
+        for one in operation.get("parameters", ())
+    )
+    table = f"<details><summary>Parameters</summary><table>{parameters}</table></details>" if parameters else ""
+    return _marked(operation["summary"]) + named + table
+
+
+def _object_name(content: Json) -> str:
+    return str(content["schema"].get("$ref", "")).rpartition("/")[2]
+
+
+def _object_section(name: str, component: Json) -> str:
+    rows = (
+        _row(f"<code>{escape(field)}</code>", _marked(described["description"]))
+        for field, described in component["properties"].items()
+    )
+    return f"<details><summary><b>{escape(name)}</b></summary><table>{''.join(rows)}</table></details>"
+
+
+def _row(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _marked(text: str) -> str:
+    """Return a text as HTML, with what stands in backticks as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))

@@ -67,9 +67,7 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     detail: str
     code: str
     errors: list[FieldError] = []
-    # With ``foreign_workflow``: the user who owns the workflow.
     workflow_owner: int | UnsetType = UNSET
-    # With ``quota_exceeded``: how many objects a user may have, and how many this user has.
     limit: int | UnsetType = UNSET
     used: int | UnsetType = UNSET
 

@@ -274,7 +274,6 @@ Id = Annotated[int, PathParameter(schema_extra={"minimum": 1, "maximum": INT_MAX
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
 # ``listed`` checks the upper bound, because its message says what to use instead.
 Offset = Annotated[int, QueryParameter(ge=0, schema_extra={"maximum": MOST_OFFSET})]
-# The `next_cursor` of the previous page.
 Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z0-9_-]+$")]
 # Postgres cannot store NUL, so no value has one.
 TextFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]

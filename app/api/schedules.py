@@ -55,7 +55,6 @@ from app.services.views import (
 
 Schedules = NamedDependency[ScheduleService]
 ScheduleQueries = NamedDependency[ScheduleQueryService]
-# The names of fields, with commas between them.
 Fields = Annotated[
     str | None,
     QueryParameter(

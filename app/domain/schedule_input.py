@@ -86,7 +86,6 @@ class ScheduleInput(ScheduleFields, kw_only=True):
     """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
 
     workflow_id: Positive
-    # The id of the user who owns the workflow; required if that is another user. It is not stored.
     workflow_owner: Positive | None = None
 
 

@@ -14,7 +14,7 @@ from app.domain.specs import KINDS, Cadence, Spec
 
 
 class Status(StrEnum):
-    """The states of a schedule; ``TRANSITIONS`` says which may follow which."""
+    """The states of a schedule."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -22,6 +22,7 @@ class Status(StrEnum):
     DEAD = "dead"
 
 
+# Which state may follow which.
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.ACTIVE: frozenset({Status.PAUSED, Status.DONE, Status.DEAD}),
     Status.PAUSED: frozenset({Status.ACTIVE, Status.DONE, Status.DEAD}),

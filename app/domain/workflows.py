@@ -58,7 +58,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edge(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}, forbid_unknown_fields=True):
-    """An edge of a workflow: ``target`` runs after ``source``."""
+    """An edge of a workflow: its second node runs after its first one."""
 
     source: str
     target: str

@@ -1,4 +1,7 @@
-"""The bodies of requests. Types carry the bounds; rules about several fields are checked by the services."""
+"""The bodies of requests. Types carry the bounds; rules about several fields are checked by the services.
+
+``app/api/field_descriptions.py`` says what each field means.
+"""
 
 import re
 from collections.abc import Callable, Collection
@@ -112,7 +115,6 @@ class PreviewInput(SpecInput, kw_only=True):
     """A spec to describe: in words, with warnings and its next runs. Nothing is stored."""
 
     count: Annotated[int, Meta(ge=1, le=500)] = 10
-    # An existing schedule whose jitter is used, and its anchor too if the spec is the same.
     id: UUID | None = None
     timeout_seconds: Positive = DEFAULTS.timeout_seconds
 
@@ -219,7 +221,6 @@ class WebhookInput(Input):
     name: Annotated[str, Meta(max_length=255)] = ""
     method: Method = "POST"
     headers: Headers = msgspec.field(default_factory=dict)
-    # The body that is sent; if it is empty, the event is sent.
     payload: Payload = msgspec.field(default_factory=dict)
     cron: Cron | None = None
     interval_minutes: Minutes | None = None
@@ -269,7 +270,6 @@ class SettingsChanges(Changes):
 
     schedules_enabled: bool | UnsetType = UNSET
     ping_sitemap_on_run: bool | UnsetType = UNSET
-    # None stands for the URLs of the environment.
     sitemap_urls: Annotated[list[Url], Meta(max_length=MOST_SITEMAP_URLS)] | UnsetType | None = UNSET
 
 

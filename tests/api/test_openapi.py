@@ -4,6 +4,7 @@ import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 from zlib import crc32
@@ -246,6 +247,18 @@ async def test_the_page_lists_every_call_and_loads_nothing(carillon: Carillon) -
     assert "@import" not in response.text
     for path in DOCUMENT["paths"]:
         assert f"<code>{path}</code>" in response.text
+
+
+async def test_the_page_explains_every_field_and_parameter(carillon: Carillon) -> None:
+    """With the same texts as the document; calls name the objects that they take and return."""
+    page = unescape(re.sub(r"</?code>", "", (await carillon.raw("GET", "/schema")).text))
+    for _, operation in operations():
+        for parameter in operation.get("parameters", ()):
+            assert f"<td>{parameter['name']}</td><td>{parameter['description'].replace('`', '')}</td>" in page
+    for component in DOCUMENT["components"]["schemas"].values():
+        for name, field in component.get("properties", {}).items():
+            assert f"<td>{name}</td><td>{field['description'].replace('`', '')}</td>" in page
+    assert "takes ScheduleInput<br>returns ScheduleView" in page
 
 
 class World:

@@ -1,4 +1,4 @@
-"""Views: what the API, the command line and actions return."""
+"""Views: what the API, the command line and actions return. ``app/api/field_descriptions.py`` says what fields mean."""
 
 from app.services.views.accounts import (
     FreshTokenView,

@@ -63,7 +63,6 @@ class SecretView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: int
     shared_to_you: bool
-    # None for a secret that lends one of the environment: its hosts are those that the environment names.
     allowed_hosts: list[str] | None
     shared_with: Literal["all"] | list[int]
     created_at: datetime

@@ -17,7 +17,6 @@ class ExecutionView(msgspec.Struct, kw_only=True):
     """An execution."""
 
     id: UUID
-    # It belongs to a schedule and its workflow, or to an entity.
     workflow_id: int | None
     scheduled_job_id: UUID | None
     entity_type: str | None
@@ -42,7 +41,6 @@ class NodeResultView(msgspec.Struct, kw_only=True):
     output: Any
     error: str
     started_at: Instant
-    # Null while the node runs, sleeps, or waits for a callback.
     finished_at: Instant | None
 
 
@@ -58,9 +56,7 @@ class ExecutionPage(msgspec.Struct):
 
     items: list[Encoded[ExecutionView]]
     total: int
-    # Beyond 10,000 the total may be an estimate.
     total_is_estimate: bool
-    # The ``cursor`` of the next page; null on the last one.
     next_cursor: str | None
 
 

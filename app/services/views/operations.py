@@ -19,21 +19,16 @@ class ActionView(msgspec.Struct, kw_only=True):
     title: str
     description: str
     category: str
-    # The name of a lucide icon.
     icon: str
-    # ``#rrggbb``.
     color: str
     aliases: list[str]
     version: str
     origin: str
     scope: str
     retry_safe: bool
-    # Whether its runs publish: the sitemap may be pinged after them.
     publishes: bool
-    # The fields in which templates may name secrets.
     secret_fields: list[str]
     config_schema: dict[str, Any]
-    # The JSON Schema of the output; null where it is not known, or there is none.
     outputs: dict[str, Any] | None
 
 
@@ -56,11 +51,8 @@ class EntityTypeView(msgspec.Struct, kw_only=True):
 
     entity_type: str
     description: str
-    # The distribution of the plugin that provides it; ``core`` is Carillon itself.
     plugin: str
-    # Whether its entities may run on behalf of other users than the plugin's own.
     acts_for_users: bool
-    # For admins only: how many runs wait to be started, and how many run; counted up to 10,000.
     pending_runs: int | None = None
     running_runs: int | None = None
 
@@ -125,9 +117,7 @@ class WebhookPage(msgspec.Struct):
 
     items: list[Encoded[WebhookView]]
     total: int
-    # Beyond 10,000 the total may be an estimate.
     total_is_estimate: bool
-    # The ``cursor`` of the next page; null on the last one.
     next_cursor: str | None
 
 

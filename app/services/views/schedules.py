@@ -98,9 +98,7 @@ class SchedulePage(msgspec.Struct):
 
     items: list[Encoded[ListedSchedule]]
     total: int
-    # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
-    # Where the next part begins, for ``cursor``; null at the end.
     next_cursor: str | None
 
 
@@ -133,9 +131,7 @@ class WorkflowPage(msgspec.Struct):
 
     items: list[Encoded[WorkflowView]]
     total: int
-    # Beyond 10,000 it may be a guess.
     total_is_estimate: bool
-    # Where the next part begins, for ``cursor``; null at the end.
     next_cursor: str | None
 
 
@@ -239,7 +235,6 @@ class HistoryList(msgspec.Struct):
     """The latest changes."""
 
     items: list[Encoded[HistoryItem]]
-    # Where the next part begins, for ``cursor``; null at the end.
     next_cursor: str | None
 
 

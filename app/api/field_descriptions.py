@@ -1,0 +1,436 @@
+"""What fields and parameters mean, for the OpenAPI document.
+
+A table is for the components, or for the tags of calls, with which it is listed in ``FIELDS`` and ``PARAMETERS``. The
+first table that has a field describes it. ``tests/api/test_field_descriptions.py`` finds fields without a description,
+descriptions without a field, and values of enums that a description leaves out.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from app.api.value_descriptions import (
+    BREAKER_STATES,
+    CATCH_UP,
+    CHANGES,
+    EVENTS,
+    EXPLAINED,
+    FIRED,
+    IF_RUNNING,
+    OUTCOMES,
+    OWNER_KINDS,
+    REASONS,
+    ROLES,
+    RUN_STATUSES,
+    STATUSES,
+    TRIGGERS,
+    Texts,
+    with_values,
+)
+
+
+class Table(NamedTuple):
+    """Descriptions by the names of fields, for these components or tags; without names, for all."""
+
+    names: tuple[str, ...]
+    texts: Texts
+
+
+def description_of(tables: Iterable[Table], name: str, field: str) -> str | None:
+    """Return the description of a field of this component, or of a parameter of calls with this tag."""
+    texts = (table.texts for table in tables if name in table.names or not table.names)
+    return next((found[field] for found in texts if field in found), None)
+
+
+COMMON = {
+    "created_at": "When it was created.",
+    "updated_at": "When it was last changed.",
+    "user_profile_id": "The id of the user who owns it. A plugin has a user of its own.",
+    "owner_kind": with_values("What owns it.", OWNER_KINDS),
+    "owner_id": "The owner within its kind: the id of a user, as text, or the name of a plugin.",
+    "items": "The objects of this page.",
+    "total": "How many objects the whole list has.",
+    "total_is_estimate": "Whether `total` is an estimate. It is exact up to 10,000.",
+    "next_cursor": "The `cursor` of the next page; null on the last page.",
+}
+SCHEDULE = {
+    "id": "The id of the schedule.",
+    "name": "A name for people; runs and notices show it, and triggers can filter by it. It need not be unique.",
+    "description": "A text for people. Carillon does not read it.",
+    "workflow_id": "The id of the workflow that runs.",
+    "workflow_owner": "The id of the user who owns the workflow; required if that is another user. It is not stored.",
+    "trigger_node_id": "The id of the `trigger_schedule` node at which runs start. Null: the first trigger whose "
+    "filters match the schedule. It is looked up when a run starts; if there is no such trigger, the run fails.",
+    "trigger_payload": "An object that every run receives as `payload`: templates read it as `trigger.payload`, and "
+    "it is in the event that targets are sent. A change applies from the next slot; retries keep what their first "
+    "attempt had. Lists leave it out unless `fields` names it.",
+    "interval_seconds": "Seconds of elapsed time between two slots. Exactly one of `interval_seconds`, `every`, "
+    "`cron`, `at` and `after` is given; null if another one says when.",
+    "every": "The interval as a duration (`90s`, `5m`, `1.5h`, `3d`, `2w`) or a word: `hourly`, `daily` (24 hours), "
+    "`weekly`, or `monthly`, which keeps the wall time. Responses show it for each interval that has a duration.",
+    "cron": "Five fields as in cron, with names, `L`, `LW`, `5L`, `1#2`, or `@daily` and similar; read in `timezone`.",
+    "at": "The only slot: an instant. It fires however late; then the schedule is `done`.",
+    "after": "The only slot: this duration after the creation, such as `5m`, or after a later `start_at`.",
+    "timezone": "The IANA time zone whose wall clock `cron`, `every: monthly`, `only_between` and `not_on` use.",
+    "jitter_seconds": "Each slot fires later by an offset of less than this many seconds, and before the next slot. "
+    "The offset of a slot is always the same.",
+    "only_between": "A daily window such as `08:00-18:00`: the start is included, the end is not. It may cross "
+    "midnight. Null: the whole day.",
+    "not_on": "Weekdays without slots: names, or 0 to 7, where 0 and 7 are Sunday. Responses have names.",
+    "start_at": "No slot lies before this time, and intervals are counted from it. In the past it fires nothing. Null: "
+    "counted from the creation.",
+    "end_at": "No slot and no retry lies after this time; then the schedule is `done`. Null: no end.",
+    "spec_description": "When the schedule is due, in plain words.",
+    "total_repeats": "After this many complete repeats (`current_repeat`) the schedule is `done`. 0: no limit.",
+    "max_retries": "How many failed runs in a row are retried. If the last retry fails too, the schedule is `dead`.",
+    "backoff_base_seconds": "Seconds before the first retry; the wait doubles with each. Null: the interval, else 60.",
+    "timeout_seconds": "A run that takes longer than this many seconds is `timed_out`. Waiting for a callback counts.",
+    "catch_up": with_values("What happens to missed slots.", CATCH_UP),
+    "misfire_grace_seconds": "A slot that is late by at most this many seconds still fires; later it is missed.",
+    "if_running": with_values("What a due slot does while a run of the schedule is active.", IF_RUNNING),
+    "max_queued": "With `if_running: queue`, how many runs may wait; further slots are `skipped_queue_full`.",
+    "status": with_values("The state of the schedule.", STATUSES),
+    "status_reason": with_values("Why it has this state; empty while it is active.", REASONS),
+    "current_repeat": "How many repeats are complete: runs that ended as `success`, `skipped` or `blocked`.",
+    "current_retry": "Failed runs in a row, without the one that makes the schedule `dead`. A complete repeat and "
+    "`revive/` reset it to 0.",
+    "run_count": "How many runs succeeded. Manual runs do not count here or in any other counter.",
+    "error_count": "How many runs failed, timed out or were lost, retries included.",
+    "last_run_at": "When the last run of a slot started, retries included; null before the first.",
+    "last_fired_at": "When a slot was last fired or retried, also if its run was queued first; null before the first.",
+    "last_attempt_at": "When a slot was last fired, retried or accounted for without a run; null before the first.",
+    "last_outcome": with_values(
+        "What became of the newest slot that has an outcome: the status of its run (`running` while it is under way, "
+        "then `success`, `failed` and so on), or why there is no run. Null before the first.",
+        OUTCOMES,
+    ),
+    "last_execution_id": "The last run of the newest slot that fired; null before the first.",
+    "last_error": "The error of the last failed run, or what is wrong with the spec; empty after a success.",
+    "last_error_at": "When `last_error` occurred; null if it is empty.",
+    "last_success_at": "When a run of a slot last succeeded; null before the first.",
+    "last_success_execution_id": "The run that last succeeded; null before the first.",
+    "next_slot": "The time of the next slot, without jitter; before a retry, the slot that is tried again. Null while "
+    "nothing is planned.",
+    "next_run_at": "When the next run is due: the slot and its jitter, or the time of a retry. Null while nothing is "
+    "planned: unless the schedule is active, and while the last repeat is under way.",
+    "dead_at": "When the schedule became `dead`; null in any other state.",
+    "updated_at": "When the schedule last changed: by a request, a tick or the end of a run.",
+}
+PREVIEW_INPUT = {
+    "id": "An existing schedule whose jitter is used, and its anchor too if the spec is the same. Null: a new one, "
+    "whose times are shown without jitter.",
+    "count": "How many of the next runs are returned at most.",
+    "timeout_seconds": "How many seconds a run may take; a warning says if slots are closer than that.",
+}
+PREVIEW = {
+    "description": "The spec in plain words.",
+    "warnings": "What may surprise about the spec: dates that do not exist, clock changes, slots closer than the "
+    "timeout.",
+    "next_runs": "The next runs, earliest first; empty if none will come.",
+    "at": "When the run would start, with jitter if the request named a schedule.",
+    "note": "What a clock change does to this run; empty if nothing.",
+}
+SCHEDULE_BODIES = {
+    "schedules": "The new schedules. If one of them is not valid, none is created.",
+    "schedule_ids": "The ids of the schedules to delete.",
+    "items": "The new schedules, in the order of the request.",
+    "note": "Why, for the history.",
+    "if_running": with_values(
+        "What this run does while another is active. Left out: as the schedule says.", IF_RUNNING
+    ),
+}
+LEDGER = {
+    "slot": "The slot, without jitter; of a range, the last slot.",
+    "outcome": with_values("What became of the slot.", FIRED),
+    "reason": "Why the slot did not fire; empty if it did.",
+    "execution_id": "The run of the slot, or the run that was in the way; null if there is none.",
+    "from": "The first slot of a range; left out for a single slot.",
+    "to": "The last slot of a range; left out for a single slot.",
+    "count": "How many slots the range has; left out for a single slot.",
+}
+EXPLANATION = {
+    "slot": "The slot nearest to the time; null if the spec has none.",
+    "outcome": with_values("What became of the slot, or will.", EXPLAINED),
+    "sentence": "The explanation in one or two sentences.",
+    "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
+    "checks": "The checks in their order, up to the one that did not pass.",
+    "check": "The name of the check: spec, start_end, window, weekday, active, retry, missed, breaker, guard, overlap.",
+    "passed": "Whether the slot passed the check.",
+    "detail": "What the check found.",
+}
+HISTORY = {
+    "at": "When the change was made.",
+    "by": "Who made it: the name of a user or plugin, `apply:` and the namespace of a file, or `carillon` itself.",
+    "user_profile_id": "The id of the user who made it; null for a file and for Carillon itself.",
+    "action": with_values("What happened.", CHANGES),
+    "changes": "The changed fields, each as `{from, to}`; empty for a creation. Of a workflow the newest 50 changes "
+    "have values, older ones only the names of fields.",
+    "note": "Why, as the request said; for a change by Carillon itself the error, if there was one.",
+}
+WORKFLOW = {
+    "id": "The id of the workflow.",
+    "name": "A name for people. It need not be unique.",
+    "nodes": "The triggers and actions. Runs start at a trigger.",
+    "edges": "Which node runs after which.",
+    "active": "Whether runs may start. Runs of an inactive workflow fail.",
+    "max_concurrent_runs": "The guard: how many runs of all its schedules may be under way at once. Null: no bound. "
+    "Manual runs are counted, but never refused.",
+    "breaker_threshold": "The breaker opens after this many failed runs in a row. Null: no breaker.",
+    "breaker_reset_seconds": "Seconds for which the breaker stays open before one run may try. Null: 60.",
+}
+GRAPH = {
+    "id": "The id of the node, unique in the workflow; templates read its output as `nodes.ID.output`.",
+    "type": "`trigger_schedule`, or the name of an action that `GET /api/v1/actions/` lists.",
+    "config": "The configuration, as the `config_schema` of its type says. Strings may be templates.",
+    "from": "The id of the node that runs first.",
+    "to": "The id of the node that runs after it.",
+}
+BREAKER = {
+    "workflow_id": "The id of the workflow.",
+    "workflow_name": "The name of the workflow.",
+    "state": with_values("The state of the breaker.", BREAKER_STATES),
+    "failure_count": "Failed runs in a row; 0 after a success and after a reset.",
+    "opened_at": "When it opened last; null while it is closed.",
+    "half_opens_at": "When a run may try again; null unless it is open.",
+    "probe_execution_id": "The run that tries while the breaker is half-open; null if none does.",
+    "transitions": "The latest changes of its state, newest first.",
+    "at": "When the state changed.",
+    "from_state": with_values("The state before.", BREAKER_STATES),
+    "to_state": with_values("The state after.", BREAKER_STATES),
+    "reason": "Why the state changed.",
+    "execution_id": "The run that changed it; null if it was reset by hand.",
+}
+EXECUTION = {
+    "id": "The id of the execution.",
+    "workflow_id": "The workflow that runs; null for a run of an entity.",
+    "scheduled_job_id": "The schedule that it belongs to; null for a run of an entity.",
+    "entity_type": "The kind of entity that it belongs to, such as `webhook`; null for a run of a schedule.",
+    "entity_id": "The id of that entity; null for a run of a schedule.",
+    "trigger": with_values("What started it.", TRIGGERS),
+    "status": with_values("The state of the run.", RUN_STATUSES),
+    "repeat_number": "Which repeat of the schedule it is, counted from 0; 0 for entities.",
+    "retry_attempt": "Which attempt at its slot it is: 0 is the first, 1 the first retry.",
+    "scheduled_for": "The slot, without jitter; of a manual run, the time of the request.",
+    "started_at": "When it started; null while it waits.",
+    "finished_at": "When it ended; null until then.",
+    "duration_ms": "Milliseconds from start to end; null until it has ended, or if it never started.",
+    "error": "Why it did not succeed; empty after a success.",
+    "payload": "The `trigger_payload` that it has: the schedule's at the first attempt. Empty for entities.",
+    "nodes": "The results of the actions that have run or are under way; triggers have none.",
+}
+NODE_RESULT = {
+    "node_id": "The id of the node.",
+    "type": "The name of its action.",
+    "status": with_values("The state of the node.", RUN_STATUSES),
+    "output": "What the action returned, or the target reported; null if nothing. Secrets are replaced by `***`.",
+    "error": "Why the node did not succeed; empty after a success.",
+    "started_at": "When the node started.",
+    "finished_at": "When it ended; null while it runs, sleeps, or waits for a callback.",
+}
+CALLBACK = {
+    "status": "The result of the work: `success` or `failed`.",
+    "output": "The output of the node; later nodes read it as `nodes.ID.output`.",
+    "error": "Why the work failed.",
+    "ok": "Always true.",
+}
+USER = {
+    "id": "The id of the user.",
+    "username": "The name by which the user is shown; unique.",
+    "role": with_values("What the user may do.", ROLES),
+    "kind": with_values("What the user is.", OWNER_KINDS),
+}
+TOKEN = {
+    "id": "The id of the token.",
+    "name": "A name for people, such as the place where it is used.",
+    "prefix": "The part of the token by which it can be recognised. It is not secret.",
+    "token": "The token itself, for `Authorization: Bearer`. It is shown only in this response.",
+}
+SECRET = {
+    "name": "The name by which templates use it: `{{ secret.NAME }}`. Unique for its owner.",
+    "value": "The secret itself. No response contains it.",
+    "owner": "The id of the user who owns it.",
+    "shared_to_you": "Whether it belongs to another user who shares it with you.",
+    "allowed_hosts": "The hosts that it may be sent to: `api.example.com`, `*.example.com`, either with a port, or `*` "
+    "for any. Empty: it is sent nowhere. Null: it lends one of the environment, with the hosts that are "
+    "named there.",
+    "shared_with": "The ids of the users who may use it besides its owner, or `all`. If it is shared with you, you see "
+    "only yourself.",
+}
+SIGNING_KEY = {
+    "key_id": "The name of the key.",
+    "key": "The key, as Standard Webhooks writes it.",
+    "previous": "The key before the last rotation, while calls are signed with it too; null if there is none.",
+    "retires_at": "When calls are no longer signed with it.",
+}
+NOTIFICATION = {
+    "id": "The id of the notification.",
+    "url": "The URL that events are posted to.",
+    "events": with_values("The events that are delivered.", EVENTS),
+    "schedule_id": "Only events of this schedule. Null: not restricted to one.",
+    "workflow_id": "Only events of this workflow and its schedules. Null: not restricted to one.",
+    "active": "Whether events are delivered.",
+}
+DELIVERY = {
+    "id": "The id of the delivery.",
+    "event": with_values("The event.", EVENTS),
+    "data": "The data of the event, as it is posted.",
+    "status": "`pending`: it is delivered at `next_attempt_at`; `delivered`: the URL accepted it; `failed`: it was "
+    "given up.",
+    "attempts": "How many times it was sent.",
+    "next_attempt_at": "When it is sent next; of no meaning once it is delivered or failed.",
+    "last_status": "The HTTP status that accepted it; null until then.",
+    "last_error": "Why the last attempt failed; empty after a success.",
+    "created_at": "When the event occurred.",
+    "delivered_at": "When it was delivered; null until then.",
+}
+WEBHOOK = {
+    "id": "The id of the webhook; the `entity_id` of its runs, whose `entity_type` is `webhook`.",
+    "name": "A name for people; may be empty.",
+    "url": "The URL that is called. It may contain templates.",
+    "method": "The HTTP method of the call.",
+    "headers": "Headers that are sent besides those of Carillon. Their values may be templates.",
+    "payload": "The JSON body that is sent. If it is empty, the event is sent.",
+    "cron": "When it is called: a cron expression, read in `timezone`. Null: `interval_minutes` says when.",
+    "interval_minutes": "When it is called: every so many minutes. Null: `cron` says when.",
+    "timezone": "The IANA time zone whose wall clock `cron` uses.",
+    "active": "Whether it is called.",
+    "timeout_seconds": "A call that takes longer than this many seconds is `timed_out`.",
+    "max_retries": "How many times a failed call is retried before it is given up. The next time is called anyway.",
+    "last_execution_at": "The time of the last run that has started; null before the first.",
+    "last_status": with_values("The state of the last run that has started; null before the first.", RUN_STATUSES),
+    "next_execution_at": "The time of the next run; null if none is planned.",
+    "last_error": "Why no next time can be planned, or the error of the last run; empty if there is none.",
+}
+ACTION = {
+    "items": "The triggers, actions and tools, by name.",
+    "problems": "For admins only: plugins that could not be loaded, or not completely.",
+    "name": "The `type` of nodes that use it.",
+    "kind": "`trigger`: runs start at it; `action`: it does one thing; `tool`: it does one of several things, as its "
+    "configuration says.",
+    "title": "A short name for people.",
+    "description": "What it does, in a sentence.",
+    "category": "The group in which an editor shows it.",
+    "icon": "The name of a lucide icon.",
+    "color": "The color in which an editor shows it, as `#rrggbb`.",
+    "aliases": "Other names that nodes may use as `type`.",
+    "version": "The version of the action.",
+    "origin": "The Python distribution that provides it; `core` is Carillon itself.",
+    "scope": "`external`: it uses nothing of Carillon; `owner`: it uses what the schedule's owner may see and change.",
+    "retry_safe": "Whether it may be repeated.",
+    "publishes": "Whether its runs publish: the sitemap may be pinged after them.",
+    "secret_fields": "The fields of its configuration in which templates may name secrets.",
+    "config_schema": "The JSON Schema of its configuration.",
+    "outputs": "The JSON Schema of its output, or of the event of a trigger. Null: not known, or there is none.",
+    "plugin": "The Python distribution of the plugin.",
+    "error": "What is wrong with it.",
+}
+ENTITY_TYPE = {
+    "entity_type": "The name of the kind, as executions show it.",
+    "description": "What these entities are.",
+    "plugin": "The Python distribution of the plugin that provides it; `core` is Carillon itself.",
+    "acts_for_users": "Whether its entities may run on behalf of other users than the plugin's own.",
+    "pending_runs": "For admins: how many runs wait to be started, counted up to 10,000. Null for members.",
+    "running_runs": "For admins: how many runs are under way, counted up to 10,000. Null for members.",
+    "problems": "For admins only: entity schedulers that could not be loaded.",
+}
+SETTINGS = {
+    "schedules_enabled": "Whether schedules fire. While it is false slots are `missed`, with the reason `disabled`.",
+    "ping_sitemap_on_run": "Whether `sitemap_urls` are called after runs that publish.",
+    "sitemap_urls": "The URLs to call after runs that publish. A change to null restores those of "
+    "`CARILLON_SITEMAP_URLS`.",
+}
+PING = {
+    "ok": "Always true.",
+    "busy": "Whether another ping is under way; then this one did nothing, and there are no counts.",
+    "message": "Why nothing was done; left out otherwise.",
+    "ran": "Runs that succeeded.",
+    "skipped": "Runs that ended as `skipped`.",
+    "blocked": "Runs that ended as `blocked`.",
+    "errors": "Runs that failed, entities that could not be planned, and internal errors.",
+    "dead_lettered": "Runs that failed and left their schedule `dead`.",
+    "not_fired": "Slots that got an outcome without a run, and runs that were given up before they began.",
+    "waiting": "Runs of this ping that have not ended: they wait for a delay, a callback or other runs.",
+}
+HEALTH = {
+    "status": "`ok`: all is well; `degraded`: Redis cannot be reached, and work goes on; `unavailable`: Postgres "
+    "cannot be reached.",
+    "postgres": "`ok`, or `away` if it cannot be reached or used.",
+    "redis": "`ok`, or `away` if it cannot be reached or used.",
+    "mode": "`bell`: Redis wakes the workers; `sweep`: they poll Postgres.",
+    "detail": "What is wrong; empty if nothing.",
+}
+PROBLEM = {
+    "type": "A URI of the kind of problem: `urn:carillon:problem:` and the code.",
+    "title": "The kind of problem, for people.",
+    "status": "The HTTP status of the response.",
+    "detail": "What is wrong and what to do, for people. The text may change between releases.",
+    "code": "The stable code of the problem, for programs.",
+    "errors": "The fields that are wrong, at most 100; empty unless the request is not valid.",
+    "workflow_owner": "With `foreign_workflow`: the id of the user who owns the workflow.",
+    "limit": "With `quota_exceeded`: how many objects a user may have.",
+    "used": "With `quota_exceeded`: how many objects this user has.",
+    "field": "The name of the field or parameter; `a.b` and `a[0]` lead into objects and lists.",
+    "message": "What is wrong with it.",
+}
+
+FIELDS = (
+    Table(("PreviewInput",), PREVIEW_INPUT),
+    Table(("ScheduleInput", "ScheduleChanges", "ScheduleView", "ListedSchedule", "PreviewInput"), SCHEDULE),
+    Table(("PreviewView", "PreviewRun"), PREVIEW),
+    Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
+    Table(("LedgerItem",), LEDGER),
+    Table(("ExplanationView", "CheckView"), EXPLANATION),
+    Table(("HistoryItem",), HISTORY),
+    Table(("BreakerView", "BreakerDetail", "TransitionView"), BREAKER),
+    Table(("WorkflowInput", "WorkflowChanges", "WorkflowView", "BreakerView", "BreakerDetail"), WORKFLOW),
+    Table(("Node", "NodeInput", "Edge"), GRAPH),
+    Table(("ExecutionView", "ExecutionDetail", "RunView"), EXECUTION),
+    Table(("NodeResultView",), NODE_RESULT),
+    Table(("CompletionInput", "AcceptedView"), CALLBACK),
+    Table(("UserView", "UserInput"), USER),
+    Table(("TokenView", "TokenInput", "FreshTokenView"), TOKEN),
+    Table(("SecretView", "SecretInput", "SecretChanges"), SECRET),
+    Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
+    Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
+    Table(("DeliveryView",), DELIVERY),
+    Table(("WebhookView", "WebhookInput", "WebhookChanges"), WEBHOOK),
+    Table(("ActionList", "ActionView", "PluginProblemView"), ACTION),
+    Table(("EntityTypeView", "EntityTypeList"), ENTITY_TYPE),
+    Table(("SettingsView", "SettingsChanges"), SETTINGS),
+    Table(("PingView",), PING),
+    Table(("Alive", "Readiness"), HEALTH),
+    Table(("Problem", "FieldError"), PROBLEM),
+    Table((), COMMON),
+)
+PARAMETERS = (
+    Table(("schedules",), {"status": with_values("Only schedules with this status.", STATUSES)}),
+    Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
+    Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
+    Table(
+        (),
+        {
+            "user_id": "The id of the user.",
+            "token_id": "The id of the token.",
+            "schedule_id": "The id of the schedule.",
+            "execution_id": "The id of the execution.",
+            "notification_id": "The id of the notification.",
+            "webhook_id": "The id of the webhook.",
+            "secret_name": "The name of the secret.",
+            "workflow_id": "The id of the workflow. As a filter of a list: only what belongs to this workflow.",
+            "limit": "At most this many objects on the page. A page also ends at 1 MiB.",
+            "cursor": "The `next_cursor` of the previous page; left out for the first page.",
+            "offset": "How many objects to pass over. For long lists use `cursor`.",
+            "status_reason": with_values("Only schedules with this reason for their status.", REASONS),
+            "owner_kind": with_values("Only schedules of this kind of owner.", OWNER_KINDS),
+            "owner_id": "Only schedules of this owner: the id of a user, or the name of a plugin.",
+            "fields": "The names of the fields to return besides `id`, with commas between them. Left out: all but "
+            "`trigger_payload`.",
+            "scheduled_job_id": "Only runs of this schedule.",
+            "entity_type": "Only runs of this kind of entity, such as `webhook`.",
+            "entity_id": "Only runs of entities with this id.",
+            "from": "Only slots at or after this time. Left out: no bound.",
+            "to": "Only slots at or before this time. Left out: no bound.",
+            "at": "The time to explain. Left out: now; for a schedule that is not active, its next slot.",
+            "owner": "For admins: the id of the user whose secret is deleted. Left out: yourself.",
+        },
+    ),
+)

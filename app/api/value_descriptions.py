@@ -1,0 +1,105 @@
+"""What the values of enums mean, for the OpenAPI document."""
+
+from collections.abc import Mapping
+
+from app.domain.access import OwnerKind, Role
+from app.domain.breakers import BreakerState
+from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.ledger import QUEUED, LedgerOutcome
+from app.domain.notifications import NoticeEvent
+from app.domain.revisions import Action
+from app.domain.schedules import CatchUp, IfRunning, Reason, Status
+
+Texts = Mapping[str, str]
+
+STATUSES: Texts = {
+    Status.ACTIVE: "its slots fire",
+    Status.PAUSED: "nothing fires until it is resumed",
+    Status.DONE: "it has no further slots",
+    Status.DEAD: "its retries are used up, and nothing fires until `revive/`",
+}
+REASONS: Texts = {
+    Reason.MANUAL: "paused by a request",
+    Reason.INVALID_SPEC: "paused, because the stored spec is no longer valid",
+    Reason.POISONED: "paused, because it could not be handled or three runs of one slot lost their workers",
+    Reason.REPEAT_LIMIT: "done, all of `total_repeats` are complete",
+    Reason.EXHAUSTED: "done, the only slot of `at` or `after` has its outcome",
+    Reason.END_REACHED: "done, no slot is left before `end_at`",
+    Reason.MAX_RETRIES: "dead, a run failed and no retry was left",
+}
+IF_RUNNING: Texts = {
+    IfRunning.SKIP: "the slot does not fire",
+    IfRunning.QUEUE: "its run waits for the active ones, see `max_queued`",
+    IfRunning.CANCEL: "the active run is cancelled, then the new one starts",
+    IfRunning.ALLOW: "both run side by side",
+}
+CATCH_UP: Texts = {
+    CatchUp.SKIP: "they do not run",
+    CatchUp.RUN_ONCE: "the latest one runs, the others are `coalesced`",
+    CatchUp.RUN_ALL: "the newest 100 run one after another",
+}
+RUN_STATUSES: Texts = {
+    ExecutionStatus.PENDING: "it waits for its turn or for a worker",
+    ExecutionStatus.RUNNING: "it is under way, also while it sleeps or waits for a callback",
+    ExecutionStatus.SUCCESS: "it is done",
+    ExecutionStatus.SKIPPED: "there was nothing to do",
+    ExecutionStatus.BLOCKED: "a configuration cannot be used; it is not retried",
+    ExecutionStatus.FAILED: "an action failed",
+    ExecutionStatus.TIMED_OUT: "it took longer than `timeout_seconds`",
+    ExecutionStatus.CANCELLED: "it was called off",
+    ExecutionStatus.LOST: "its worker died",
+}
+TRIGGERS: Texts = {
+    Trigger.SCHEDULE: "a slot of the schedule",
+    Trigger.CATCH_UP: "a missed slot that is made up for",
+    Trigger.CRON: "a slot that a ping of `/api/cron/run` found due",
+    Trigger.MANUAL: "a request, an action or a plugin",
+    Trigger.ENTITY: "the time of a webhook or of a plugin's entity",
+}
+OUTCOMES: Texts = {
+    QUEUED: "its run waits for its turn",
+    LedgerOutcome.SKIPPED_OVERLAP: "another run of the schedule was active",
+    LedgerOutcome.SKIPPED_GUARD: "`max_concurrent_runs` of the workflow were under way",
+    LedgerOutcome.SKIPPED_BREAKER: "the workflow's breaker was open",
+    LedgerOutcome.SKIPPED_QUEUE_FULL: "`max_queued` runs were waiting already",
+    LedgerOutcome.SKIPPED_RETRY: "a retry of an earlier slot held the schedule",
+    LedgerOutcome.MISSED: "nothing could fire it in time, or schedules were switched off",
+    LedgerOutcome.COALESCED: "a later missed slot ran instead",
+}
+FIRED: Texts = {"fired": "a run was created", **OUTCOMES}
+EXPLAINED: Texts = {
+    **FIRED,
+    "expected": "it is still to come",
+    "due": "no worker has taken it up yet",
+    "not_expected": "the schedule has no such slot",
+    "unknown": "its record is gone",
+}
+BREAKER_STATES: Texts = {
+    BreakerState.CLOSED: "all runs start",
+    BreakerState.OPEN: "no scheduled run starts",
+    BreakerState.HALF_OPEN: "one run tries whether the workflow succeeds again",
+}
+EVENTS: Texts = {
+    NoticeEvent.RUN_FAILED: "an attempt of a run failed",
+    NoticeEvent.SCHEDULE_DEAD: "the last attempt failed and the schedule is dead",
+    NoticeEvent.RUN_GIVEN_UP: "the last attempt of an entity's run failed",
+    NoticeEvent.SCHEDULE_RECOVERED: "a run succeeded after failed ones",
+    NoticeEvent.SLOTS_MISSED: "slots did not fire",
+    NoticeEvent.BREAKER_OPENED: "a circuit breaker opened",
+}
+CHANGES: Texts = {
+    Action.CREATED: "the object is new",
+    Action.CHANGED: "fields were changed",
+    Action.PAUSED: "the schedule was paused",
+    Action.RESUMED: "it is active again",
+    Action.REVIVED: "a dead schedule is active again",
+    Action.FINISHED: "it is done",
+    Action.DIED: "its retries are used up",
+}
+ROLES: Texts = {Role.ADMIN: "sees and changes everything", Role.MEMBER: "sees and changes their own objects"}
+OWNER_KINDS: Texts = {OwnerKind.USER: "a person or a service", OwnerKind.PLUGIN: "an installed plugin"}
+
+
+def with_values(sentence: str, values: Texts) -> str:
+    """Return a description that ends with what each value means."""
+    return f"{sentence} " + "; ".join(f"`{value}`: {meaning}" for value, meaning in values.items()) + "."
