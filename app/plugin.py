@@ -4,7 +4,7 @@ assert [] == shortcomings(MY_ACTION)
 assert [] == scheduler_shortcomings(MyEntityScheduler())
 """
 
-from app.actions.catalog import Action, ActionFailedError, Blocked, Done, Skipped, shortcomings
+from app.actions.catalog import Action, ActionFailedError, Blocked, Done, Skipped
 from app.actions.context import (
     ActionContext,
     LeaseLostError,
@@ -17,6 +17,7 @@ from app.actions.context import (
 )
 from app.actions.http_client import Answer, CallFailedError
 from app.actions.plugins import Capability, Plugin
+from app.actions.shortcomings import shortcomings
 from app.domain.entity_jobs import ScheduledJobConfig
 from app.domain.plugin_schedules import EnsureMode
 from app.domain.schedules import CatchUp, IfRunning

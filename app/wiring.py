@@ -45,6 +45,7 @@ from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
+from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
@@ -53,14 +54,7 @@ from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import (
-    ActionService,
-    CronService,
-    EntityTypeService,
-    GaugeService,
-    HealthService,
-    SwitchService,
-)
+from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService

@@ -1,20 +1,18 @@
 """The catalog of actions: their configuration types, their results, and the check that plugin authors run."""
 
-import inspect
-import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import UnionType
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from app.actions.context import ActionContext
-from app.actions.palette import Appearance, palette_shortcomings
+from app.actions.palette import Appearance
 from app.actions.template_rules import SECRET, TemplateProblemError
 from app.actions.templates import Budget, OverBudgetError, check, filled_in, is_template, secrets_in, templates_in
 from app.cache import BoundedCache
 from app.domain.errors import FieldError
-from app.domain.field_errors import field_errors
+from app.domain.field_errors import MOST_ERRORS, field_errors
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.trigger_event import ScheduleEvent
 from app.domain.workflows import TRIGGER_TYPE, Node, TriggerConfig
@@ -192,7 +190,7 @@ class Catalog:
         return names <= self._instant
 
     def config_errors(self, nodes: Iterable[Node]) -> list[FieldError]:
-        """Return what is wrong with the configurations of these nodes, each error with node and field."""
+        """Return what is wrong with the configurations of these nodes, with node and field."""
         errors: list[FieldError] = []
         templates: set[str] = set()
         for index, node in enumerate(nodes):
@@ -204,7 +202,9 @@ class Catalog:
                     too_many = f"A workflow may have at most {MOST_DIFFERENT_TEMPLATES} different templates."
                     return [*errors, FieldError(f"nodes[{index}].config", f"Node '{node.id}': {too_many}")]
                 errors += node_errors(index, node, self._node_errors(node))
-        return errors
+            if len(errors) >= MOST_ERRORS:
+                break
+        return errors[:MOST_ERRORS]
 
     def secret_uses(self, node: Node) -> dict[str, frozenset[str]]:
         """Return the secrets that a node's templates name, by the place of the template.
@@ -336,48 +336,3 @@ def _not_valid(errors: list[FieldError], *, has_secrets: bool) -> str:
         return f"The configuration is not valid once its secrets are filled in: {fields}".rstrip(": ") + "."
     shown = " ".join(f"{error.field}: {error.message}".removeprefix(": ") for error in errors[:_MOST_NAMED])
     return f"The configuration is not valid: {shown}"
-
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-LONGEST_NAME = 255
-
-
-def shortcomings(action: Action[Any]) -> list[str]:
-    """Return what is wrong with an action; an empty list if workflows may use it."""
-    return [*_names(action), *_config(action), *_handler(action), *_palette(action)]
-
-
-def _names(action: Action[Any]) -> Iterator[str]:
-    for name in (action.name, *action.aliases):
-        if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-            yield f"'{name[:50]}' is not a valid name: use lower-case words with dots between them"
-    if not action.version:
-        yield "it has no version"
-
-
-def _config(action: Action[Any]) -> Iterator[str]:
-    structs: tuple[Any, ...] = get_args(action.config) or (action.config,)
-    if not all(isinstance(struct, type) and issubclass(struct, msgspec.Struct) for struct in structs):
-        yield "its config is not a msgspec Struct"
-        return
-    if not all(struct.__struct_config__.forbid_unknown_fields for struct in structs):
-        yield "its config does not forbid unknown fields"
-    try:
-        msgspec.json.schema(action.config)
-    except TypeError as error:
-        yield f"its config has no JSON Schema: {error}"
-
-
-def _handler(action: Action[Any]) -> Iterator[str]:
-    if not inspect.iscoroutinefunction(action.handler):
-        yield "its handler is not a coroutine function"
-    elif len(inspect.signature(action.handler).parameters) != 2:  # noqa: PLR2004 - the config and the context
-        yield "its handler does not take a config and a context"
-    if not action.description:
-        yield "it has no description: say in a sentence what it does"
-
-
-def _palette(action: Action[Any]) -> Iterator[str]:
-    yield from palette_shortcomings(action.look, action.outputs)
-    if action.kind not in {"action", "tool"}:
-        yield "its kind is neither 'action' nor 'tool'"

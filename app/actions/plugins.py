@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from app.actions.catalog import Action, shortcomings
+from app.actions.catalog import Action
 from app.actions.context import PluginSchedulesPort
+from app.actions.shortcomings import shortcomings
 
 OURSELVES = "carillon"
 CORE = "core"

@@ -37,20 +37,14 @@ from app.api.system import (
 )
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
+from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.system import (
-    ActionService,
-    CronService,
-    EntityTypeService,
-    GaugeService,
-    HealthService,
-    SwitchService,
-)
+from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService

@@ -1,5 +1,6 @@
 """The mapping of errors to responses: ``application/problem+json`` (RFC 9457) for every error."""
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from http import HTTPStatus
@@ -130,8 +131,28 @@ def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationExcep
     """Return the response for parameters of a path or query that Litestar refused."""
     reasons = error.extra if isinstance(error.extra, list) else []
     named = [(str(reason.get("key", "")), str(reason.get("message", ""))) for reason in reasons]
-    errors = [FieldError(name, f"{message}{_allowed_values(request, name)}") for name, message in named]
+    errors = [FieldError(name, f"{_plain(message)}{_allowed_values(request, name)}") for name, message in named]
     return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, InvalidError.code, InvalidError.message, errors)
+
+
+_KINDS = {"int": "an integer", "str": "a text", "uuid": "a UUID", "bool": "true or false"}
+_BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_WRONG_TYPE = re.compile(r"Expected `(\w+)[^`]*`, got `[^`]*`.*")
+_OUT_OF_BOUNDS = re.compile(r"Expected `(\w+)[^`]*` (>=|<=|>|<) (\S+?)(?: - at .*)?")
+_WRONG_LENGTH = re.compile(r"Expected `\w+[^`]*` of length (>=|<=|>|<) (\S+?)(?: - at .*)?")
+
+
+def _plain(message: str) -> str:
+    """Return the text of a parameter's error in words, without types and expressions of the code."""
+    if match := _WRONG_TYPE.fullmatch(message):
+        return f"Expected {_KINDS.get(match[1], 'another value')}."
+    if match := _OUT_OF_BOUNDS.fullmatch(message):
+        return f"Expected {_KINDS.get(match[1], 'a value')} of {_BOUNDS[match[2]]} {match[3]}."
+    if match := _WRONG_LENGTH.fullmatch(message):
+        return f"Expected {_BOUNDS[match[1]]} {match[2]} characters."
+    if "matching regex" in message:
+        return "The value has characters that are not allowed here."
+    return "Expected a UUID." if message.startswith("Invalid UUID") else message.partition(" - at ")[0]
 
 
 def _allowed_values(request: Request[Any, Any, Any], name: str) -> str:

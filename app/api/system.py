@@ -29,16 +29,9 @@ from app.domain.errors import UnauthenticatedError
 from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
 from app.observability.serving import Health
+from app.services.catalog import ActionService, EntityTypeService
 from app.services.inputs import SettingsChanges
-from app.services.system import (
-    ActionService,
-    CronService,
-    EntityTypeService,
-    GaugeService,
-    HealthService,
-    Readiness,
-    SwitchService,
-)
+from app.services.system import CronService, GaugeService, HealthService, Readiness, SwitchService
 from app.services.views import ActionList, EntityTypeList, PingView, SettingsView
 
 

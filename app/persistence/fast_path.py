@@ -280,7 +280,8 @@ def _plain_success(result: RunResult) -> _PlainSuccess | None:
     if run is None or claimed is None or outcome.status is not ExecutionStatus.SUCCESS or outcome.token != FIRST_TOKEN:
         return None
     before = claimed.job
-    if before.last_error or run.trigger is Trigger.MANUAL or outcome.publishes:
+    # A release before ``last_error_at`` may have cleared the error alone.
+    if before.last_error or before.last_error_at or run.trigger is Trigger.MANUAL or outcome.publishes:
         return None
     ended = EndedRun(
         execution_id=run.id,

@@ -8,6 +8,7 @@ schedules         change schedules                      schedule_queries   read 
 workflows         workflows and breakers                webhooks, notifications, secrets, users, executions
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules
 action_ports      what actions may use
+catalog           actions, triggers, entity types
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
 imports           schedules of other tools, as files for ``carillon apply``
 inputs, views     what comes in, what goes out          listing            pages of encoded views

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from yarl import URL
 
 from app.domain.access import Role
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
+from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
@@ -184,15 +184,6 @@ class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
 
 
-Url = Annotated[
-    str,
-    Meta(
-        pattern=r"^https?://[^\s/]+",
-        max_length=2000,
-        examples=["https://example.com/hook"],
-        extra={EXPECTED: "a URL of at most 2000 characters that begins with http:// or https:// and a host"},
-    ),
-]
 Minutes = Annotated[int, Meta(ge=1, le=525_600)]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 Headers = Annotated[dict[str, Annotated[str, Meta(max_length=8000)]], Meta(max_length=100)]
@@ -202,7 +193,7 @@ Events = Annotated[list[NoticeEvent], Meta(min_length=1, max_length=20)]
 class NotificationInput(Input):
     """A URL to notify of events; without a schedule and a workflow, of the events of all your objects."""
 
-    url: Url
+    url: HttpUrl
     events: Events = msgspec.field(default_factory=lambda: list(NoticeEvent))
     schedule_id: UUID | None = None
     workflow_id: Positive | None = None
@@ -217,7 +208,7 @@ class NotificationChanges(Changes):
 class WebhookInput(Input):
     """A URL to call regularly; exactly one of cron and interval_minutes says when."""
 
-    url: Url
+    url: HttpUrl
     name: Annotated[str, Meta(max_length=255)] = ""
     method: Method = "POST"
     headers: Headers = msgspec.field(default_factory=dict)
@@ -270,7 +261,7 @@ class SettingsChanges(Changes):
 
     schedules_enabled: bool | UnsetType = UNSET
     ping_sitemap_on_run: bool | UnsetType = UNSET
-    sitemap_urls: Annotated[list[Url], Meta(max_length=MOST_SITEMAP_URLS)] | UnsetType | None = UNSET
+    sitemap_urls: Annotated[list[HttpUrl], Meta(max_length=MOST_SITEMAP_URLS)] | UnsetType | None = UNSET
 
 
 class UserInput(Input):
@@ -300,14 +291,11 @@ def require_secret_name(name: str) -> str:
     return name
 
 
-def require_host(url: str, field: str = "url") -> None:
-    """Refuse a URL without a host."""
-    try:
-        host = URL(url).host
-    except ValueError:
-        host = None
-    if not host:
-        raise InvalidError(FieldError(field, "The URL has no host."))
+def require_url(url: str, field: str = "url") -> None:
+    """Refuse a URL that cannot be called."""
+    problem = url_problem(url)
+    if problem:
+        raise InvalidError(FieldError(field, problem))
 
 
 def given(changes: Changes) -> dict[str, Any]:

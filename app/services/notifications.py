@@ -12,7 +12,7 @@ from app.persistence.database import Connection, Database
 from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, require_owned, require_quota
-from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_host
+from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_url
 from app.services.listing import read_views
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
@@ -30,7 +30,7 @@ class NotificationService:
         """Create a notification of the actor: events from now on are delivered."""
         values = msgspec.structs.asdict(notification)
         values["scheduled_job_id"] = values.pop("schedule_id")
-        require_host(notification.url)
+        require_url(notification.url)
         async with self._database.transaction() as connection:
             await require_quota(connection, self._limits, Quota.NOTIFICATIONS, actor.user_id)
             await _require_seen(connection, actor, values)
@@ -52,7 +52,7 @@ class NotificationService:
         """Give a notification new values."""
         values = given(changes)
         if "url" in values:
-            require_host(values["url"])
+            require_url(values["url"])
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
             return _view(await notifications.save(connection, notification_id, values) if values else row)

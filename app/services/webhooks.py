@@ -18,7 +18,7 @@ from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE, Webhook
 from app.services.admission import Admission, require_owned, require_quota
-from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_host
+from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_url
 from app.services.listing import read_views
 from app.services.views import WebhookPage, WebhookView
 
@@ -151,7 +151,7 @@ def _as_field(error: FieldError) -> FieldError:
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
     """Return the given values in the form that is stored; ``InvalidError`` names what is wrong."""
     if "url" in values:
-        require_host(values["url"])
+        require_url(values["url"])
     spec = {name: values[name] for name in ("cron", "timezone") if values.get(name) is not None}
     stored = {name: value for name, value in canonical(spec).items() if name in spec}
     return values | stored

@@ -1,4 +1,7 @@
-"""How the catalog shows its entries."""
+"""How the catalog shows its entries.
+
+Covers app.actions.palette, app.services.catalog.
+"""
 
 from typing import Any
 
@@ -6,9 +9,10 @@ import msgspec
 import pytest
 
 from app.actions.builtin import BUILTIN
-from app.actions.catalog import TRIGGERS, Action, shortcomings
+from app.actions.catalog import TRIGGERS, Action
 from app.actions.context import ActionContext
 from app.actions.palette import output_schema
+from app.actions.shortcomings import shortcomings
 
 # White on a colour needs this contrast to be read, by WCAG 2.2.
 LEAST_CONTRAST = 4.5

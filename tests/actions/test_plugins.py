@@ -1,6 +1,6 @@
 """Actions that others bring, found as installed distributions are.
 
-Covers app.actions.catalog.
+Covers app.actions.catalog, app.actions.shortcomings.
 """
 
 from importlib.metadata import EntryPoint, distribution, distributions
@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from app.actions.builtin import BUILTIN
-from app.actions.catalog import Action, shortcomings
+from app.actions.catalog import Action
 from app.actions.context import ActionContext
 from app.actions.plugins import GROUP, load_actions
+from app.actions.shortcomings import shortcomings
 
 GOOD = '''
 import msgspec

@@ -69,7 +69,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The time is past by|The time is before|A slot at or after this time|The spec has no slot"
-    r"|The URL has no host|The header .* cannot be set|The name .* is not valid|The template|The `url` has no host"
+    r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The header .* cannot be set|The name .* is not valid|The template|The `url` has no host"
     r"|Expected one line of"
     r"|`cursor` does not belong to this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"

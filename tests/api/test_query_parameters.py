@@ -98,3 +98,21 @@ async def test_the_documentation_ignores_parameters(standing: Carillon) -> None:
     """Links to it may carry anything."""
     for path in ("/schema", "/schema/openapi.json"):
         assert 200 == (await standing.raw("GET", path, params={"utm_source": "x"})).status_code
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=x", "Expected an integer."),
+        ("limit=0", "Expected an integer of at least 1."),
+        ("limit=501", "Expected an integer of at most 500."),
+        ("workflow_id=", "Expected an integer."),
+        (f"owner_id={'x' * 256}", "Expected at most 255 characters."),
+        ("cursor=%21", "The value has characters that are not allowed here."),
+        ("status=asleep", "Invalid enum value 'asleep'. Allowed: active, paused, done, dead."),
+    ],
+)
+async def test_what_is_wrong_with_a_parameter_is_said_in_words(standing: Carillon, query: str, message: str) -> None:
+    """Without the types and expressions of the code."""
+    problem = await standing.call("GET", f"/schedules/?{query}", 422)
+    assert [(query.partition("=")[0], message)] == [(one["field"], one["message"]) for one in problem["errors"]]

@@ -21,7 +21,7 @@ CONFIGS: dict[str, list[Json]] = {
     "core.http_request": [{"url": "SINK"}, {"url": "SINK", "method": "HEAD"}, {"url": "SINK", "body": "{{ slot }}"}],
     "core.ping_sitemap": [{"urls": ["SINK"]}],
     "core.delay": [{"seconds": 0}, {"seconds": 0.5}],
-    "core.noop": [{}],
+    "core.noop": [{}, {"description": "d"}],
     "core.log": [{"message": "m"}],
     "core.schedules.pause": [{"schedule_id": "TARGET"}],
     "core.schedules.resume": [{"schedule_id": "PAUSED"}],

@@ -66,6 +66,12 @@ async def delay(config: DelayConfig, _context: ActionContext) -> Any:
     return output
 
 
+class NoopOutput(msgspec.Struct):
+    """The output of ``core.noop`` with a description."""
+
+    description: str
+
+
 async def noop(config: NoopConfig, _context: ActionContext) -> Any:
     """Do nothing; the description, if there is one, is the output."""
     return {"description": config.description} if config.description else None
@@ -110,7 +116,7 @@ NOOP = Action(
     config=NoopConfig,
     handler=noop,
     instant=True,
-    outputs=NoneType,
+    outputs=(NoopOutput, NoneType),
 )
 # It never has an output.
 FAIL = Action(

@@ -12,6 +12,7 @@ from app.actions.catalog import Action, ActionFailedError, Awaiting
 from app.actions.context import ActionContext
 from app.actions.http_client import Answer, CallFailedError
 from app.domain.field_errors import EXPECTED
+from app.domain.http_urls import HttpUrl
 from app.domain.trigger_event import rfc3339
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -41,14 +42,7 @@ STARTED = 202
 class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The request to send, and which response statuses count as success."""
 
-    url: Annotated[
-        str,
-        msgspec.Meta(
-            pattern=r"^https?://[^\s/]+",
-            max_length=2000,
-            extra={EXPECTED: "a URL of at most 2000 characters that begins with http:// or https:// and a host"},
-        ),
-    ]
+    url: HttpUrl
     method: Method = "POST"
     headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
     json: Any = UNSET

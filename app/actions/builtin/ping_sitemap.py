@@ -9,28 +9,22 @@ from yarl import URL
 from app.actions.catalog import Action, ActionFailedError
 from app.actions.context import ActionContext
 from app.actions.http_client import CallFailedError
-from app.domain.field_errors import EXPECTED
+from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.limits import MOST_SITEMAP_URLS
 
 CALL_SECONDS = 15.0
-
-SitemapUrl = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^https?://[^\s/]+", max_length=2000, extra={EXPECTED: "a URL that begins with http:// or https://"}
-    ),
-]
 
 
 class PingSitemapConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The URLs to call."""
 
-    urls: Annotated[list[SitemapUrl], msgspec.Meta(min_length=1, max_length=MOST_SITEMAP_URLS)]
+    urls: Annotated[list[HttpUrl], msgspec.Meta(min_length=1, max_length=MOST_SITEMAP_URLS)]
 
     def __post_init__(self) -> None:
-        """Refuse a URL without a host."""
-        if not all(URL(url).host for url in self.urls):
-            raise ValueError("one of the `urls` has no host")
+        """Refuse a URL that cannot be called."""
+        for index, url in enumerate(self.urls):
+            if url_problem(url):
+                raise ValueError(f"urls[{index}]: {url_problem(url)}")
 
 
 class PingOutput(msgspec.Struct):
