@@ -45,6 +45,7 @@ from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
+from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
@@ -54,11 +55,14 @@ from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
+from app.services.sessions import SessionService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
 
+# The delay with which the last use of tokens and sessions is stored.
+STORE_USES_SECONDS = 30.0
 # How long a process that stops waits for a plugin that is still starting.
 PLUGIN_END_SECONDS = 2.0
 
@@ -134,8 +138,11 @@ def wire_services(
     ringer = Ringer(bell)
     shared = _shared_parts(settings, database, ringer)
     limits = shared.admission.limits
+    authenticator = Authenticator(database, settings.admin_token)
     return Services(
-        users=UserService(database, settings.admin_token),
+        authenticator=authenticator,
+        users=UserService(database, ringer),
+        sessions=SessionService(database, authenticator),
         actions=ActionService(shared.admission.catalog, shared.problems),
         entity_types=EntityTypeService(database, shared.entities),
         plugins=shared.plugins,
@@ -383,9 +390,28 @@ def _opened_for_the_api(
             for part in (_flushed(tracer), _closing(database, redis)(), http, _started(services.plugins)):
                 await stack.enter_async_context(part)
             await stack.enter_async_context(_metrics_port(settings, services))
+            await stack.enter_async_context(_storing_uses(services.authenticator))
             yield
 
     return opened
+
+
+@asynccontextmanager
+async def _storing_uses(authenticator: Authenticator) -> AsyncIterator[None]:
+    """Store from time to time when tokens and sessions were last used, and once more at the end."""
+
+    async def store() -> None:
+        while True:
+            await asyncio.sleep(STORE_USES_SECONDS)
+            await authenticator.store_uses()
+
+    storing = asyncio.create_task(store())
+    try:
+        yield
+    finally:
+        storing.cancel()
+        await asyncio.gather(storing, return_exceptions=True)
+        await authenticator.store_uses()
 
 
 @asynccontextmanager

@@ -1,20 +1,34 @@
 """``/api/v1/me``, ``users``, ``tokens``, ``secrets`` and ``signing-key``."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from litestar import Controller, Response, delete, get, post, put
+from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.datastructures import CacheControlHeader
 from litestar.di import NamedDependency
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from app.api.requests import NO_STORE, Acting, Cursor, Id, Limit, OptionalBody, listed
+from app.api.requests import NO_STORE, RESTRICTABLE, SCOPE, Acting, Cursor, Id, Limit, OptionalBody, listed
+from app.domain.access import Scope
 from app.persistence.pagination import Part
-from app.services.inputs import INT_MAX, Input, SecretChanges, SecretInput, TokenInput, UserInput, require_secret_name
+from app.services.inputs import (
+    INT_MAX,
+    Input,
+    RotationInput,
+    SecretChanges,
+    SecretInput,
+    TokenInput,
+    UserChanges,
+    UserInput,
+    require_secret_name,
+)
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.users import UserService
+from app.services.users import Fate, UserService
 from app.services.views import FreshTokenView, SecretPage, SecretView, SigningKeyView, TokenList, UserList, UserView
 
 Users = NamedDependency[UserService]
+FOR_ADMINS: dict[str, Any] = {"errors": (403,), SCOPE: Scope.ADMIN}
+Owner = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
+Schedules = Annotated[Fate | None, QueryParameter()]
 
 
 class UserController(Controller):
@@ -22,19 +36,48 @@ class UserController(Controller):
 
     tags = ("users",)
 
-    @get("/me", summary="Return the user that the token belongs to.")
+    @get("/me", opt={RESTRICTABLE: True}, summary="Return the user that the token belongs to.")
     async def me(self, actor: Acting, user_service: Users) -> UserView:
         return await user_service.me(actor)
 
-    @get("/users", opt={"errors": (403,)}, summary="List all users.")
+    @get("/users", opt=FOR_ADMINS, summary="List all users.")
     async def list_all(self, actor: Acting, user_service: Users, limit: Limit = 500, cursor: Cursor = None) -> UserList:
         return await user_service.list(actor, listed(limit, cursor, counts=False))
 
-    @post("/users", opt={"errors": (403, 409)}, summary="Create a user.")
+    @post("/users", opt={**FOR_ADMINS, "errors": (403, 409)}, summary="Create a user.")
     async def create(self, actor: Acting, user_service: Users, data: JSONBody[UserInput]) -> UserView:
         return await user_service.create(actor, data)
 
-    @get("/users/{user_id:int}/tokens", opt={"errors": (403,)}, summary="List a user's tokens, without their text.")
+    @get("/users/{user_id:int}", opt=FOR_ADMINS, summary="Return a user.")
+    async def read(self, actor: Acting, user_service: Users, user_id: Id) -> UserView:
+        return await user_service.get(actor, user_id)
+
+    @patch(
+        "/users/{user_id:int}",
+        opt={**FOR_ADMINS, "errors": (403, 409)},
+        summary="Change the role of a user, disable or enable a user, and say what becomes of the schedules.",
+    )
+    async def change(
+        self, actor: Acting, user_service: Users, user_id: Id, data: OptionalBody[UserChanges]
+    ) -> UserView:
+        return await user_service.change(actor, user_id, data)
+
+    @delete(
+        "/users/{user_id:int}",
+        opt={**FOR_ADMINS, "errors": (403, 409)},
+        summary="Delete a user. `schedules` says what becomes of what the user has.",
+    )
+    async def remove(
+        self,
+        actor: Acting,
+        user_service: Users,
+        user_id: Id,
+        schedules: Schedules = None,
+        to: Owner = None,
+    ) -> None:
+        await user_service.delete(actor, user_id, schedules, to)
+
+    @get("/users/{user_id:int}/tokens", opt=FOR_ADMINS, summary="List a user's tokens, without their text.")
     async def tokens(
         self, actor: Acting, user_service: Users, user_id: Id, limit: Limit = 500, cursor: Cursor = None
     ) -> TokenList:
@@ -42,27 +85,60 @@ class UserController(Controller):
 
     @post(
         "/users/{user_id:int}/tokens",
-        opt={"errors": (403,)},
+        opt=FOR_ADMINS,
         response_headers=NO_STORE,
-        summary="Create a token. Its text is shown only in this response.",
+        summary="Create a token for a user. Its text is shown only in this response.",
     )
     async def create_token(
         self, actor: Acting, user_service: Users, user_id: Id, data: JSONBody[TokenInput]
     ) -> FreshTokenView:
         return await user_service.create_token(actor, user_id, data)
 
+
+class TokenController(Controller):
+    """One's own tokens. A token never makes one that reaches further than itself."""
+
+    path = "/tokens"
+    tags = ("tokens",)
+
+    @get("/", opt={RESTRICTABLE: True}, summary="List your tokens, without their text.")
+    async def list_all(
+        self, actor: Acting, user_service: Users, limit: Limit = 500, cursor: Cursor = None
+    ) -> TokenList:
+        return await user_service.own_tokens(actor, listed(limit, cursor, counts=False))
+
+    # A new token reaches no further than the one in use: even a token that only reads may make one.
+    @post(
+        "/",
+        opt={SCOPE: Scope.READ, RESTRICTABLE: True},
+        response_headers=NO_STORE,
+        summary="Create a token for yourself. Its text is shown only in this response.",
+    )
+    async def create(self, actor: Acting, user_service: Users, data: JSONBody[TokenInput]) -> FreshTokenView:
+        return await user_service.create_own_token(actor, data)
+
+    @post(
+        "/{token_id:int}/rotate",
+        opt={SCOPE: Scope.READ, RESTRICTABLE: True},
+        response_headers=NO_STORE,
+        summary="Replace a token. The old one is accepted for `grace_seconds` more.",
+    )
+    async def rotate(
+        self, actor: Acting, user_service: Users, token_id: Id, data: OptionalBody[RotationInput]
+    ) -> FreshTokenView:
+        return await user_service.rotate_token(actor, token_id, data)
+
     @delete(
-        "/tokens/{token_id:int}",
-        opt={"errors": (403,)},
+        "/{token_id:int}",
+        opt={SCOPE: Scope.READ, RESTRICTABLE: True},
         summary="Delete a token. Requests that use it are refused from then on.",
     )
-    async def delete_token(self, actor: Acting, user_service: Users, token_id: Id) -> None:
+    async def remove(self, actor: Acting, user_service: Users, token_id: Id) -> None:
         await user_service.delete_token(actor, token_id)
 
 
 Secrets = NamedDependency[SecretService]
 SecretName = Annotated[str, PathParameter(schema_extra={"pattern": "^[A-Za-z_][A-Za-z0-9_]{0,99}$"})]
-Owner = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 
 
 class SecretController(Controller):
@@ -121,7 +197,8 @@ class SigningKeyController(Controller):
     tags = ("signing key",)
     cache_control = CacheControlHeader(no_store=True)
 
-    @get("/", summary="Return your signing key. The first call creates it.")
+    # Whoever has the key can sign: reading it needs as much as changing it.
+    @get("/", opt={SCOPE: Scope.WRITE}, summary="Return your signing key. The first call creates it.")
     async def read(self, actor: Acting, signing_key_service: SigningKeys) -> SigningKeyView:
         return await signing_key_service.get(actor)
 

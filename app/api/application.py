@@ -10,7 +10,7 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
-from app.api.accounts import SecretController, SigningKeyController, UserController
+from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
@@ -27,6 +27,7 @@ from app.api.requests import (
     tracing_middleware,
 )
 from app.api.schedules import ScheduleController, ScheduleQueryController
+from app.api.sessions import LoginController, SessionController
 from app.api.system import (
     ActionController,
     CronController,
@@ -37,6 +38,7 @@ from app.api.system import (
 )
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
+from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
@@ -44,6 +46,7 @@ from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
+from app.services.sessions import SessionService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -55,7 +58,9 @@ BODY_MAX_BYTES = 256 * 1024
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """The services that the API uses."""
 
+    authenticator: Authenticator
     users: UserService
+    sessions: SessionService
     actions: ActionService
     entity_types: EntityTypeService
     workflows: WorkflowService
@@ -97,6 +102,9 @@ def create_application(
         "/api/v1",
         route_handlers=[
             UserController,
+            TokenController,
+            LoginController,
+            SessionController,
             ActionController,
             EntityTypeController,
             WorkflowController,
@@ -142,7 +150,7 @@ def create_application(
     app.state.metrics_token = metrics.token
     app.state.cron = services.cron
     app.state.proxies = services.proxies
-    app.state.users = services.users
+    app.state.authenticator = services.authenticator
     return app
 
 
@@ -170,6 +178,7 @@ def _for_all(services: Services) -> dict[str, Any]:
     """Return the services that need no user, by the names of their parameters."""
     return {
         "cron_service": services.cron,
+        "session_service": services.sessions,
         "callback_service": services.callbacks,
         "health_service": services.health,
         "figure_service": services.figures,

@@ -8,6 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
+    SCOPE,
     Acting,
     AnyRequest,
     Cursor,
@@ -22,6 +23,7 @@ from app.api.requests import (
     require_bearer_token,
     required_token,
 )
+from app.domain.access import Scope
 from app.domain.executions import ExecutionStatus
 from app.services.executions import CallbackService, ExecutionService
 from app.services.inputs import CompletionInput
@@ -66,7 +68,7 @@ class ExecutionController(Controller):
     @post(
         "/{execution_id:uuid}/cancel",
         status_code=200,
-        opt={"errors": (400,)},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE},
         summary="Cancel an execution that is pending or running.",
     )
     async def cancel(

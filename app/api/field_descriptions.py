@@ -21,6 +21,7 @@ from app.api.value_descriptions import (
     REASONS,
     ROLES,
     RUN_STATUSES,
+    SCOPES,
     STATUSES,
     TRIGGERS,
     Texts,
@@ -237,12 +238,38 @@ USER = {
     "username": "The name by which the user is shown; unique.",
     "role": with_values("What the user may do.", ROLES),
     "kind": with_values("What the user is.", OWNER_KINDS),
+    "disabled": "Whether the user is disabled: tokens and sessions are refused, schedules go on.",
+    "disabled_at": "Since when the user is disabled; null if not.",
+    "schedules": "`pause` pauses all schedules of the user; `keep` leaves them as they are.",
 }
 TOKEN = {
     "id": "The id of the token.",
     "name": "A name for people, such as the place where it is used.",
     "prefix": "The part of the token by which it can be recognised. It is not secret.",
     "token": "The token itself, for `Authorization: Bearer`. It is shown only in this response.",
+    "user_id": "The id of the user whose token it is.",
+    "kind": "`api`, or `feed` for a token that reads calendars and nothing else.",
+    "scopes": with_values("What it may be used for; each scope includes those before it.", SCOPES),
+    "restrict": "The objects that it is restricted to; null for all that its user reaches.",
+    "labels": "Labels that a schedule must have.",
+    "namespace": "The namespace that objects must belong to.",
+    "workflow_ids": "The workflows that can be reached, and their schedules and runs.",
+    "expires_at": "When it ends; null if it does not.",
+    "last_used_at": "When it was last used, to the minute; null if it was not.",
+    "grace_seconds": "For how many seconds the old token is still accepted.",
+}
+SESSION = {
+    "id": "The id of the session.",
+    "is_current": "Whether it is the session of this request.",
+    "address": "The address that the login came from.",
+    "user_agent": "What the browser called itself at the login.",
+    "seen_at": "When it was last used. After two hours without use it ends.",
+    "expires_at": "When it ends in any case; null for a token without an end.",
+    "code": "The code that is exchanged for a session, once.",
+    "token": "The token that is exchanged for a session.",
+    "user": "The user who is logged in.",
+    "role": with_values("What the user may do.", ROLES),
+    "scopes": with_values("What the session may be used for; each scope includes those before it.", SCOPES),
 }
 SECRET = {
     "name": "The name by which templates use it: `{{ secret.NAME }}`. Unique for its owner.",
@@ -386,8 +413,9 @@ FIELDS = (
     Table(("ExecutionView", "ExecutionDetail", "RunView"), EXECUTION),
     Table(("NodeResultView",), NODE_RESULT),
     Table(("CompletionInput", "AcceptedView"), CALLBACK),
-    Table(("UserView", "UserInput"), USER),
-    Table(("TokenView", "TokenInput", "FreshTokenView"), TOKEN),
+    Table(("UserView", "UserInput", "UserChanges"), USER),
+    Table(("TokenView", "TokenInput", "FreshTokenView", "RestrictionView", "RestrictionInput", "RotationInput"), TOKEN),
+    Table(("SessionView", "SessionInput", "SessionCodeView", "CurrentSessionView"), SESSION),
     Table(("SecretView", "SecretInput", "SecretChanges"), SECRET),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
@@ -402,6 +430,14 @@ FIELDS = (
     Table((), COMMON),
 )
 PARAMETERS = (
+    Table(
+        ("users",),
+        {
+            "schedules": "What becomes of all that the user has. `delete`: it is deleted. `transfer`: `to` gets it. "
+            "`pause`: its schedules are paused, and `to` or you get it.",
+            "to": "The id of the user who gets what the deleted one has.",
+        },
+    ),
     Table(("schedules",), {"status": with_values("Only schedules with this status.", STATUSES)}),
     Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
@@ -410,6 +446,7 @@ PARAMETERS = (
         {
             "user_id": "The id of the user.",
             "token_id": "The id of the token.",
+            "session_id": "The id of the session.",
             "schedule_id": "The id of the schedule.",
             "execution_id": "The id of the execution.",
             "notification_id": "The id of the notification.",

@@ -73,6 +73,16 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     used: int | UnsetType = UNSET
 
 
+class CrossSiteError(ForbiddenError):
+    """A request with the cookie of a session may have been caused by a page of another site."""
+
+    code = "cross_site"
+    message = (
+        "A call with the cookie of a session must come from a page of this server: `Sec-Fetch-Site: same-origin`, "
+        "or an equal `Origin`."
+    )
+
+
 class TooManyRequestsError(Exception):
     """A token or an address is over its rate limit."""
 

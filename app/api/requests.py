@@ -14,20 +14,23 @@ from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.handlers import BaseRouteHandler
 from litestar.params import BodyKwarg, PathParameter, QueryParameter
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Send
+from litestar.types import Scope as AsgiScope
+from msgspec.structs import replace
 from structlog.contextvars import bound_contextvars, get_contextvars
 
 from app import clock
+from app.api.cookies import refuse_cross_site, session_secret
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
-from app.domain.access import Actor
-from app.domain.errors import FieldError, InvalidError, UnauthenticatedError
+from app.domain.access import Actor, Scope, require_scope
+from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.connection_pool import PARTY
 from app.persistence.pagination import MOST_OFFSET, Part
+from app.services.authentication import Authenticator
 from app.services.inputs import INT_MAX
-from app.services.users import UserService
 from app.services.validation import read
 
 Network = IPv4Network | IPv6Network
@@ -122,8 +125,27 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
     would let a client without a token make us read and parse 256 KiB with each request.
     """
     if ACTOR in handler.parsed_fn_signature.parameters:
-        connection.scope["user"] = await _authenticate(connection)
+        actor = await _authenticate(connection)
+        needs = required_scope(connection.route_handler)
+        require_scope(actor, needs)
+        if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
+            raise RestrictedError
+        connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
         await check_query(connection, handler)
+
+
+# The option of a handler that keeps to the restriction of a token. To all other calls such a token does not reach.
+RESTRICTABLE = "restrictable"
+# The option by which a handler says which scope it needs, if not the usual one for its method.
+SCOPE = "scope"
+
+
+@lru_cache(maxsize=1024)
+def required_scope(handler: BaseRouteHandler) -> Scope:
+    """Return the scope that a call needs: the one that its handler names, else ``read`` for GET and ``write``."""
+    named: Scope | None = handler.opt.get(SCOPE)
+    methods: frozenset[str] = getattr(handler, "http_methods", frozenset())
+    return named or (Scope.READ if methods <= {"GET", "HEAD"} else Scope.WRITE)
 
 
 def current_actor(request: AnyRequest) -> Actor:
@@ -133,12 +155,18 @@ def current_actor(request: AnyRequest) -> Actor:
 
 
 async def _authenticate(connection: AnyConnection) -> Actor:
-    """Return the user that the token belongs to; refuse a token that is used too often."""
-    users: UserService = connection.app.state.users
+    """Return the user that the token or the session belongs to; refuse one that is used too often."""
+    authenticator: Authenticator = connection.app.state.authenticator
+    token, secret = bearer_token(connection), session_secret(connection)
     async with counting_failures(connection):
-        token = required_token(connection)
-        actor = await users.authenticate(token)
-    await count_request(connection, token)
+        if token is None and secret is not None:
+            # Before anything is looked up: the answer to another site must not tell whether somebody is logged in.
+            refuse_cross_site(connection)
+            actor = (await authenticator.by_session(secret)).actor
+        else:
+            token = required_token(connection)
+            actor = await authenticator.by_token(token)
+    await count_request(connection, token or secret or "")
     # From here on, the database connections that this request uses count towards the user's share of them.
     PARTY.set(actor.user_id)
     return actor
@@ -248,7 +276,7 @@ def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) 
 def counting_middleware(app: ASGIApp) -> ASGIApp:
     """Count every response for the metrics."""
 
-    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+    async def counted(scope: AsgiScope, receive: Receive, send: Send) -> None:
         began = clock.monotonic()
 
         async def seen(message: Message) -> None:
@@ -308,7 +336,7 @@ def tracing_middleware(tracer: Tracer | None) -> Callable[[ASGIApp], ASGIApp]:
     """Continue the trace that a request belongs to; without a tracer, only put its id into the log."""
 
     def middleware(app: ASGIApp) -> ASGIApp:
-        async def traced(scope: Scope, receive: Receive, send: Send) -> None:
+        async def traced(scope: AsgiScope, receive: Receive, send: Send) -> None:
             parent = _trace_context(scope)
             if tracer is not None and not scope["path"].startswith(UNTRACED):
                 await _in_request(tracer, parent, app, scope, receive, send)
@@ -324,7 +352,7 @@ def tracing_middleware(tracer: Tracer | None) -> Callable[[ASGIApp], ASGIApp]:
 
 
 async def _in_request(
-    tracer: Tracer, parent: str | None, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+    tracer: Tracer, parent: str | None, app: ASGIApp, scope: AsgiScope, receive: Receive, send: Send
 ) -> None:
     method = str(scope.get("method", ""))
     with tracer.span(method, Kind.SERVER, {"http.request.method": method}, parent=parent) as span:
@@ -342,7 +370,7 @@ async def _in_request(
         await app(scope, receive, seen)
 
 
-def _trace_context(scope: Scope) -> str | None:
+def _trace_context(scope: AsgiScope) -> str | None:
     """Return the trace context in a request's headers, or None if there is none or it is not valid."""
     headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope.get("headers", ()) if name in _HEADERS}
     return stored_context(headers) if headers else None

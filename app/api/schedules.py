@@ -8,6 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
+    SCOPE,
     Acting,
     At,
     Cursor,
@@ -20,7 +21,7 @@ from app.api.requests import (
     WorkflowFilter,
     listed,
 )
-from app.domain.access import OwnerKind
+from app.domain.access import OwnerKind, Scope
 from app.domain.schedules import Reason, Status
 from app.persistence.schedules import Filters
 from app.services.executions import ManualRunService
@@ -145,6 +146,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/pause",
         status_code=200,
+        opt={SCOPE: Scope.OPERATE},
         summary="Pause an active schedule.",
     )
     async def pause(
@@ -159,6 +161,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/resume",
         status_code=200,
+        opt={SCOPE: Scope.OPERATE},
         summary="Resume a paused schedule. Its next slot is computed from now.",
     )
     async def resume(
@@ -173,7 +176,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/revive",
         status_code=200,
-        opt={"errors": (400,)},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE},
         summary="Make a dead schedule active again, with all its retries.",
     )
     async def revive(
@@ -188,7 +191,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/run",
         status_code=202,
-        opt={"errors": (409,)},
+        opt={"errors": (409,), SCOPE: Scope.OPERATE},
         summary="Run a schedule now. Its cadence and counters do not change.",
     )
     async def run(
@@ -210,7 +213,7 @@ class ScheduleQueryController(Controller):
     @post(
         "/preview",
         status_code=200,
-        opt={"errors": (404,)},
+        opt={"errors": (404,), SCOPE: Scope.READ},
         summary="Describe a spec in plain words, with warnings and its next runs. Nothing is stored.",
     )
     async def preview(

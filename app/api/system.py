@@ -10,9 +10,11 @@ import structlog
 from litestar import Controller, Response, get, patch, post
 from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Send
+from litestar.types import Scope as AsgiScope
 
 from app.api.requests import (
+    SCOPE,
     Acting,
     AnyConnection,
     AnyRequest,
@@ -25,6 +27,7 @@ from app.api.requests import (
     current_trace_id,
     listed,
 )
+from app.domain.access import Scope
 from app.domain.errors import UnauthenticatedError
 from app.engine.leases import LockBusyError
 from app.observability.metrics import CONTENT_TYPE, exposition
@@ -124,7 +127,7 @@ _OPT: dict[str, Any] = {"errors": (401, 429, 500, 503), "other_statuses": (202,)
 def trace_middleware(app: ASGIApp) -> ASGIApp:
     """Send the trace id of a ping with its response, whatever the status, and put it into every log line."""
 
-    async def traced(scope: Scope, receive: Receive, send: Send) -> None:
+    async def traced(scope: AsgiScope, receive: Receive, send: Send) -> None:
         trace = _trace_id(scope)
 
         async def with_trace(message: Message) -> None:
@@ -138,7 +141,7 @@ def trace_middleware(app: ASGIApp) -> ASGIApp:
     return traced
 
 
-def _trace_id(scope: Scope) -> str:
+def _trace_id(scope: AsgiScope) -> str:
     """Return the trace id that the client sent if it can be used, else that of the request's trace, or a new one."""
     sent = next((value for name, value in scope["headers"] if name == TRACE_HEADER.encode()), b"").decode("latin-1")
     return sent if _TRACE.fullmatch(sent) else current_trace_id() or uuid4().hex
@@ -214,13 +217,15 @@ class SettingsController(Controller):
     path = "/settings"
     tags = ("settings",)
 
-    @get("/", opt={"errors": (403,)}, summary="Return the settings that can be changed at run time.")
+    @get(
+        "/", opt={"errors": (403,), SCOPE: Scope.ADMIN}, summary="Return the settings that can be changed at run time."
+    )
     async def read(self, actor: Acting, switch_service: Switches) -> SettingsView:
         return await switch_service.get(actor)
 
     @patch(
         "/",
-        opt={"errors": (403,)},
+        opt={"errors": (403,), SCOPE: Scope.ADMIN},
         summary="Change settings for all processes.",
     )
     async def change(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from app.domain.access import OwnerKind, Role
+from app.domain.access import OwnerKind, Role, Scope
 from app.domain.breakers import BreakerState
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import QUEUED, LedgerOutcome
@@ -97,6 +97,12 @@ CHANGES: Texts = {
     Action.DIED: "its retries are used up",
 }
 ROLES: Texts = {Role.ADMIN: "sees and changes everything", Role.MEMBER: "sees and changes their own objects"}
+SCOPES: Texts = {
+    Scope.READ: "read",
+    Scope.OPERATE: "pause, resume, revive, run, cancel and reset",
+    Scope.WRITE: "create, change and delete",
+    Scope.ADMIN: "users, settings, tokens of others",
+}
 OWNER_KINDS: Texts = {OwnerKind.USER: "a person or a service", OwnerKind.PLUGIN: "an installed plugin"}
 
 

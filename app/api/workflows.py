@@ -4,7 +4,8 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
+from app.api.requests import SCOPE, Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
+from app.domain.access import Scope
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
 from app.services.workflows import BreakerService, WorkflowService
@@ -78,7 +79,7 @@ class BreakerController(Controller):
     async def read(self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20) -> BreakerDetail:
         return await breaker_service.get(actor, workflow_id, limit)
 
-    @post("/{workflow_id:int}/reset", status_code=200, summary="Close a breaker by hand.")
+    @post("/{workflow_id:int}/reset", status_code=200, opt={SCOPE: Scope.OPERATE}, summary="Close a breaker by hand.")
     async def reset(
         self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20
     ) -> BreakerDetail:

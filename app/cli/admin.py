@@ -189,4 +189,4 @@ def create_token(user: str, *, name: str = "cli") -> None:
 
 
 def _users(database: Database) -> UserService:
-    return UserService(database, admin_token="")
+    return UserService(database)

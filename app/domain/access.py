@@ -1,10 +1,12 @@
 """Access: who may see and change what. An object of another user is reported like one that does not exist."""
 
+from collections.abc import Iterable
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
-from app.domain.errors import ForbiddenError, ForeignWorkflowError, NotFoundError
+from app.domain.errors import ForbiddenError, ForeignWorkflowError, InsufficientScopeError, NotFoundError
 
 
 class Role(StrEnum):
@@ -25,18 +27,101 @@ class OwnerKind(StrEnum):
 PLUGIN_NAMES = "plugin:"
 
 
+class Scope(StrEnum):
+    """What a token may be used for. They are cumulative: each includes those before it."""
+
+    READ = "read"
+    # Pause, resume, revive, run, cancel, reset, skip, backfill.
+    OPERATE = "operate"
+    WRITE = "write"
+    # Users, settings, tokens of others.
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        """Return how much it includes."""
+        return _RANKS[self]
+
+    def includes(self, other: "Scope") -> bool:
+        """Return whether this scope allows what needs the other."""
+        return self.rank >= other.rank
+
+
+_RANKS = {scope: rank for rank, scope in enumerate(Scope)}
+_SCOPE_OF_ROLE = {Role.ADMIN: Scope.ADMIN, Role.MEMBER: Scope.WRITE}
+
+
+class TeamRole(StrEnum):
+    """The roles of users in a team."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    EDITOR = "editor"
+    # Also decides who belongs to the team.
+    OWNER = "owner"
+
+
+_SCOPE_OF_TEAM_ROLE = {
+    TeamRole.VIEWER: Scope.READ,
+    TeamRole.OPERATOR: Scope.OPERATE,
+    TeamRole.EDITOR: Scope.WRITE,
+    TeamRole.OWNER: Scope.WRITE,
+}
+
+
+def scope_of_role(role: Role) -> Scope:
+    """Return the highest scope that a role allows."""
+    return _SCOPE_OF_ROLE[role]
+
+
+def lesser(one: Scope, other: Scope) -> Scope:
+    """Return the lesser of two scopes."""
+    return one if other.includes(one) else other
+
+
+def highest(scopes: Iterable[Scope]) -> Scope:
+    """Return the scope that includes all of these."""
+    return max(scopes, key=lambda scope: scope.rank)
+
+
+class Restriction(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects that a token is restricted to; an empty field does not restrict."""
+
+    # Pairs of key and value, all of which a schedule must have.
+    labels: tuple[tuple[str, str], ...] = ()
+    namespace: str = ""
+    workflow_ids: tuple[int, ...] = ()
+
+
 class Actor(msgspec.Struct, frozen=True):
-    """The user or plugin on whose behalf something is done."""
+    """The user or plugin on whose behalf something is done, and how far the token reaches that was used for it."""
 
     user_id: int
     username: str
     role: Role
     kind: OwnerKind = OwnerKind.USER
+    # What the token allows; without a token (a run, a command of an operator), all that the role allows.
+    token_scope: Scope = Scope.ADMIN
+    # What the call needs that is being carried out.
+    needs: Scope = Scope.READ
+    # The teams that the user belongs to, by their ids, each with the user's role in it.
+    teams: tuple[tuple[int, TeamRole], ...] = ()
+    restriction: Restriction | None = None
+    # None unless a stored token was used; and when that token ends.
+    token_id: int | None = None
+    ends_at: datetime | None = None
+    # The session of the browser that the request came from.
+    session_id: int | None = None
 
     @property
     def owner_id(self) -> str:
         """Return the id within its kind: the number of a user, the name of a plugin."""
         return self.username.removeprefix(PLUGIN_NAMES) if self.kind is OwnerKind.PLUGIN else str(self.user_id)
+
+    @property
+    def scope(self) -> Scope:
+        """Return the highest scope that both the role and the token allow."""
+        return lesser(_SCOPE_OF_ROLE[self.role], self.token_scope)
 
     @property
     def sees_all(self) -> bool:
@@ -50,7 +135,33 @@ class Actor(msgspec.Struct, frozen=True):
 
     def may_use(self, owner_id: int | None) -> bool:
         """Return whether the actor may use an object of this owner; None means that the object does not exist."""
-        return owner_id is not None and (self.sees_all or owner_id == self.user_id)
+        return decide(self, self.needs, owner_id) is Verdict.ALLOWED
+
+
+class Verdict(StrEnum):
+    """The answer to whether an actor may do something to an object."""
+
+    ALLOWED = "allowed"
+    # Reported as if the object did not exist.
+    HIDDEN = "hidden"
+    # The object is visible, but the token or the role in its team does not reach far enough.
+    INSUFFICIENT_SCOPE = "insufficient_scope"
+
+
+def decide(actor: Actor, needs: Scope, owner_id: int | None) -> Verdict:
+    """Decide whether an actor may do what needs a scope to an object of this owner; None: there is no such object."""
+    if owner_id is None or not _sees(actor, owner_id):
+        return Verdict.HIDDEN
+    if not actor.scope.includes(needs):
+        return Verdict.INSUFFICIENT_SCOPE
+    if actor.sees_all or owner_id == actor.user_id:
+        return Verdict.ALLOWED
+    in_team = _SCOPE_OF_TEAM_ROLE[dict(actor.teams)[owner_id]]
+    return Verdict.ALLOWED if in_team.includes(needs) else Verdict.INSUFFICIENT_SCOPE
+
+
+def _sees(actor: Actor, owner_id: int) -> bool:
+    return actor.sees_all or owner_id == actor.user_id or owner_id in dict(actor.teams)
 
 
 # The actor of a run whose two owners have no rights in common. No user has the id 0.
@@ -76,13 +187,23 @@ def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int 
         raise ForeignWorkflowError(workflow_owner)
 
 
-def require_admin(actor: Actor) -> None:
-    """Raise ``ForbiddenError`` unless the actor is an admin."""
-    if not actor.sees_all:
+def require_scope(actor: Actor, needs: Scope) -> None:
+    """Raise ``ForbiddenError`` if the role does not allow it, ``InsufficientScopeError`` if the token does not."""
+    if not _SCOPE_OF_ROLE[actor.role].includes(needs):
         raise ForbiddenError
+    if not actor.token_scope.includes(needs):
+        raise InsufficientScopeError(needs)
+
+
+def require_admin(actor: Actor) -> None:
+    """Refuse an actor who is not an admin, or whose token does not reach that far."""
+    require_scope(actor, Scope.ADMIN)
 
 
 def require_owner(actor: Actor, owner_id: int | None, what: str) -> None:
-    """Raise ``NotFoundError`` if the object belongs to another user, or does not exist."""
-    if not actor.may_use(owner_id):
+    """Refuse what the actor may not do to an object of this owner: ``NotFoundError`` if the actor may not see it."""
+    verdict = decide(actor, actor.needs, owner_id)
+    if verdict is Verdict.HIDDEN:
         raise NotFoundError(f"There is no such {what}.")
+    if verdict is Verdict.INSUFFICIENT_SCOPE:
+        raise InsufficientScopeError(actor.needs)

@@ -48,6 +48,25 @@ class ForbiddenError(CarillonError):
     message = "This requires the role `admin`."
 
 
+class InsufficientScopeError(ForbiddenError):
+    """The token, or the role in a team, does not reach far enough."""
+
+    code = "insufficient_scope"
+    message = "The token does not have the scope that this needs."
+
+    def __init__(self, scope: str) -> None:
+        """Name the scope that is missing."""
+        super().__init__(f"This needs the scope `{scope}`. Your token, or your role in the team, has less.")
+        self.scope = scope
+
+
+class RestrictedError(ForbiddenError):
+    """The token is restricted to some objects, and the call is about others."""
+
+    code = "restricted"
+    message = "This token is restricted to some objects. It cannot be used for this call."
+
+
 class WrongStateError(CarillonError):
     """The state of an object does not allow the operation."""
 

@@ -3,17 +3,17 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Role
+from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Restriction, Role, Scope, highest
 from app.domain.errors import NotFoundError
 from app.domain.limits import Quota
 from app.persistence.pagination import Page, Part, read_one, read_page, read_written
@@ -24,11 +24,18 @@ _USERS = UserProfile.__table__
 _TOKENS = ApiToken.__table__
 
 BUILT_IN_ADMIN = "admin"
-_BY_PREFIX = (
-    "SELECT t.prefix, t.token_hash, u.id, u.username, u.role, u.kind FROM unnest($1::text[]) AS tokens(prefix) "
-    "JOIN api_tokens AS t ON t.prefix = tokens.prefix JOIN user_profiles AS u ON u.id = t.user_profile_id"
+# The columns of a token's owner, and of what the token allows; JSON as text, which is parsed once for all requests.
+OWNER = "u.id, u.username, u.role, u.kind"
+TOKEN_TERMS = (
+    "t.id AS token_id, CAST(t.scopes AS text) AS scopes, CAST(t.restriction AS text) AS restriction, t.expires_at"  # noqa: S105 - SQL
 )
-_BY_NAME = "SELECT id, username, role, kind FROM user_profiles WHERE username = $1"
+_BY_PREFIX = (
+    f"SELECT t.prefix, t.token_hash, {OWNER}, {TOKEN_TERMS} FROM unnest($1::text[]) AS tokens(prefix) "  # noqa: S608
+    "JOIN api_tokens AS t ON t.prefix = tokens.prefix JOIN user_profiles AS u ON u.id = t.user_profile_id "
+    "WHERE u.disabled_at IS NULL AND coalesce(t.expires_at > clock_timestamp(), true)"
+)
+_BY_NAME = f"SELECT {OWNER} FROM user_profiles AS u WHERE username = $1 AND disabled_at IS NULL"  # noqa: S608
+_NO_HASH = bytes(hashlib.sha256().digest_size)
 SECRET_BYTES = 32
 PREFIX_BYTES = 8
 TOKEN_MARK = "carillon"  # noqa: S105 - the first part of every token, so that scanners recognise one
@@ -42,15 +49,32 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     kind: str
     created_at: datetime
+    disabled_at: datetime | None
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored token, without its hash."""
+    """A stored token, without its hash. Without scopes it has those of the user's role."""
 
     id: int
+    user_profile_id: int
     name: str
     prefix: str
+    kind: str
+    scopes: list[Scope] | None
+    restriction: Restriction | None
     created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class TokenTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new token may be used for, and until when."""
+
+    name: str
+    kind: str = "api"
+    scopes: list[Scope] | None = None
+    restriction: Restriction | None = None
+    expires_at: datetime | None = None
 
 
 class FreshToken(msgspec.Struct, frozen=True):
@@ -100,13 +124,35 @@ def _prefix(token: str) -> str:
 
 
 def _owner_of(token: str, row: Any) -> Actor | None:
-    if row is None or not hmac.compare_digest(row["token_hash"], hash_token(token)):
-        return None
-    return _actor(row)
+    """Return the owner of a token; compare hashes also for an unknown one, which then takes as long as a wrong one."""
+    is_right = hmac.compare_digest(_NO_HASH if row is None else row["token_hash"], hash_token(token))
+    return token_actor(row) if row is not None and is_right else None
 
 
 def _actor(row: Any) -> Actor:
     return as_actor(row["id"], row["username"], row["role"], row["kind"])
+
+
+def token_actor(row: Any) -> Actor:
+    """Return the owner of a token as the actor of a request, with what the token allows; without a token, all."""
+    owner = _actor(row)
+    if row["token_id"] is None:
+        return owner
+    return _with_token(owner, row["token_id"], row["scopes"], row["restriction"], row["expires_at"])
+
+
+@lru_cache(maxsize=1000)
+def _with_token(
+    owner: Actor, token_id: int, scopes: str | None, restriction: str | None, ends_at: datetime | None
+) -> Actor:
+    given = None if scopes is None else msgspec.json.decode(scopes, type=list[Scope])
+    return msgspec.structs.replace(
+        owner,
+        token_id=token_id,
+        ends_at=ends_at,
+        token_scope=Scope.ADMIN if given is None else highest(given),
+        restriction=None if restriction is None else msgspec.json.decode(restriction, type=Restriction),
+    )
 
 
 def to_actor(user: User) -> Actor:
@@ -163,22 +209,53 @@ async def plugin(connection: AsyncConnection, name: str) -> Actor:
     return to_actor(await read_written(connection, select(_USERS).where(_USERS.c.username == values["username"]), User))
 
 
-async def add_token(connection: AsyncConnection, user_id: int, name: str, fresh: FreshToken) -> Token:
-    """Store a token's hash."""
-    values = {"user_profile_id": user_id, "name": name, "prefix": fresh.prefix, "token_hash": fresh.token_hash}
-    return await read_written(connection, insert(ApiToken).values(values).returning(*_TOKENS.c), Token)
+_SHOWN = tuple(_TOKENS.c[name] for name in Token.__struct_fields__)
+
+
+async def add_token(connection: AsyncConnection, user_id: int, terms: TokenTerms, fresh: FreshToken) -> Token:
+    """Store a token's hash and terms."""
+    values = {**msgspec.to_builtins(terms), "expires_at": terms.expires_at, "user_profile_id": user_id}
+    secret = {"prefix": fresh.prefix, "token_hash": fresh.token_hash}
+    return await read_written(connection, insert(ApiToken).values(values | secret).returning(*_SHOWN), Token)
 
 
 async def tokens_of(connection: AsyncConnection, user_id: int, part: Part) -> Page[Token]:
     """Return a page of a user's tokens, without their hashes."""
-    query = select(_TOKENS.c.id, _TOKENS.c.name, _TOKENS.c.prefix, _TOKENS.c.created_at)
-    query = query.where(_TOKENS.c.user_profile_id == user_id)
+    query = select(*_SHOWN).where(_TOKENS.c.user_profile_id == user_id)
     return await read_page(connection, query, Token, (_TOKENS.c.id,), part, ascending=True)
 
 
+async def lock_token(connection: AsyncConnection, token_id: int) -> Token | None:
+    """Lock a token and return it, or None."""
+    return await read_one(connection, select(*_SHOWN).where(_TOKENS.c.id == token_id).with_for_update(), Token)
+
+
+async def end_token(connection: AsyncConnection, token_id: int, at: datetime) -> None:
+    """Let a token end at a moment, unless it ends before."""
+    sooner = func.least(func.coalesce(_TOKENS.c.expires_at, at), at)
+    await connection.execute(update(ApiToken).where(_TOKENS.c.id == token_id).values(expires_at=sooner))
+
+
 async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
-    """Delete a token; return whether there was one."""
+    """Delete a token, and with it the sessions that were made from it; return whether there was one."""
     return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1
+
+
+_USED = (
+    "UPDATE api_tokens AS t SET last_used_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
+    "WHERE t.id = u.id AND coalesce(t.last_used_at < u.at, true)"
+)
+
+
+async def note_use(connection: AsyncConnection, moments: Mapping[int, datetime]) -> None:
+    """Store when tokens were last used, by their ids."""
+    await fetch(connection, _USED, list(moments), list(moments.values()))
+
+
+async def change(connection: AsyncConnection, user_id: int, values: Mapping[str, Any]) -> User | None:
+    """Give a user other values; return the user, or None."""
+    statement = update(UserProfile).where(_USERS.c.id == user_id).values(**values).returning(*_USERS.c)
+    return await read_one(connection, statement, User)
 
 
 # A lock for each kind and user. It is taken before any row is locked, kinds in this order and users by their ids: one

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.domain.access import Role
+from app.domain.access import Role, Scope
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl, url_problem
@@ -278,10 +278,48 @@ class UserInput(Input):
     role: Role = Role.MEMBER
 
 
+class RestrictionInput(Input):
+    """The objects that a token is restricted to."""
+
+    labels: Annotated[dict[str, str], Meta(max_length=32)] = msgspec.field(default_factory=dict)
+    namespace: Namespace | None = None
+    workflow_ids: Annotated[list[Positive], Meta(max_length=100)] = msgspec.field(default_factory=list)
+
+
 class TokenInput(Input):
-    """A new token."""
+    """A new token. Without `scopes` it has those of the user's role, without `expires_at` it has no end."""
 
     name: Name
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)] | None = None
+    expires_at: Instant | None = None
+    restrict: RestrictionInput | None = None
+    kind: Literal["api", "feed"] = "api"
+
+
+class SessionInput(Input):
+    """What is exchanged for a session: a token, or a one-time code."""
+
+    token: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    code: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.token is None) == (self.code is None):
+            raise ValueError("Exactly one of `token` and `code` is needed.")
+
+
+class RotationInput(Input):
+    """How much longer the old token is accepted."""
+
+    grace_seconds: Annotated[int, Meta(ge=0, le=30 * 86_400)] = 0
+
+
+class UserChanges(Changes):
+    """New values for some fields of a user; `schedules` says what becomes of the schedules of one who is disabled."""
+
+    role: Role | UnsetType = UNSET
+    disabled: bool | UnsetType = UNSET
+    schedules: Literal["keep", "pause"] | UnsetType = UNSET
 
 
 def require_secret_name(name: str) -> str:

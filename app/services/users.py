@@ -1,21 +1,45 @@
-"""Users and tokens, and which user a request comes from."""
+"""Users and their tokens."""
 
-import hmac
-from collections.abc import Sequence
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any, Literal
 
 import structlog
 
-from app.domain.access import Actor, require_admin
-from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, UnavailableError
-from app.micro_batcher import MicroBatcher
-from app.persistence import users
-from app.persistence.database import Database
+from app import clock
+from app.domain.access import Actor, OwnerKind, Restriction, Scope, highest, lesser, require_admin, scope_of_role
+from app.domain.errors import (
+    ConflictError,
+    FieldError,
+    InsufficientScopeError,
+    InvalidError,
+    NotFoundError,
+)
+from app.engine import schedule_changes
+from app.engine.ringing import Ringer
+from app.persistence import ownership, sessions, users
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
-from app.persistence.users import Token
-from app.services.inputs import IDS, TokenInput, UserInput
+from app.persistence.users import Token, TokenTerms, User
+from app.services.inputs import IDS, RestrictionInput, RotationInput, TokenInput, UserChanges, UserInput, given
 from app.services.listing import read_views
-from app.services.views import FreshTokenView, TokenList, TokenView, UserList, UserView, user_view
+from app.services.schedules import author_of
+from app.services.views import (
+    CurrentSessionView,
+    FreshTokenView,
+    TokenList,
+    UserList,
+    UserView,
+    fresh_token_view,
+    token_view,
+    user_view,
+)
+
+Fate = Literal["pause", "delete", "transfer"]
+PAUSED_AT_ONCE = 100
+USER_GONE = "Their owner was disabled or deleted."
+# Tokens of this kind read calendars: they can be part of an address, and read only.
+FEED = "feed"
 
 log = structlog.get_logger(__name__)
 
@@ -23,35 +47,10 @@ log = structlog.get_logger(__name__)
 class UserService:
     """Use cases about users and tokens."""
 
-    def __init__(self, database: Database, admin_token: str) -> None:
-        """Accept ``admin_token`` for the built-in admin; a blank one is never accepted."""
+    def __init__(self, database: Database, ringer: Ringer | None = None) -> None:
+        """Call off the runs of users who are deleted; commands of operators need no ringer."""
         self._database = database
-        self._admin_token = admin_token.encode()
-        self._tokens = MicroBatcher("authenticate", self._owners, shared=(UnavailableError,))
-
-    async def authenticate(self, token: str) -> Actor:
-        """Return the owner of a token. A text that cannot be a token is refused without a query."""
-        if not self._is_admins(token) and not users.may_be_token(token):
-            raise UnauthenticatedError
-        actor = await self._tokens.ask(token)
-        if actor is None:
-            raise UnauthenticatedError
-        return actor
-
-    async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:
-        """Return the owners of these tokens, or None.
-
-        Tokens are not cached, so that a revoked one is refused at once; all requests of one moment share a query.
-        """
-        built_in = [self._is_admins(token) for token in tokens]
-        async with self._database.reading() as connection:
-            admin = await users.built_in_admin(connection) if any(built_in) else None
-            others = [token for token, is_admins in zip(tokens, built_in, strict=True) if not is_admins]
-            owners = iter(await users.find_by_tokens(connection, others) if others else [])
-        return [admin if is_admins else next(owners) for is_admins in built_in]
-
-    def _is_admins(self, token: str) -> bool:
-        return bool(self._admin_token) and hmac.compare_digest(self._admin_token, token.encode())
+        self._ringer = ringer
 
     async def me(self, actor: Actor) -> UserView:
         """Return the actor's own user."""
@@ -63,6 +62,67 @@ class UserService:
         async with self._database.reading() as connection:
             page = await read_views(partial(users.page, connection), user_view, part)
         return UserList(page.items, page.next_cursor)
+
+    async def get(self, actor: Actor, user_id: int) -> UserView:
+        """Return a user."""
+        require_admin(actor)
+        return await self._get(user_id)
+
+    async def current(self, actor: Actor) -> CurrentSessionView:
+        """Return who a request comes from, and how far its token or session reaches."""
+        async with self._database.reading() as connection:
+            user = await _existing(connection, actor.user_id)
+            ends = await sessions.end_of(connection, actor.session_id) if actor.session_id else actor.ends_at
+        scopes = [scope for scope in Scope if actor.scope.includes(scope)]
+        return CurrentSessionView(user=user_view(user), role=actor.role, scopes=scopes, expires_at=ends)
+
+    async def change(self, actor: Actor, user_id: int, changes: UserChanges) -> UserView:
+        """Give a user another role, or disable or enable a user; the schedules go on unless they are to be paused."""
+        require_admin(actor)
+        given_values = given(changes)
+        values: dict[str, Any] = {"role": given_values["role"]} if "role" in given_values else {}
+        async with self._database.transaction() as connection:
+            before = await _existing(connection, user_id)
+            _require_other(actor, before, "change the role of, or disable,")
+            if "disabled" in given_values:
+                now = await database_now(connection)
+                values["disabled_at"] = (before.disabled_at or now) if given_values["disabled"] else None
+            after = await users.change(connection, user_id, values) if values else before
+        if given_values.get("schedules") == "pause":
+            await self._pause_all(actor, user_id)
+        log.info("user_changed", user=user_id, by=actor.user_id, **{name: str(value) for name, value in values.items()})
+        return user_view(after or before)
+
+    async def delete(self, actor: Actor, user_id: int, schedules: Fate | None, to: int | None) -> None:
+        """Delete a user. ``schedules`` says what becomes of what the user has; without it a user with any is kept."""
+        require_admin(actor)
+        async with self._database.transaction() as connection:
+            user = await _existing(connection, user_id)
+            _require_other(actor, user, "delete")
+            if schedules is None and await ownership.has_schedules(connection, user_id):
+                raise ConflictError(
+                    f"'{user.username}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
+                    "`transfer` with `to`."
+                )
+            heir = await _heir(connection, actor, user, schedules, to)
+        if schedules == "pause":
+            await self._pause_all(actor, user_id)
+        async with self._database.transaction() as connection:
+            if heir is not None:
+                await ownership.hand_over(connection, user_id, heir)
+            running = await ownership.delete_user(connection, user_id)
+        if self._ringer is not None:
+            await self._ringer.call_off(running)
+        log.info("user_deleted", user=user_id, by=actor.user_id, schedules=schedules or "none", to=heir)
+
+    async def _pause_all(self, actor: Actor, user_id: int) -> None:
+        """Pause all active schedules of a user, some in each transaction, so that none of them waits long."""
+        paused = True
+        while paused:
+            async with self._database.transaction() as connection:
+                paused = bool(ids := await ownership.active_schedules(connection, user_id, PAUSED_AT_ONCE))
+                for job_id in ids:
+                    await schedule_changes.pause_scheduled_job(connection, job_id, author_of(actor), USER_GONE)
 
     async def create(self, actor: Actor, user: UserInput) -> UserView:
         """Create a user."""
@@ -77,12 +137,20 @@ class UserService:
     async def create_token(self, actor: Actor, user_id: int, token: TokenInput) -> FreshTokenView:
         """Create a token for a user; only this answer has its text."""
         require_admin(actor)
-        await self._get(user_id)
+        return await self._create_token(actor, user_id, token)
+
+    async def create_own_token(self, actor: Actor, token: TokenInput) -> FreshTokenView:
+        """Create a token for oneself, which never reaches further than the one that is used for it."""
+        return await self._create_token(actor, actor.user_id, token)
+
+    async def _create_token(self, actor: Actor, user_id: int, token: TokenInput) -> FreshTokenView:
+        terms = token_terms(actor, token, clock.now(), is_own=user_id == actor.user_id)
         fresh = users.make_token()
         async with self._database.transaction() as connection:
-            row = await users.add_token(connection, user_id, token.name, fresh)
+            owner = await _existing(connection, user_id)
+            row = await users.add_token(connection, user_id, terms, fresh)
         log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
-        return FreshTokenView(id=row.id, name=row.name, prefix=row.prefix, created_at=row.created_at, token=fresh.token)
+        return fresh_token_view(row, owner, fresh.token)
 
     async def create_token_for(self, actor: Actor, username: str, token: TokenInput) -> FreshTokenView:
         """Create a token for the user of a name."""
@@ -93,33 +161,126 @@ class UserService:
             raise NotFoundError(f"There is no user '{username}'.")
         return await self.create_token(actor, row.id, token)
 
+    async def rotate_token(self, actor: Actor, token_id: int, rotation: RotationInput) -> FreshTokenView:
+        """Replace a token by a new one with the same terms; the old one is accepted for the grace period."""
+        fresh = users.make_token()
+        async with self._database.transaction() as connection:
+            old = await _own_token(connection, actor, token_id)
+            owner = await _existing(connection, old.user_profile_id)
+            terms = TokenTerms(
+                name=old.name,
+                kind=old.kind,
+                scopes=old.scopes,
+                restriction=old.restriction,
+                expires_at=old.expires_at,
+            )
+            row = await users.add_token(connection, old.user_profile_id, terms, fresh)
+            if rotation.grace_seconds:
+                end = await database_now(connection) + timedelta(seconds=rotation.grace_seconds)
+                await users.end_token(connection, token_id, end)
+            else:
+                await users.delete_token(connection, token_id)
+        log.info("token_rotated", token=row.id, before=token_id, user=owner.id, by=actor.user_id)
+        return fresh_token_view(row, owner, fresh.token)
+
     async def tokens(self, actor: Actor, user_id: int, part: Part) -> TokenList:
         """Return a page of a user's tokens."""
         require_admin(actor)
-        await self._get(user_id)
+        return await self._tokens_of(user_id, part)
+
+    async def own_tokens(self, actor: Actor, part: Part) -> TokenList:
+        """Return a page of one's own tokens."""
+        return await self._tokens_of(actor.user_id, part)
+
+    async def _tokens_of(self, user_id: int, part: Part) -> TokenList:
         async with self._database.reading() as connection:
-            page = await read_views(partial(users.tokens_of, connection, user_id), _token_view, part)
+            owner = await _existing(connection, user_id)
+            read = partial(users.tokens_of, connection, user_id)
+            page = await read_views(read, partial(token_view, owner=owner), part)
         return TokenList(page.items, page.next_cursor)
 
     async def delete_token(self, actor: Actor, token_id: int) -> None:
-        """Delete a token: it is refused from now on."""
-        require_admin(actor)
-        if token_id not in IDS:
-            raise NotFoundError("There is no such token.")
+        """Delete a token, one's own or as an admin any: it is refused from now on."""
         async with self._database.transaction() as connection:
-            if not await users.delete_token(connection, token_id):
-                raise NotFoundError("There is no such token.")
+            await _own_token(connection, actor, token_id)
+            await users.delete_token(connection, token_id)
         log.info("token_deleted", token=token_id, by=actor.user_id)
 
     async def _get(self, user_id: int) -> UserView:
-        if user_id not in IDS:
-            raise NotFoundError("There is no such user.")
         async with self._database.transaction() as connection:
-            row = await users.get(connection, user_id)
-        if row is None:
-            raise NotFoundError("There is no such user.")
-        return user_view(row)
+            return user_view(await _existing(connection, user_id))
 
 
-def _token_view(token: Token) -> TokenView:
-    return TokenView(id=token.id, name=token.name, prefix=token.prefix, created_at=token.created_at)
+async def _heir(connection: Connection, actor: Actor, user: User, fate: Fate | None, to: int | None) -> int | None:
+    """Return the user who gets what the deleted one has; None if it is deleted too."""
+    if fate == "transfer" and to is None:
+        raise InvalidError(FieldError("to", "Name the user who gets the schedules."))
+    if fate not in {"transfer", "pause"}:
+        return None
+    heir = await _existing(connection, actor.user_id if to is None else to)
+    if heir.id == user.id:
+        raise InvalidError(FieldError("to", "The user who is deleted cannot get the schedules."))
+    return heir.id
+
+
+def _require_other(actor: Actor, user: User, what: str) -> None:
+    """Refuse what would lock everybody out: nobody does this to themselves or to the built-in admin."""
+    if user.id == actor.user_id or user.username == users.BUILT_IN_ADMIN:
+        raise ConflictError(f"You cannot {what} yourself or the built-in admin.")
+    if user.kind != OwnerKind.USER:
+        raise ConflictError(f"You cannot {what} a plugin.")
+
+
+def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool) -> TokenTerms:
+    """Return the terms of a new token; refuse those that reach further than the actor's own token."""
+    errors = []
+    if token.expires_at is not None and token.expires_at <= now:
+        errors.append(FieldError("expires_at", "The time is past. Choose a later one."))
+    scopes = token.scopes
+    if is_own and scopes is not None and not actor.scope.includes(highest(scopes)):
+        errors.append(FieldError("scopes", f"Your token has the scope `{actor.scope}`: a new one cannot have more."))
+    if is_own and scopes is None and actor.scope is not scope_of_role(actor.role):
+        scopes = [actor.scope]
+    if errors:
+        raise InvalidError(*errors)
+    restriction = None if token.restrict is None else _restriction(token.restrict)
+    ends = [moment for moment in (token.expires_at, actor.ends_at if is_own else None) if moment is not None]
+    return TokenTerms(
+        name=token.name,
+        kind=token.kind,
+        scopes=[Scope.READ] if token.kind == FEED else scopes,
+        # A restricted token makes tokens with the same restriction only.
+        restriction=actor.restriction if is_own and actor.restriction else restriction,
+        expires_at=min(ends, default=None),
+    )
+
+
+def _restriction(given: RestrictionInput) -> Restriction | None:
+    restriction = Restriction(
+        labels=tuple(sorted(given.labels.items())),
+        namespace=given.namespace or "",
+        workflow_ids=tuple(given.workflow_ids),
+    )
+    return None if restriction == Restriction() else restriction
+
+
+async def _existing(connection: Connection, user_id: int) -> User:
+    row = await users.get(connection, user_id) if user_id in IDS else None
+    if row is None:
+        raise NotFoundError("There is no such user.")
+    return row
+
+
+async def _own_token(connection: Connection, actor: Actor, token_id: int) -> Token:
+    """Lock a token of the actor, or for an admin anybody's; others are reported as if they did not exist.
+
+    A token that reaches further than the one in use cannot be touched: rotating it would hand out its rights.
+    """
+    token = await users.lock_token(connection, token_id) if token_id in IDS else None
+    if token is None or (token.user_profile_id != actor.user_id and not actor.scope.includes(Scope.ADMIN)):
+        raise NotFoundError("There is no such token.")
+    top = scope_of_role(actor.role)
+    reach = top if token.scopes is None else lesser(top, highest(token.scopes))
+    if not actor.scope.includes(reach) or (actor.restriction is not None and token.restriction != actor.restriction):
+        raise InsufficientScopeError(reach)
+    return token

@@ -254,7 +254,7 @@ async def test_two_at_once_wait_for_each_other(
 
 async def test_a_namespace_belongs_to_one_owner(apply: Applying, database: Database) -> None:
     """Whose its schedules are."""
-    mia = await UserService(database, "").create(OPERATOR, UserInput(username="mia"))
+    mia = await UserService(database).create(OPERATOR, UserInput(username="mia"))
     await apply(NIGHTLY, owner="mia")
     (job,) = (await state(database))["scheduled_jobs"]
     assert (mia.id, "user", str(mia.id)) == (job["user_profile_id"], job["owner_kind"], job["owner_id"])

@@ -3,9 +3,25 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
-from app.domain.access import NOBODY, Actor, Role, lesser_rights, require_admin, require_owner
-from app.domain.errors import ForbiddenError, NotFoundError
+from app.domain.access import (
+    NOBODY,
+    Actor,
+    Role,
+    Scope,
+    TeamRole,
+    Verdict,
+    decide,
+    lesser_rights,
+    require_admin,
+    require_owner,
+    require_scope,
+)
+from app.domain.errors import ForbiddenError, InsufficientScopeError, NotFoundError
+
+ADMINS = list(Scope)
+WRITES = ADMINS[:-1]
 
 ADMIN = Actor(1, "admin", Role.ADMIN)
 MEMBER = Actor(2, "mia", Role.MEMBER)
@@ -48,3 +64,53 @@ def test_a_run_may_do_nothing_that_one_of_its_owners_may_not() -> None:
             both = schedule_owner.may_use(owner.user_id) and workflow_owner.may_use(owner.user_id)
             assert both == acting.may_use(owner.user_id)
     assert NOBODY is lesser_rights(people[2], people[3])
+
+
+PEOPLE: dict[str, Actor] = {
+    "admin": ADMIN,
+    "member": MEMBER,
+    **{role: Actor(5, "tom", Role.MEMBER, teams=((9, role),)) for role in TeamRole},
+}
+# Who may do what needs a scope to an object of the owner: the actor's own, of the team 9, of somebody else.
+REACH: dict[str, dict[str, list[Scope] | None]] = {
+    "admin": {"own": ADMINS, "team": ADMINS, "other": ADMINS},
+    "member": {"own": WRITES, "team": None, "other": None},
+    TeamRole.VIEWER: {"own": WRITES, "team": [Scope.READ], "other": None},
+    TeamRole.OPERATOR: {"own": WRITES, "team": [Scope.READ, Scope.OPERATE], "other": None},
+    TeamRole.EDITOR: {"own": WRITES, "team": WRITES, "other": None},
+    TeamRole.OWNER: {"own": WRITES, "team": WRITES, "other": None},
+}
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+@pytest.mark.parametrize("token", Scope)
+def test_role_scope_and_team_decide_together(who: str, token: Scope) -> None:
+    """What is out of sight is hidden whatever the token says; what is in sight needs the scope from all three."""
+    actor = replace(PEOPLE[who], token_scope=token)
+    for whose, allowed in REACH[who].items():
+        owner = {"own": actor.user_id, "team": 9, "other": 77}[whose]
+        for needs in Scope:
+            verdict = decide(actor, needs, owner)
+            if allowed is None:
+                assert Verdict.HIDDEN is verdict
+            else:
+                expected = needs in allowed and token.includes(needs)
+                assert (Verdict.ALLOWED if expected else Verdict.INSUFFICIENT_SCOPE) is verdict
+    assert all(Verdict.HIDDEN is decide(actor, needs, None) for needs in Scope)
+
+
+@pytest.mark.parametrize("needs", Scope)
+@pytest.mark.parametrize("token", Scope)
+def test_what_only_the_token_lacks_is_told_from_what_the_role_lacks(needs: Scope, token: Scope) -> None:
+    """A member cannot get the scope of admins by another token, so the scope is not named."""
+    for actor in (ADMIN, MEMBER):
+        limited = replace(actor, token_scope=token)
+        if needs is Scope.ADMIN and actor is MEMBER:
+            with pytest.raises(ForbiddenError) as refused:
+                require_scope(limited, needs)
+            assert "forbidden" == refused.value.code
+        elif token.includes(needs):
+            require_scope(limited, needs)
+        else:
+            with pytest.raises(InsufficientScopeError, match=f"`{needs}`"):
+                require_scope(limited, needs)

@@ -1,6 +1,6 @@
 """The tables. What docs/design.md promises is also a constraint here, so that no code path can break it unnoticed."""
 
-from app.persistence.tables.accounts import ApiToken, SecretRow, SigningKeyRow, UserProfile
+from app.persistence.tables.accounts import ApiToken, SecretRow, SessionCodeRow, SessionRow, SigningKeyRow, UserProfile
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -57,6 +57,8 @@ __all__ = [
     "ScheduleRevisionRow",
     "ScheduledJobRow",
     "SecretRow",
+    "SessionCodeRow",
+    "SessionRow",
     "SigningKeyRow",
     "SitemapPingRow",
     "SwitchRow",

@@ -35,10 +35,14 @@ class UserProfile(Base):
     role: Mapped[str]
     kind: Mapped[str] = mapped_column(server_default=OwnerKind.USER)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    disabled_at: Mapped[datetime | None]
 
 
 class ApiToken(Base):
-    """A bearer token: found by its prefix, proved by its hash; the token itself is not stored."""
+    """A bearer token: found by its prefix, proved by its hash; the token itself is not stored.
+
+    Without ``scopes`` it has those of the user's role.
+    """
 
     __tablename__ = "api_tokens"
 
@@ -48,6 +52,41 @@ class ApiToken(Base):
     prefix: Mapped[str] = mapped_column(String(32), unique=True)
     token_hash: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    scopes: Mapped[Any] = mapped_column(JSONB(none_as_null=True), nullable=True)
+    restriction: Mapped[Any] = mapped_column(JSONB(none_as_null=True), nullable=True)
+    expires_at: Mapped[datetime | None]
+    # To the minute, and written with a delay of up to a minute.
+    last_used_at: Mapped[datetime | None]
+    kind: Mapped[str] = mapped_column(server_default="api")
+
+
+class SessionRow(Base):
+    """A session of a browser: an opaque cookie, of which the hash is stored. It ends with its token."""
+
+    __tablename__ = "sessions"
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    secret_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    # None if it was not made from a stored token.
+    token_id: Mapped[int | None] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
+    address: Mapped[str]
+    user_agent: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    seen_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    expires_at: Mapped[datetime]
+
+
+class SessionCodeRow(Base):
+    """A code that is exchanged for a session once."""
+
+    __tablename__ = "session_codes"
+
+    code_hash: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    token_id: Mapped[int | None] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    expires_at: Mapped[datetime]
 
 
 class SecretRow(Base):

@@ -1,12 +1,12 @@
 """Views of users, tokens, secrets and signing keys."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from app.domain.access import OwnerKind, Role
-from app.persistence.users import User
+from app.domain.access import OwnerKind, Role, Scope, highest, lesser, scope_of_role
+from app.persistence.users import Token, User
 from app.services.inputs import Instant
 from app.services.listing import Encoded
 
@@ -18,6 +18,8 @@ class UserView(msgspec.Struct, kw_only=True):
     username: str
     role: Role
     kind: OwnerKind
+    disabled: bool
+    disabled_at: Instant | None
     created_at: Instant
 
 
@@ -28,12 +30,26 @@ class UserList(msgspec.Struct):
     next_cursor: str | None
 
 
+class RestrictionView(msgspec.Struct, kw_only=True):
+    """The objects that a token is restricted to."""
+
+    labels: dict[str, str]
+    namespace: str | None
+    workflow_ids: list[int]
+
+
 class TokenView(msgspec.Struct, kw_only=True):
     """A token, without its text."""
 
     id: int
+    user_id: int
     name: str
+    kind: str
     prefix: str
+    scopes: list[Scope]
+    restrict: RestrictionView | None
+    expires_at: Instant | None
+    last_used_at: Instant | None
     created_at: Instant
 
 
@@ -50,11 +66,83 @@ class TokenList(msgspec.Struct):
     next_cursor: str | None
 
 
+class SessionView(msgspec.Struct, kw_only=True):
+    """A session of a browser."""
+
+    id: int
+    is_current: bool
+    address: str
+    user_agent: str
+    created_at: Instant
+    seen_at: Instant
+    expires_at: Instant
+
+
+class SessionList(msgspec.Struct):
+    """A page of your sessions."""
+
+    items: list[Encoded[SessionView]]
+    next_cursor: str | None
+
+
+class SessionCodeView(msgspec.Struct, kw_only=True):
+    """A code that is exchanged for a session once."""
+
+    code: str
+    expires_at: Instant
+
+
+class CurrentSessionView(msgspec.Struct, kw_only=True):
+    """Who is logged in, and how far that reaches."""
+
+    user: UserView
+    role: Role
+    scopes: list[Scope]
+    # None where the request came with a token that has no end.
+    expires_at: Instant | None
+
+
 def user_view(user: User) -> UserView:
     """Return the view of a user."""
     return UserView(
-        id=user.id, username=user.username, role=Role(user.role), kind=OwnerKind(user.kind), created_at=user.created_at
+        id=user.id,
+        username=user.username,
+        role=Role(user.role),
+        kind=OwnerKind(user.kind),
+        disabled=user.disabled_at is not None,
+        disabled_at=user.disabled_at,
+        created_at=user.created_at,
     )
+
+
+def token_view(token: Token, owner: User) -> TokenView:
+    """Return the view of a token; one without scopes has those of its owner's role."""
+    return TokenView(**_token_fields(token, owner))
+
+
+def fresh_token_view(token: Token, owner: User, text: str) -> FreshTokenView:
+    """Return the view of a new token with its text."""
+    return FreshTokenView(**_token_fields(token, owner), token=text)
+
+
+def _token_fields(token: Token, owner: User) -> dict[str, Any]:
+    top = scope_of_role(Role(owner.role))
+    scope = top if token.scopes is None else lesser(top, highest(token.scopes))
+    restriction = token.restriction
+    return {
+        **{name: getattr(token, name) for name in ("id", "name", "kind", "prefix", "created_at")},
+        "user_id": token.user_profile_id,
+        "scopes": [one for one in Scope if scope.includes(one)],
+        "restrict": None
+        if restriction is None
+        else RestrictionView(
+            labels=dict(restriction.labels),
+            namespace=restriction.namespace or None,
+            workflow_ids=list(restriction.workflow_ids),
+        ),
+        "expires_at": token.expires_at,
+        "last_used_at": token.last_used_at,
+    }
 
 
 class SecretView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,83 @@
+"""The cookie of a session, and the check that a request by cookie comes from our own pages.
+
+A browser sends a cookie with every request to its site, also with those that other sites cause. Two headers that no
+script can forge say where a request comes from: ``Sec-Fetch-Site``, and in older browsers ``Origin``.
+"""
+
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.datastructures import Cookie
+
+from app.api.problems import CrossSiteError
+from app.persistence.sessions import LONGEST_SECONDS
+
+# With this prefix browsers accept the cookie only from this host, for all its paths, and over TLS.
+SECURE_NAME = "__Host-carillon"
+# For plain HTTP on the own machine, where there is no TLS.
+LOOPBACK_NAME = "carillon"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAME_ORIGIN = "same-origin"
+# A request that the user has made, by the address bar or a bookmark.
+BY_USER = "none"
+
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+
+def session_secret(connection: AnyConnection) -> str | None:
+    """Return the secret of the session's cookie, or None without one."""
+    return connection.cookies.get(_name(connection)) or None
+
+
+def cookie_for(connection: AnyConnection, secret: str | None) -> Cookie:
+    """Return the cookie that stores a secret, or deletes the one that there is."""
+    name = _name(connection)
+    return Cookie(
+        key=name,
+        value=secret or "",
+        path="/",
+        httponly=True,
+        secure=name == SECURE_NAME,
+        samesite="strict",
+        max_age=LONGEST_SECONDS if secret else 0,
+    )
+
+
+def refuse_cross_site(connection: AnyConnection, *, by_cookie: bool = True) -> None:
+    """Raise ``CrossSiteError`` for an unsafe request that another site may have caused.
+
+    A request by cookie has to prove that it comes from our own pages. Without a cookie it is refused only if it says
+    that it does not: programs send neither header.
+    """
+    if connection.scope.get("method") in SAFE_METHODS:
+        return
+    site = connection.headers.get("sec-fetch-site")
+    origin = connection.headers.get("origin")
+    if site is not None:
+        is_ours = site == SAME_ORIGIN or (site == BY_USER and not by_cookie)
+    elif origin is not None:
+        is_ours = origin == _own_origin(connection)
+    else:
+        is_ours = not by_cookie
+    if not is_ours:
+        raise CrossSiteError
+
+
+def _own_origin(connection: AnyConnection) -> str:
+    return f"{connection.scope['scheme']}://{connection.headers.get('host', '')}"
+
+
+def _name(connection: AnyConnection) -> str:
+    return LOOPBACK_NAME if _is_plain_loopback(connection) else SECURE_NAME
+
+
+def _is_plain_loopback(connection: AnyConnection) -> bool:
+    if connection.scope["scheme"] != "http":
+        return False
+    try:
+        host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,138 @@
+"""Sessions of browsers, and the codes that are exchanged for one. Of both only hashes are stored."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import delete, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor
+from app.persistence.pagination import Page, Part, read_page, read_written
+from app.persistence.sql_batches import fetch
+from app.persistence.tables import SessionCodeRow, SessionRow
+from app.persistence.users import OWNER, TOKEN_TERMS, token_actor
+
+# A session ends when it was not used for so long, and in any case so long after the login.
+IDLE_SECONDS = 2 * 3600
+LONGEST_SECONDS = 12 * 3600
+CODE_SECONDS = 10 * 60
+
+_TABLE = SessionRow.__table__
+_IS_VALID = (
+    "s.expires_at > clock_timestamp() AND u.disabled_at IS NULL AND coalesce(t.expires_at > clock_timestamp(), true) "
+    f"AND s.seen_at > clock_timestamp() - interval '{IDLE_SECONDS} seconds'"
+)
+_BY_HASH = (
+    f"SELECT s.secret_hash, s.id AS session_id, s.expires_at AS ends_at, {OWNER}, {TOKEN_TERMS} "  # noqa: S608
+    "FROM unnest($1::bytea[]) AS given(secret_hash) JOIN sessions AS s ON s.secret_hash = given.secret_hash "
+    "JOIN user_profiles AS u ON u.id = s.user_profile_id LEFT JOIN api_tokens AS t ON t.id = s.token_id "
+    f"WHERE {_IS_VALID}"
+)
+_SEEN = (
+    "UPDATE sessions AS s SET seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
+    "WHERE s.id = u.id AND s.seen_at < u.at"
+)
+_TAKE_CODE = text(
+    "DELETE FROM session_codes AS c USING user_profiles AS u WHERE c.code_hash = :code_hash "
+    "AND c.user_profile_id = u.id AND u.disabled_at IS NULL AND c.expires_at > clock_timestamp() "
+    "RETURNING c.user_profile_id, c.token_id"
+)
+_DELETE_ENDED = text(
+    "DELETE FROM sessions WHERE expires_at <= clock_timestamp() "  # noqa: S608
+    f"OR seen_at <= clock_timestamp() - interval '{IDLE_SECONDS} seconds'"
+)
+_DELETE_CODES = text("DELETE FROM session_codes WHERE expires_at <= clock_timestamp()")
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored session, without its hash."""
+
+    id: int
+    user_profile_id: int
+    token_id: int | None
+    address: str
+    user_agent: str
+    created_at: datetime
+    seen_at: datetime
+    expires_at: datetime
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of an actor: its id, and when it ends in any case."""
+
+    actor: Actor
+    session_id: int
+    ends_at: datetime
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that is to be stored."""
+
+    secret_hash: bytes
+    user_profile_id: int
+    token_id: int | None
+    address: str
+    user_agent: str
+    expires_at: datetime
+
+
+_SHOWN = tuple(_TABLE.c[name] for name in Session.__struct_fields__)
+
+
+async def find(connection: AsyncConnection, hashes: Sequence[bytes]) -> dict[bytes, Login]:
+    """Return the valid sessions among these, by the hash of their secret."""
+    return {row["secret_hash"]: _login(row) for row in await fetch(connection, _BY_HASH, list(hashes))}
+
+
+def _login(row: Any) -> Login:
+    actor = msgspec.structs.replace(token_actor(row), session_id=row["session_id"])
+    return Login(actor=actor, session_id=row["session_id"], ends_at=row["ends_at"])
+
+
+async def add(connection: AsyncConnection, new: NewSession) -> Session:
+    """Store a session, and delete those that have ended."""
+    await connection.execute(_DELETE_ENDED)
+    await connection.execute(_DELETE_CODES)
+    return await read_written(
+        connection, insert(SessionRow).values(msgspec.structs.asdict(new)).returning(*_SHOWN), Session
+    )
+
+
+async def add_code(
+    connection: AsyncConnection, code_hash: bytes, user_id: int, token_id: int | None, expires_at: datetime
+) -> None:
+    """Store a code that is exchanged for a session once."""
+    values = {"code_hash": code_hash, "user_profile_id": user_id, "token_id": token_id, "expires_at": expires_at}
+    await connection.execute(insert(SessionCodeRow).values(values))
+
+
+async def take_code(connection: AsyncConnection, code_hash: bytes) -> tuple[int, int | None] | None:
+    """Use a code up. Return its user and its token; None if it is unknown, used or too old."""
+    row = (await connection.execute(_TAKE_CODE, {"code_hash": code_hash})).one_or_none()
+    return None if row is None else (row.user_profile_id, row.token_id)
+
+
+async def page(connection: AsyncConnection, user_id: int, part: Part) -> Page[Session]:
+    """Return a page of a user's sessions, newest first."""
+    query = select(*_SHOWN).where(_TABLE.c.user_profile_id == user_id)
+    return await read_page(connection, query, Session, (_TABLE.c.id,), part)
+
+
+async def remove(connection: AsyncConnection, session_id: int, user_id: int | None) -> bool:
+    """End a session, of this user unless it is None; return whether there was one."""
+    statement = delete(SessionRow).where(_TABLE.c.id == session_id)
+    if user_id is not None:
+        statement = statement.where(_TABLE.c.user_profile_id == user_id)
+    return (await connection.execute(statement)).rowcount == 1
+
+
+async def end_of(connection: AsyncConnection, session_id: int) -> datetime | None:
+    """Return when a session ends in any case."""
+    return (await connection.execute(select(_TABLE.c.expires_at).where(_TABLE.c.id == session_id))).scalar_one_or_none()
+
+
+async def note_use(connection: AsyncConnection, moments: Mapping[int, datetime]) -> None:
+    """Store when sessions were last used, by their ids."""
+    await fetch(connection, _SEEN, list(moments), list(moments.values()))

@@ -1,0 +1,93 @@
+"""Which user a request comes from: by a bearer token, or by the session of a browser."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from app import clock
+from app.domain.access import Actor
+from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.micro_batcher import MicroBatcher
+from app.persistence import sessions, users
+from app.persistence.database import Database
+from app.persistence.sessions import Login
+
+# The shape of a session's secret: 32 random bytes in URL-safe base64.
+SECRET_LENGTH = 43
+
+
+def hash_secret(secret: str) -> bytes:
+    """Return the hash of a session's secret or of a code. A fast hash is enough: they are random."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+class Uses(msgspec.Struct):
+    """When tokens and sessions were last used, by id, to the minute; what is not stored yet."""
+
+    tokens: dict[int, datetime] = msgspec.field(default_factory=dict)
+    sessions: dict[int, datetime] = msgspec.field(default_factory=dict)
+
+
+class Authenticator:
+    """Finds out who a request comes from. All requests of one moment share a query.
+
+    Nothing is cached, so that what was revoked, has expired or was disabled is refused at once.
+    """
+
+    def __init__(self, database: Database, admin_token: str) -> None:
+        """Accept ``admin_token`` for the built-in admin; a blank one is never accepted."""
+        self._database = database
+        self._admin_token = admin_token.encode()
+        self._tokens = MicroBatcher("authenticate", self._owners, shared=(UnavailableError,))
+        self._sessions = MicroBatcher("find_session", self._logins, shared=(UnavailableError,))
+        self._uses = Uses()
+
+    async def by_token(self, token: str) -> Actor:
+        """Return the owner of a token. A text that cannot be a token is refused without a query."""
+        if not self._is_admins(token) and not users.may_be_token(token):
+            raise UnauthenticatedError
+        actor = await self._tokens.ask(token)
+        if actor is None:
+            raise UnauthenticatedError
+        if actor.token_id is not None:
+            self._uses.tokens[actor.token_id] = clock.now().replace(second=0, microsecond=0)
+        return actor
+
+    async def by_session(self, secret: str) -> Login:
+        """Return the session that a cookie's secret stands for."""
+        login = await self._sessions.ask(hash_secret(secret)) if len(secret) == SECRET_LENGTH else None
+        if login is None:
+            raise UnauthenticatedError
+        self._uses.sessions[login.session_id] = clock.now()
+        return login
+
+    async def store_uses(self) -> None:
+        """Store when tokens and sessions were last used. If that fails, it is tried again the next time."""
+        used, self._uses = self._uses, Uses()
+        if not used.tokens and not used.sessions:
+            return
+        try:
+            async with self._database.transaction("store_uses") as connection:
+                await users.note_use(connection, used.tokens)
+                await sessions.note_use(connection, used.sessions)
+        except UnavailableError:
+            self._uses = Uses(used.tokens | self._uses.tokens, used.sessions | self._uses.sessions)
+
+    async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:
+        built_in = [self._is_admins(token) for token in tokens]
+        async with self._database.reading() as connection:
+            admin = await users.built_in_admin(connection) if any(built_in) else None
+            others = [token for token, is_admins in zip(tokens, built_in, strict=True) if not is_admins]
+            owners = iter(await users.find_by_tokens(connection, others) if others else [])
+        return [admin if is_admins else next(owners) for is_admins in built_in]
+
+    async def _logins(self, hashes: Sequence[bytes]) -> list[Login | None]:
+        async with self._database.reading() as connection:
+            found = await sessions.find(connection, hashes)
+        return [found.get(one) for one in hashes]
+
+    def _is_admins(self, token: str) -> bool:
+        return bool(self._admin_token) and hmac.compare_digest(self._admin_token, token.encode())

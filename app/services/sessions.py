@@ -1,0 +1,123 @@
+"""Sessions of browsers: a token or a one-time code is exchanged for a cookie, which no script can read."""
+
+import secrets
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from app.domain.access import Actor, Scope
+from app.domain.errors import NotFoundError, UnauthenticatedError
+from app.persistence import sessions
+from app.persistence.database import Connection, Database, database_now
+from app.persistence.pagination import Part
+from app.persistence.sessions import CODE_SECONDS, LONGEST_SECONDS, NewSession, Session
+from app.services.authentication import Authenticator, hash_secret
+from app.services.inputs import IDS, SessionInput
+from app.services.listing import read_views
+from app.services.views import SessionCodeView, SessionList, SessionView
+
+SECRET_BYTES = 32
+CODE_BYTES = 16
+# Of a browser's name no more is stored.
+MOST_AGENT_CHARACTERS = 300
+
+log = structlog.get_logger(__name__)
+
+
+class Browser(msgspec.Struct, frozen=True):
+    """The browser that logs in."""
+
+    address: str
+    user_agent: str
+
+
+class SessionService:
+    """Use cases about sessions."""
+
+    def __init__(self, database: Database, authenticator: Authenticator) -> None:
+        """Accept the tokens that the authenticator accepts."""
+        self._database = database
+        self._authenticator = authenticator
+
+    async def login(self, given: SessionInput, browser: Browser) -> str:
+        """Exchange a token or a code for a session. Return its secret, which is the cookie."""
+        owner = None if given.token is None else await self._authenticator.by_token(given.token)
+        async with self._database.transaction("login") as connection:
+            found = (owner.user_id, owner.token_id) if owner else await self._owner_of(connection, given.code or "")
+            user_id, token_id = found
+            secret, new = await _new_session(connection, user_id, token_id, browser)
+            session = await sessions.add(connection, new)
+        log.info("session_begun", session=session.id, user=user_id, by="token" if owner else "code")
+        return secret
+
+    async def login_as(self, user_id: int, browser: Browser) -> str:
+        """Begin a session of a user whom another party has authenticated. Return its secret."""
+        async with self._database.transaction("login") as connection:
+            secret, new = await _new_session(connection, user_id, None, browser)
+            session = await sessions.add(connection, new)
+        log.info("session_begun", session=session.id, user=user_id, by="oidc")
+        return secret
+
+    async def _owner_of(self, connection: Connection, code: str) -> tuple[int, int | None]:
+        owner = await sessions.take_code(connection, hash_secret(code))
+        if owner is None:
+            raise UnauthenticatedError("The code is not valid: it was used, or is too old. Ask for a new one.")
+        return owner
+
+    async def create_code(self, actor: Actor) -> SessionCodeView:
+        """Create a code that can be exchanged for a session of the actor once, within ten minutes."""
+        code = secrets.token_urlsafe(CODE_BYTES)
+        async with self._database.transaction() as connection:
+            expires_at = await database_now(connection) + timedelta(seconds=CODE_SECONDS)
+            await sessions.add_code(connection, hash_secret(code), actor.user_id, actor.token_id, expires_at)
+        return SessionCodeView(code=code, expires_at=expires_at)
+
+    async def list(self, actor: Actor, part: Part) -> SessionList:
+        """Return a page of the actor's sessions, newest first."""
+
+        def view(session: Session) -> SessionView:
+            return SessionView(
+                id=session.id,
+                is_current=session.id == actor.session_id,
+                address=session.address,
+                user_agent=session.user_agent,
+                created_at=session.created_at,
+                seen_at=session.seen_at,
+                expires_at=session.expires_at,
+            )
+
+        async with self._database.reading() as connection:
+            page = await read_views(lambda one: sessions.page(connection, actor.user_id, one), view, part)
+        return SessionList(page.items, page.next_cursor)
+
+    async def end(self, actor: Actor, session_id: int) -> None:
+        """End a session of the actor, or as an admin anybody's."""
+        of_all = actor.scope.includes(Scope.ADMIN)
+        async with self._database.transaction() as connection:
+            is_gone = session_id in IDS and await sessions.remove(
+                connection, session_id, None if of_all else actor.user_id
+            )
+        if not is_gone:
+            raise NotFoundError("There is no such session.")
+        log.info("session_ended", session=session_id, by=actor.user_id)
+
+    async def logout(self, actor: Actor) -> None:
+        """End the session that the request came with, if it came with one."""
+        if actor.session_id is not None:
+            await self.end(actor, actor.session_id)
+
+
+async def _new_session(
+    connection: Connection, user_id: int, token_id: int | None, browser: Browser
+) -> tuple[str, NewSession]:
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    new = NewSession(
+        secret_hash=hash_secret(secret),
+        user_profile_id=user_id,
+        token_id=token_id,
+        address=browser.address,
+        user_agent=browser.user_agent[:MOST_AGENT_CHARACTERS],
+        expires_at=await database_now(connection) + timedelta(seconds=LONGEST_SECONDS),
+    )
+    return secret, new

@@ -1,0 +1,122 @@
+"""Which scope each call needs: every route of the API has a row here, so that a new one without a row fails."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from litestar import Litestar
+from litestar.routes import HTTPRoute
+
+from app.api.requests import ACTOR, required_scope
+from app.config import Settings
+from app.domain.access import Scope
+from app.wiring import wire_api
+from tests.support.carillon import Carillon, Json
+
+READ, OPERATE, WRITE, ADMIN = Scope
+# By path and method, below /api/v1; routes without a user are not here.
+NEEDED: dict[str, dict[str, Scope]] = {
+    "/me": {"GET": READ},
+    "/users": {"GET": ADMIN, "POST": ADMIN},
+    "/users/{user_id:int}": {"GET": ADMIN, "PATCH": ADMIN, "DELETE": ADMIN},
+    "/users/{user_id:int}/tokens": {"GET": ADMIN, "POST": ADMIN},
+    # A token makes and ends tokens that reach no further than itself.
+    "/tokens": {"GET": READ, "POST": READ},
+    "/tokens/{token_id:int}": {"DELETE": READ},
+    "/tokens/{token_id:int}/rotate": {"POST": READ},
+    "/session": {"GET": READ, "DELETE": READ},
+    "/session/codes": {"POST": READ},
+    "/sessions": {"GET": READ},
+    "/sessions/{session_id:int}": {"DELETE": READ},
+    "/actions": {"GET": READ},
+    "/entity-types": {"GET": READ},
+    "/workflows": {"GET": READ, "POST": WRITE},
+    "/workflows/{workflow_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/workflows/{workflow_id:int}/history": {"GET": READ},
+    "/schedules": {"GET": READ, "POST": WRITE},
+    "/schedules/batch": {"POST": WRITE},
+    "/schedules/batch-delete": {"POST": WRITE},
+    "/schedules/preview": {"POST": READ},
+    "/schedules/{schedule_id:uuid}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/schedules/{schedule_id:uuid}/pause": {"POST": OPERATE},
+    "/schedules/{schedule_id:uuid}/resume": {"POST": OPERATE},
+    "/schedules/{schedule_id:uuid}/revive": {"POST": OPERATE},
+    "/schedules/{schedule_id:uuid}/run": {"POST": OPERATE},
+    "/schedules/{schedule_id:uuid}/runs": {"GET": READ},
+    "/schedules/{schedule_id:uuid}/ledger": {"GET": READ},
+    "/schedules/{schedule_id:uuid}/explain": {"GET": READ},
+    "/schedules/{schedule_id:uuid}/history": {"GET": READ},
+    "/executions": {"GET": READ},
+    "/executions/{execution_id:uuid}": {"GET": READ},
+    "/executions/{execution_id:uuid}/cancel": {"POST": OPERATE},
+    "/breakers": {"GET": READ},
+    "/breakers/{workflow_id:int}": {"GET": READ},
+    "/breakers/{workflow_id:int}/reset": {"POST": OPERATE},
+    "/notifications": {"GET": READ, "POST": WRITE},
+    "/notifications/{notification_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/notifications/{notification_id:int}/deliveries": {"GET": READ},
+    "/webhooks": {"GET": READ, "POST": WRITE},
+    "/webhooks/{webhook_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/secrets": {"GET": READ, "POST": WRITE},
+    "/secrets/{secret_name:str}": {"PUT": WRITE, "DELETE": WRITE},
+    "/settings": {"GET": ADMIN, "PATCH": ADMIN},
+    # Whoever has the key can sign.
+    "/signing-key": {"GET": WRITE},
+    "/signing-key/rotate": {"POST": WRITE},
+}
+CALLS = [(method, path, scope) for path, methods in NEEDED.items() for method, scope in methods.items()]
+
+
+def routes(app: Litestar) -> dict[str, dict[str, Scope]]:
+    """Return the scopes of all routes that know a user, by path and method."""
+    found: dict[str, dict[str, Scope]] = {}
+    for route in app.routes:
+        if not isinstance(route, HTTPRoute) or not route.path.startswith("/api/v1"):
+            continue
+        for handler in route.route_handlers:
+            if ACTOR in handler.parsed_fn_signature.parameters:
+                scopes = {str(method): required_scope(handler) for method in handler.http_methods - {"HEAD", "OPTIONS"}}
+                found.setdefault(route.path.removeprefix("/api/v1"), {}).update(scopes)
+    return found
+
+
+def filled(path: str) -> str:
+    """Return a path with ids of nothing in it."""
+    for shape, value in ((":uuid}", str(uuid4())), (":int}", "987654"), (":str}", "NOTHING")):
+        while shape in path:
+            end = path.index(shape)
+            path = f"{path[: path.rindex('{', 0, end)]}{value}{path[end + len(shape) :]}"
+    return f"{path}/"
+
+
+async def token_with(carillon: Carillon, *scopes: Scope, **terms: Any) -> Carillon:
+    """Return a client with a token of the built-in admin that has these scopes."""
+    made: Json = await carillon.call("POST", "/tokens/", 201, json={"name": "t", "scopes": list(scopes), **terms})
+    return carillon.with_token(made["token"])
+
+
+def test_every_route_has_a_row(settings: Settings) -> None:
+    """With the scope that its handler declares."""
+    assert NEEDED == routes(wire_api(settings))
+
+
+@pytest.mark.parametrize("scope", Scope)
+async def test_every_call_is_refused_below_its_scope_and_only_there(carillon: Carillon, scope: Scope) -> None:
+    """As an admin: nothing but the token stands in the way. 403 comes before the body is read, and names the scope."""
+    holder = await token_with(carillon, scope)
+    for method, path, needed in CALLS:
+        response = await holder.request(method, filled(path), content=b"not json")
+        denied = (response.status_code, response.json().get("code")) if response.content else ()
+        if scope.includes(needed):
+            assert (403, "insufficient_scope") != denied, (method, path)
+        else:
+            assert (403, "insufficient_scope") == denied, (method, path, response.text)
+            assert f"`{needed}`" in response.json()["detail"]
+
+
+async def test_a_member_has_no_scope_of_admins(carillon: Carillon) -> None:
+    """Their role forbids it, whatever their token says."""
+    mia = await carillon.member()
+    for method, path, needed in CALLS:
+        response = await mia.request(method, filled(path), content=b"not json")
+        assert (needed is ADMIN) == (response.status_code == 403), (method, path)
