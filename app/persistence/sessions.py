@@ -30,9 +30,11 @@ _BY_HASH = (
     "JOIN user_profiles AS u ON u.id = s.user_profile_id LEFT JOIN api_tokens AS t ON t.id = s.token_id "
     f"WHERE {_IS_VALID}"
 )
+# A row that another process is just writing the same into is left out: nobody waits, and nobody waits for each other.
 _SEEN = (
-    "UPDATE sessions AS s SET seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
-    "WHERE s.id = u.id AND s.seen_at < u.at"
+    "UPDATE sessions AS s SET seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at), "
+    "(SELECT id FROM sessions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED) AS free "
+    "WHERE s.id = u.id AND free.id = s.id AND s.seen_at < u.at"
 )
 _TAKE_CODE = text(
     "DELETE FROM session_codes AS c USING user_profiles AS u WHERE c.code_hash = :code_hash "

@@ -241,9 +241,11 @@ async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
     return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1
 
 
+# A row that another process is just writing the same into is left out: nobody waits, and nobody waits for each other.
 _USED = (
-    "UPDATE api_tokens AS t SET last_used_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
-    "WHERE t.id = u.id AND coalesce(t.last_used_at < u.at, true)"
+    "UPDATE api_tokens AS t SET last_used_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at), "
+    "(SELECT id FROM api_tokens WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED) AS free "
+    "WHERE t.id = u.id AND free.id = t.id AND coalesce(t.last_used_at < u.at, true)"
 )
 
 
