@@ -11,6 +11,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Index, text
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.schema import CreateIndex
 
@@ -112,7 +113,7 @@ async def _build_late_indexes(database_url: str) -> None:
                     for index in await _missing_indexes(connection):
                         log.info("index_building", index=index.name)
                         await connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}"))
-                        await connection.execute(CreateIndex(index))
+                        await connection.execute(text(_concurrently(index)))
     finally:
         await engine.dispose()
 
@@ -120,12 +121,13 @@ async def _build_late_indexes(database_url: str) -> None:
 async def _missing_indexes(connection: AsyncConnection) -> list[Index]:
     late = [index for table in Base.metadata.tables.values() for index in table.indexes if index.info.get("built_late")]
     valid = set((await connection.execute(_VALID_INDEXES)).scalars())
-    return [_concurrent(index) for index in late if index.name not in valid]
+    return [index for index in late if index.name not in valid]
 
 
-def _concurrent(index: Index) -> Index:
-    index.dialect_options["postgresql"]["concurrently"] = True
-    return index
+def _concurrently(index: Index) -> str:
+    """Return the SQL that builds an index without blocking its table."""
+    plain = str(CreateIndex(index).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]  # untyped there
+    return plain.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
 
 
 async def _alone(connection: AsyncConnection) -> None:
