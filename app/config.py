@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Literal, get_args
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -74,6 +74,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     secrets_dir: str = ""
     # The URL under which targets reach the API for callbacks; blank: the address that the API listens on.
     public_url: str = ""
+    # The identity provider whose users may log in, and whose JSON Web Tokens are accepted; blank: there is none.
+    oidc_issuer: str = ""
+    # The client that Carillon is for the provider, for logins of browsers; without a secret it is a public client.
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""
+    # The scopes that a login asks for, separated by blanks.
+    oidc_scopes: str = "openid profile email"
+    # The audience that bearer tokens of the provider and of Kubernetes must name.
+    oidc_audience: str = "carillon"
+    # The claim that lists a user's groups, and the group whose members are admins (blank: claims decide on no roles).
+    oidc_groups_claim: str = "groups"
+    oidc_admin_group: str = ""
+    # Files: the certificate authority of the provider's server, and a bearer token that it requires.
+    oidc_ca_file: str = ""
+    oidc_token_file: str = ""
+    # The issuer of Kubernetes service account tokens that are accepted, and files as above.
+    kubernetes_issuer: str = ""
+    kubernetes_ca_file: str = ""
+    kubernetes_token_file: str = ""
     # The token of the cron ping; the second is used if the first is blank. Both blank: every ping is refused.
     cron_run_token: str = ""
     auth_bearer_token: str = ""
@@ -139,6 +158,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
         _ = self.proxy_networks
         _ = self.default_sitemap_urls
+        self._require_issuers()
+
+    def _require_issuers(self) -> None:
+        for name in ("oidc_issuer", "kubernetes_issuer"):
+            issuer = getattr(self, name)
+            if issuer and not is_protected_url(issuer):
+                raise SettingsError(f"{env_name(name)} must be a URL with https:// (http:// only on loopback)")
+        if self.oidc_issuer and self.oidc_issuer == self.kubernetes_issuer:
+            raise SettingsError("CARILLON_KUBERNETES_ISSUER must differ from CARILLON_OIDC_ISSUER")
+        if (self.oidc_issuer or self.kubernetes_issuer) and not self.oidc_audience:
+            raise SettingsError("CARILLON_OIDC_AUDIENCE must not be blank")
+        if self.oidc_client_id and not self.oidc_issuer:
+            raise SettingsError("CARILLON_OIDC_CLIENT_ID needs CARILLON_OIDC_ISSUER")
 
     def _require(self, names: Iterable[str], is_valid: Callable[[float], bool], demand: str) -> None:
         for name in names:
@@ -182,6 +214,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(
                 f"CARILLON_TRUSTED_PROXIES must be a list of addresses and CIDRs, separated by commas: {error}"
             ) from None
+
+
+def is_protected_url(url: str) -> bool:
+    """Return whether a URL is one of HTTPS, or of HTTP on the own machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_loopback = host == "localhost" or (parts.scheme == "http" and ip_address(host).is_loopback)
+    except ValueError:
+        return False
+    if parts.query or parts.fragment or parts.username or parts.password:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback))
 
 
 def _parts(text: str) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -49,6 +51,8 @@ from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.identities import Identities, TrustedIssuer
+from app.services.identity_providers import IdentityProvider, ProviderAddress
 from app.services.notifications import NotificationService
 from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
@@ -138,7 +142,9 @@ def wire_services(
     ringer = Ringer(bell)
     shared = _shared_parts(settings, database, ringer)
     limits = shared.admission.limits
-    authenticator = Authenticator(database, settings.admin_token)
+    provider = None if not settings.oidc_issuer else IdentityProvider(_oidc_address(settings))
+    identities = Identities(database, trusted_issuers(settings, provider))
+    authenticator = Authenticator(database, settings.admin_token, identities)
     return Services(
         authenticator=authenticator,
         users=UserService(database, ringer),
@@ -168,6 +174,51 @@ def wire_services(
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
     )
+
+
+# The files that Kubernetes puts into every pod, for calls to its API server.
+POD_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# The names of the API server inside of a cluster, before the cluster's own domain.
+KUBERNETES_HOSTS = ("kubernetes.default", "kubernetes.default.svc")
+
+
+def _oidc_address(settings: Settings) -> ProviderAddress:
+    return ProviderAddress(
+        issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file, token_file=settings.oidc_token_file
+    )
+
+
+def kubernetes_address(settings: Settings, pod_files: Path = POD_FILES) -> ProviderAddress:
+    """Return the address of the issuer of service account tokens.
+
+    The API server itself is called with the files of the own pod. An issuer elsewhere must not get the pod's token.
+    """
+    host = urlsplit(settings.kubernetes_issuer).hostname or ""
+    is_api_server = host in KUBERNETES_HOSTS or host.startswith(f"{KUBERNETES_HOSTS[-1]}.")
+    own = {name: str(pod_files / name) for name in ("ca.crt", "token") if is_api_server and (pod_files / name).exists()}
+    return ProviderAddress(
+        issuer=settings.kubernetes_issuer,
+        ca_file=settings.kubernetes_ca_file or own.get("ca.crt", ""),
+        token_file=settings.kubernetes_token_file or own.get("token", ""),
+    )
+
+
+def trusted_issuers(settings: Settings, provider: IdentityProvider | None) -> list[TrustedIssuer]:
+    """Return the issuers whose tokens are accepted: the identity provider, and that of service accounts."""
+    issuers = []
+    if provider is not None:
+        issuers.append(
+            TrustedIssuer(
+                provider=provider,
+                audience=settings.oidc_audience,
+                groups_claim=settings.oidc_groups_claim,
+                admin_group=settings.oidc_admin_group,
+            )
+        )
+    if settings.kubernetes_issuer:
+        kubernetes = IdentityProvider(kubernetes_address(settings))
+        issuers.append(TrustedIssuer(provider=kubernetes, audience=settings.oidc_audience))
+    return issuers
 
 
 def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer: Tracer | None) -> CronPing:

@@ -28,6 +28,7 @@ from app.domain.errors import (
 )
 from app.observability.logs import LogThrottle
 from app.persistence.database import unreachable_reason
+from app.services.identity_providers import ProviderUnavailableError
 from app.services.validation import MalformedError
 
 PROBLEM_TYPE = "application/problem+json"
@@ -48,6 +49,7 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShareUsedUpError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ProviderUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 # Attributes of errors that a response shows as members of the problem.
 _MEMBERS = ("workflow_owner", "limit", "used")

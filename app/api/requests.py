@@ -25,6 +25,7 @@ from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, require_scope
 from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
+from app.domain.identity_tokens import looks_like_jwt
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.connection_pool import PARTY
@@ -166,7 +167,9 @@ async def _authenticate(connection: AnyConnection) -> Actor:
         else:
             token = required_token(connection)
             actor = await authenticator.by_token(token)
-    await count_request(connection, token or secret or "")
+    # A provider issues a new token every few minutes: the requests of all of them count together.
+    counted = f"user {actor.user_id}" if token and looks_like_jwt(token) else token
+    await count_request(connection, counted or secret or "")
     # From here on, the database connections that this request uses count towards the user's share of them.
     PARTY.set(actor.user_id)
     return actor

@@ -6,6 +6,7 @@ kind. Services know neither HTTP nor SQL: they take inputs, return views, and ge
 admission         quotas, limits, owners and secrets: whether an object may be stored
 schedules         change schedules                      schedule_queries   read them, without Redis
 workflows         workflows and breakers                webhooks, notifications, secrets, users, executions
+identities        users of identity providers           identity_providers   their metadata and keys
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules
 action_ports      what actions may use
 catalog           actions, triggers, entity types

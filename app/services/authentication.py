@@ -1,4 +1,4 @@
-"""Which user a request comes from: by a bearer token, or by the session of a browser."""
+"""Which user a request comes from: by a bearer token of ours or of an identity provider, or by a browser's session."""
 
 import hashlib
 import hmac
@@ -10,10 +10,12 @@ import msgspec
 from app import clock
 from app.domain.access import Actor
 from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.domain.identity_tokens import looks_like_jwt
 from app.micro_batcher import MicroBatcher
-from app.persistence import sessions, users
+from app.persistence import identities, sessions, users
 from app.persistence.database import Database
 from app.persistence.sessions import Login
+from app.services.identities import Identities
 
 # The shape of a session's secret: 32 random bytes in URL-safe base64.
 SECRET_LENGTH = 43
@@ -37,9 +39,10 @@ class Authenticator:
     Nothing is cached, so that what was revoked, has expired or was disabled is refused at once.
     """
 
-    def __init__(self, database: Database, admin_token: str) -> None:
+    def __init__(self, database: Database, admin_token: str, identity_users: Identities | None = None) -> None:
         """Accept ``admin_token`` for the built-in admin; a blank one is never accepted."""
         self._database = database
+        self._identities = identity_users or Identities(database)
         self._admin_token = admin_token.encode()
         self._tokens = MicroBatcher("authenticate", self._owners, shared=(UnavailableError,))
         self._sessions = MicroBatcher("find_session", self._logins, shared=(UnavailableError,))
@@ -48,6 +51,8 @@ class Authenticator:
     async def by_token(self, token: str) -> Actor:
         """Return the owner of a token. A text that cannot be a token is refused without a query."""
         if not self._is_admins(token) and not users.may_be_token(token):
+            if looks_like_jwt(token):
+                return await self._identities.by_token(token)
             raise UnauthenticatedError
         actor = await self._tokens.ask(token)
         if actor is None:
@@ -65,15 +70,18 @@ class Authenticator:
         return login
 
     async def store_uses(self) -> None:
-        """Store when tokens and sessions were last used. If that fails, it is tried again the next time."""
+        """Store when tokens, sessions and identities were last used. If that fails, it is tried again the next time."""
         used, self._uses = self._uses, Uses()
-        if not used.tokens and not used.sessions:
+        seen, self._identities.uses = self._identities.uses, {}
+        if not used.tokens and not used.sessions and not seen:
             return
         try:
             async with self._database.transaction("store_uses") as connection:
                 await users.note_use(connection, used.tokens)
                 await sessions.note_use(connection, used.sessions)
+                await identities.note_use(connection, seen)
         except UnavailableError:
+            self._identities.uses = seen | self._identities.uses
             self._uses = Uses(used.tokens | self._uses.tokens, used.sessions | self._uses.sessions)
 
     async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:

@@ -15,6 +15,7 @@ from app.domain.access import Role, Scope
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl, url_problem
+from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
@@ -299,7 +300,7 @@ class TokenInput(Input):
 class SessionInput(Input):
     """What is exchanged for a session: a token, or a one-time code."""
 
-    token: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    token: Annotated[str, Meta(min_length=1, max_length=MOST_TOKEN_CHARACTERS)] | None = None
     code: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
 
     def __post_init__(self) -> None:

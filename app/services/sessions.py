@@ -1,7 +1,7 @@
 """Sessions of browsers: a token or a one-time code is exchanged for a cookie, which no script can read."""
 
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import structlog
@@ -46,7 +46,7 @@ class SessionService:
         async with self._database.transaction("login") as connection:
             found = (owner.user_id, owner.token_id) if owner else await self._owner_of(connection, given.code or "")
             user_id, token_id = found
-            secret, new = await _new_session(connection, user_id, token_id, browser)
+            secret, new = await _new_session(connection, user_id, token_id, browser, owner.ends_at if owner else None)
             session = await sessions.add(connection, new)
         log.info("session_begun", session=session.id, user=user_id, by="token" if owner else "code")
         return secret
@@ -109,8 +109,14 @@ class SessionService:
 
 
 async def _new_session(
-    connection: Connection, user_id: int, token_id: int | None, browser: Browser
+    connection: Connection,
+    user_id: int,
+    token_id: int | None,
+    browser: Browser,
+    token_ends_at: datetime | None = None,
 ) -> tuple[str, NewSession]:
+    """Return the secret of a new session, and its row. It ends no later than the token that it is made from."""
+    longest = await database_now(connection) + timedelta(seconds=LONGEST_SECONDS)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     new = NewSession(
         secret_hash=hash_secret(secret),
@@ -118,6 +124,6 @@ async def _new_session(
         token_id=token_id,
         address=browser.address,
         user_agent=browser.user_agent[:MOST_AGENT_CHARACTERS],
-        expires_at=await database_now(connection) + timedelta(seconds=LONGEST_SECONDS),
+        expires_at=min(longest, token_ends_at or longest),
     )
     return secret, new

@@ -102,6 +102,17 @@ def test_each_reaches_what_it_needs(render: Renderer, component: str, expected: 
     assert expected == {port["port"] for rule in allowed for port in rule["ports"]}
 
 
+def test_the_api_alone_reaches_the_identity_provider_where_there_is_one(render: Renderer) -> None:
+    """On its port and where it is."""
+    given = EVERYTHING["networkPolicy"]["identityProvider"]
+    rule = {"ports": [{"protocol": "TCP", "port": 6443}], "to": given["to"]}
+    assert rule in rules(render(EVERYTHING), "api", "egress")
+    assert rule not in rules(render(EVERYTHING), "worker", "egress")
+    anywhere = {**HIGHLY_AVAILABLE, "settings": {"oidcIssuer": "https://login.example.org"}}
+    assert {"ports": [{"protocol": "TCP", "port": 443}]} in rules(render(anywhere), "api", "egress")
+    assert {"ports": [{"protocol": "TCP", "port": 443}]} not in rules(render(HIGHLY_AVAILABLE), "api", "egress")
+
+
 @pytest.mark.parametrize("component", ["api", "worker"])
 def test_the_collector_is_reached_where_there_is_one(render: Renderer, component: str) -> None:
     """By whoever makes traces, on its port and where it is; by nobody if none are made."""

@@ -15,6 +15,7 @@ VARIABLES = {
     "CARILLON_ADMIN_TOKEN": "adminToken",
     "CARILLON_SIGNING_SECRET": "signingSecret",
     "CRON_RUN_TOKEN": "cronRunToken",
+    "CARILLON_OIDC_CLIENT_SECRET": "oidcClientSecret",
 }
 # Of the restricted Pod Security Standard.
 ALLOWED_VOLUMES = {
@@ -131,7 +132,11 @@ def test_a_secret_is_made_when_asked_for(render: Renderer) -> None:
     manifests = render(CREATED)
     secret = next(item for item in kept(manifests) if item["kind"] == "Secret")
     keys = {"databaseUrl": "database-url", "redisUrl": "redis-url", "adminToken": "admin-token"}
-    keys |= {"signingSecret": "signing-secret", "cronRunToken": "cron-run-token"}
+    keys |= {
+        "signingSecret": "signing-secret",
+        "cronRunToken": "cron-run-token",
+        "oidcClientSecret": "oidc-client-secret",
+    }
     assert {keys[name]: encoded(value) for name, value in SECRETS.items()} == secret["data"]
     assert "keep" == annotations(secret)["helm.sh/resource-policy"]
     assert {"carillon"} == {

@@ -27,6 +27,7 @@ SECRETS: Values = {
     "adminToken": "token-of-the-admin",
     "signingSecret": "whsec_c2VjcmV0IG9mIHRoZSBzaWduZXI=",
     "cronRunToken": "token-of-the-cron-ping",
+    "oidcClientSecret": "secret-of-the-client",
 }
 DOCUMENT: Values = {
     "namespace": "billing",
@@ -66,10 +67,14 @@ EXISTING: Values = {
         "adminToken": "ADMIN",
         "signingSecret": "SIGNING",
         "cronRunToken": "CRON",
+        "oidcClientSecret": "OIDC",
     },
     "secretNames": {"databaseUrl": "postgres-app"},
 }
-CREATED: Values = {"secret": {"create": True, **SECRETS}, "secretKeys": {"cronRunToken": "cron-run-token"}}
+CREATED: Values = {
+    "secret": {"create": True, **SECRETS},
+    "secretKeys": {"cronRunToken": "cron-run-token", "oidcClientSecret": "oidc-client-secret"},
+}
 BY_DIGEST: Values = {"existingSecret": "stores", "image": {"tag": "ignored", "digest": DIGEST}}
 KEDA: Values = {**EXISTING, "worker": {"autoscaling": {"enabled": True, "kind": "keda", "minReplicas": 1}}}
 HIGHLY_AVAILABLE: Values = {
@@ -110,6 +115,10 @@ EVERYTHING: Values = {
         "otelEndpoint": "http://collector.monitoring:4318",
         "otelSampleRatio": 0.1,
         "trustedProxies": ["10.0.0.0/8", "fd00::/8"],
+        "oidcIssuer": "https://login.example.org/realms/bells",
+        "oidcClientId": "carillon",
+        "oidcAdminGroup": "ops",
+        "kubernetesIssuer": "https://kubernetes.default.svc.cluster.local",
     },
     "extraEnv": [
         {"name": "TZ", "value": "UTC"},
@@ -145,6 +154,7 @@ EVERYTHING: Values = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "dns": {"ports": [53, 5353]},
         "postgres": {"port": 6432, "to": [{"podSelector": {"matchLabels": {"cnpg.io/cluster": "postgres"}}}]},
+        "identityProvider": {"port": 6443, "to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}]},
         "collector": {"port": 4319, "to": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
         "webhooks": {"ports": [80, 443]},
         "extraEgress": [{"ports": [{"protocol": "TCP", "port": 8125}], "to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]}],

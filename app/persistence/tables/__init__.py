@@ -1,6 +1,14 @@
 """The tables. What docs/design.md promises is also a constraint here, so that no code path can break it unnoticed."""
 
-from app.persistence.tables.accounts import ApiToken, SecretRow, SessionCodeRow, SessionRow, SigningKeyRow, UserProfile
+from app.persistence.tables.accounts import (
+    ApiToken,
+    IdentityRow,
+    SecretRow,
+    SessionCodeRow,
+    SessionRow,
+    SigningKeyRow,
+    UserProfile,
+)
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -47,6 +55,7 @@ __all__ = [
     "DeletedHistoryRow",
     "DeliveryRow",
     "DueTickRow",
+    "IdentityRow",
     "LedgerEntryRow",
     "LockRow",
     "ManagedScheduleRow",

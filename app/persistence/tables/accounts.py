@@ -1,4 +1,4 @@
-"""Tables of users, tokens, secrets and signing keys."""
+"""Tables of users, their tokens, sessions and identities, of secrets and of signing keys."""
 
 from datetime import datetime
 from typing import Any
@@ -87,6 +87,22 @@ class SessionCodeRow(Base):
     token_id: Mapped[int | None] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     expires_at: Mapped[datetime]
+
+
+class IdentityRow(Base):
+    """A user of an identity provider, by issuer and subject."""
+
+    __tablename__ = "identities"
+    __table_args__ = (UniqueConstraint("issuer", "subject"),)
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    issuer: Mapped[str]
+    subject: Mapped[str]
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    last_seen_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    # When the newest token was issued whose claims were applied: an older one changes nothing.
+    claims_at: Mapped[datetime]
 
 
 class SecretRow(Base):

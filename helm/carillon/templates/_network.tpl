@@ -67,6 +67,15 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
+{{/* The rule for the identity provider; empty if there is none. */}}
+{{- define "carillon.egressToIdentityProvider" -}}
+{{- if or .Values.settings.oidcIssuer .Values.settings.kubernetesIssuer -}}
+{{- with .Values.networkPolicy.identityProvider -}}
+{{- include "carillon.egressTo" (list (list .port) .to) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The rule for targets, on all ports or on the given ones; empty without targets. */}}
 {{- define "carillon.egressToWebhooks" -}}
 {{- with .Values.networkPolicy.webhooks -}}

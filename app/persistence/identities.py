@@ -1,0 +1,78 @@
+"""Users of identity providers, by issuer and subject."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Actor, Role
+from app.persistence.sql_batches import fetch
+from app.persistence.tables import IdentityRow
+from app.persistence.users import OWNER, as_actor
+
+Key = tuple[str, str]
+
+_BY_KEY = (
+    f"SELECT i.id AS identity_id, i.issuer, i.subject, i.claims_at, u.disabled_at, {OWNER} "  # noqa: S608
+    "FROM unnest($1::text[], $2::text[]) AS given(issuer, subject) "
+    "JOIN identities AS i ON i.issuer = given.issuer AND i.subject = given.subject "
+    "JOIN user_profiles AS u ON u.id = i.user_profile_id"
+)
+# The first key differs from those of the quotas' locks.
+_LOCK = "SELECT pg_advisory_xact_lock(20, hashtext($1))"
+_APPLY_CLAIMS = "UPDATE identities SET claims_at = $2 WHERE id = $1 AND claims_at <= $2 RETURNING user_profile_id"
+_SET_ROLE = "UPDATE user_profiles SET role = $2 WHERE id = $1 AND role <> $2 RETURNING id"
+_SEEN = (
+    "UPDATE identities AS i SET last_seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
+    "WHERE i.id = u.id AND i.last_seen_at < u.at"
+)
+
+
+class KnownIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The user of an identity, and when the newest claims were issued that were applied."""
+
+    id: int
+    actor: Actor
+    is_disabled: bool
+    claims_at: datetime
+
+
+async def find(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, KnownIdentity]:
+    """Return the known ones among these pairs of issuer and subject."""
+    rows = await fetch(connection, _BY_KEY, [issuer for issuer, _ in keys], [subject for _, subject in keys])
+    return {(row["issuer"], row["subject"]): _known(row) for row in rows}
+
+
+def _known(row: Any) -> KnownIdentity:
+    return KnownIdentity(
+        id=row["identity_id"],
+        actor=as_actor(row["id"], row["username"], row["role"], row["kind"]),
+        is_disabled=row["disabled_at"] is not None,
+        claims_at=row["claims_at"],
+    )
+
+
+async def lock(connection: AsyncConnection, key: Key) -> None:
+    """Let other transactions that lock the same pair of issuer and subject wait until this one ends."""
+    await fetch(connection, _LOCK, "\n".join(key))
+
+
+async def add(connection: AsyncConnection, key: Key, user_id: int, claims_at: datetime) -> None:
+    """Store the identity of a user."""
+    issuer, subject = key
+    values = {"issuer": issuer, "subject": subject, "user_profile_id": user_id, "claims_at": claims_at}
+    await connection.execute(insert(IdentityRow).values(values))
+
+
+async def apply_claims(connection: AsyncConnection, identity_id: int, issued_at: datetime, role: Role | None) -> bool:
+    """Apply the role of a token, unless claims of a newer one were applied; return whether the role has changed."""
+    rows = await fetch(connection, _APPLY_CLAIMS, identity_id, issued_at)
+    return bool(rows and role is not None and await fetch(connection, _SET_ROLE, rows[0]["user_profile_id"], role))
+
+
+async def note_use(connection: AsyncConnection, moments: Mapping[int, datetime]) -> None:
+    """Store when identities were last seen, by their ids."""
+    await fetch(connection, _SEEN, list(moments), list(moments.values()))

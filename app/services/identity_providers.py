@@ -1,0 +1,198 @@
+"""Identity providers: their metadata and keys, fetched over HTTP, and the signatures of their tokens."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import jwt
+import msgspec
+import structlog
+
+from app import clock
+from app.domain.errors import CarillonError
+from app.domain.identity_tokens import (
+    ClaimRules,
+    Identity,
+    IdentityToken,
+    TokenRefusedError,
+    identity_of,
+    matching_keys,
+)
+from app.observability.logs import Outage
+
+CALL_SECONDS = 5.0
+MOST_ANSWER_BYTES = 1024 * 1024
+MOST_KEYS = 100
+# Keys are fetched again after this time, and sooner if a token names an unknown one, but never more often than this.
+KEYS_SECONDS = 600.0
+REFRESH_SECONDS = 30.0
+# While there are no keys at all every token is refused, so that they are asked for more often.
+FIRST_KEYS_SECONDS = 2.0
+WELL_KNOWN = "/.well-known/openid-configuration"
+# Keys that are shorter can be broken.
+_SIGNATURES = jwt.PyJWS(options={"enforce_minimum_key_length": True})
+
+log = structlog.get_logger(__name__)
+
+
+class ProviderUnavailableError(CarillonError):
+    """The identity provider cannot be reached, or its answer is not valid."""
+
+    code = "identity_provider_unavailable"
+    message = "The identity provider cannot be reached. Try again later."
+
+
+class ProviderAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a provider is, and what its server is asked with."""
+
+    issuer: str
+    # The certificate authority of its server; blank: those of the system.
+    ca_file: str = ""
+    # The file of a bearer token that it requires; read for each call, because it may be replaced.
+    token_file: str = ""
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a provider's discovery document that are used."""
+
+    issuer: str
+    jwks_uri: str
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    end_session_endpoint: str = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class _KeySet(msgspec.Struct, frozen=True):
+    keys: list[dict[str, Any]]
+
+
+class IdentityProvider:
+    """One provider. Its metadata and keys are cached; keys that are no longer published are soon forgotten."""
+
+    def __init__(self, address: ProviderAddress) -> None:
+        """Call the provider at this address, when it is first needed."""
+        self.address = address
+        self._metadata: Metadata | None = None
+        self._keys: tuple[Mapping[str, Any], ...] = ()
+        self._fetched_at = self._tried_at = float("-inf")
+        self._fetching = asyncio.Lock()
+        self._outage = Outage(log, away="identity_provider_unreachable", back="identity_provider_reachable")
+
+    async def verify(self, token: IdentityToken, rules: ClaimRules) -> Identity:
+        """Return who a token speaks of. Raise ``TokenRefusedError`` unless its claims and its signature are valid."""
+        # First, so that only tokens that are meant for us can make us call the provider.
+        identity = identity_of(token.claims, rules, clock.now())
+        if not _is_signed(token, await self._keys_for(token)):
+            raise TokenRefusedError("wrong_signature")
+        return identity
+
+    async def metadata(self) -> Metadata:
+        """Return the provider's metadata; fetch it if it is not known. Raise ``ProviderUnavailableError``."""
+        if self._metadata is None:
+            await self._refresh(clock.monotonic())
+        if self._metadata is None:
+            raise ProviderUnavailableError
+        return self._metadata
+
+    async def post_form(self, url: str, form: Mapping[str, str], auth: aiohttp.BasicAuth | None) -> Any:
+        """Send a form to the provider; return the JSON of its answer. Raise ``ProviderUnavailableError``."""
+        try:
+            async with (
+                self._session() as session,
+                session.post(url, data=form, auth=auth, allow_redirects=False) as response,
+            ):
+                answer = msgspec.json.decode(await _read(response))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            self._outage.report("token", _described(error))
+            raise ProviderUnavailableError from error
+        self._outage.clear("token")
+        return answer
+
+    async def _keys_for(self, token: IdentityToken) -> list[Mapping[str, Any]]:
+        now = clock.monotonic()
+        if now - self._fetched_at > KEYS_SECONDS:
+            await self._refresh(now)
+        if not self._keys:
+            raise ProviderUnavailableError
+        keys = matching_keys(self._keys, token)
+        if not keys:
+            await self._refresh(now)
+            keys = matching_keys(self._keys, token)
+        if not keys:
+            raise TokenRefusedError("unknown_key")
+        return keys
+
+    async def _refresh(self, now: float) -> None:
+        """Fetch metadata and keys, unless that was tried a moment ago; if it fails, those that are known stay."""
+        async with self._fetching:
+            if now < self._tried_at + (REFRESH_SECONDS if self._keys else FIRST_KEYS_SECONDS):
+                return
+            self._tried_at = clock.monotonic()
+            try:
+                metadata = await self._fetch(f"{self.address.issuer.rstrip('/')}{WELL_KNOWN}", Metadata)
+                self._require_valid(metadata)
+                found = await self._fetch(metadata.jwks_uri, _KeySet)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                self._outage.report("keys", _described(error))
+                return
+            self._outage.clear("keys")
+            self._metadata, self._keys = metadata, tuple(found.keys[:MOST_KEYS])
+            self._fetched_at = clock.monotonic()
+
+    def _require_valid(self, metadata: Metadata) -> None:
+        """Refuse the metadata of another issuer, and addresses that are less protected than the issuer's own."""
+        if metadata.issuer != self.address.issuer:
+            raise ValueError("the discovery document names another issuer")
+        schemes = {"https", urlsplit(self.address.issuer).scheme}
+        urls = (metadata.jwks_uri, metadata.authorization_endpoint, metadata.token_endpoint)
+        if any(url and urlsplit(url).scheme not in schemes for url in (*urls, metadata.end_session_endpoint)):
+            raise ValueError("the discovery document has an address without TLS")
+
+    async def _fetch(self, url: str, kind: type[Any]) -> Any:
+        headers = _bearer(self.address.token_file)
+        async with self._session() as session, session.get(url, headers=headers, allow_redirects=False) as response:
+            if response.status != 200:  # noqa: PLR2004
+                raise ValueError(f"status {response.status}")
+            return msgspec.json.decode(await _read(response), type=kind)
+
+    def _session(self) -> aiohttp.ClientSession:
+        """Return a session for one call. Calls are rare: no connection is kept for them."""
+        context = ssl.create_default_context(cafile=self.address.ca_file or None)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)
+        )
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(65_536):
+        data += chunk
+        if len(data) > MOST_ANSWER_BYTES:
+            raise ValueError("the answer is too large")
+    return bytes(data)
+
+
+def _bearer(token_file: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {Path(token_file).read_text().strip()}"} if token_file else {}
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _is_signed(token: IdentityToken, keys: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether one of the keys has signed a token, each used with the token's algorithm alone."""
+    return any(_is_signed_by(token, key) for key in keys)
+
+
+def _is_signed_by(token: IdentityToken, key: Mapping[str, Any]) -> bool:
+    try:
+        _SIGNATURES.decode(token.text, jwt.PyJWK(dict(key), token.algorithm), algorithms=[token.algorithm])
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return False
+    return True

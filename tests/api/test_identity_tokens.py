@@ -1,0 +1,467 @@
+"""Tokens of identity providers as bearer tokens: which are accepted, which user they stand for, and forged ones.
+
+Covers app.persistence.identities, app.services.identities, app.services.identity_providers.
+"""
+
+import asyncio
+import base64
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import HealthCheck, given, strategies
+from hypothesis import settings as examples
+from msgspec.structs import replace
+from sqlalchemy import text
+
+from app.config import Settings
+from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
+from app.persistence.database import Database
+from app.services import identity_providers
+from app.services.authentication import Authenticator
+from app.services.identities import Identities
+from app.services.identity_providers import IdentityProvider
+from app.wiring import kubernetes_address, trusted_issuers
+from tests.support.api_server import serving
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, moment
+from tests.support.oidc_provider import Key, Provider, encoded
+
+KEYS = [Key(f"key-{name}", name) for name in ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA")]
+OTHERS_KEY = Key("first")
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[Provider]:
+    """An identity provider with a key of each kind."""
+    async with Provider(*KEYS) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def trusting(provider: Provider, settings: Settings) -> AsyncIterator[Carillon]:
+    """An API that accepts the tokens of the provider."""
+    configured = replace(settings, oidc_issuer=provider.issuer, oidc_admin_group="ops")
+    async with serving(configured) as client:
+        yield client
+
+
+async def me(carillon: Carillon, token: str, expected: int = 200) -> Json:
+    """Ask who a token stands for."""
+    shown: Json = await carillon.with_token(token).call("GET", "/me/", expected)
+    return shown
+
+
+async def stored(database: Database) -> tuple[int, int]:
+    """Return the number of users and of identities."""
+    async with database.reading() as connection:
+        counts = "SELECT (SELECT count(*) FROM user_profiles), (SELECT count(*) FROM identities)"
+        row = (await connection.execute(text(counts))).one()
+    return row[0], row[1]
+
+
+@pytest.mark.parametrize("index", range(6))
+async def test_a_valid_token_of_an_unknown_subject_makes_a_member(
+    trusting: Carillon, provider: Provider, database: Database, index: int
+) -> None:
+    """With any of the allowed algorithms; the next token of the subject is the same user's."""
+    key = provider.keys[index]
+    first = await me(trusting, key.sign(provider.claims(preferred_username="jane")))
+    assert ("jane", "member") == (first["username"], first["role"])
+    again = await me(trusting, key.sign(provider.claims(preferred_username="renamed", aud=["x", "carillon"])))
+    assert first["id"] == again["id"]
+    assert (2, 1) == await stored(database)
+
+
+async def test_a_token_shows_when_it_ends_and_makes_no_token_that_outlives_it(
+    trusting: Carillon, provider: Provider
+) -> None:
+    """A short-lived token must not be traded for one without an end, nor for a longer session."""
+    holder = trusting.with_token(provider.token())
+    ends = moment((await holder.call("GET", "/session/"))["expires_at"])
+    assert timedelta(seconds=200) < ends - datetime.now(UTC) <= timedelta(seconds=300)
+    made = await holder.call("POST", "/tokens/", 201, json={"name": "t"})
+    assert ends == moment(made["expires_at"])
+    response = await trusting.with_token("").request("POST", "/session/", json={"token": provider.token()})
+    cookie = {"Cookie": f"carillon={response.cookies['carillon']}", "Sec-Fetch-Site": "same-origin"}
+    session = await trusting.with_token("").request("GET", "/session/", headers=cookie)
+    assert abs(moment(session.json()["expires_at"]) - ends) < timedelta(seconds=30)
+
+
+async def test_a_user_made_by_hand_is_never_taken_over(trusting: Carillon, provider: Provider) -> None:
+    """Nor the built-in admin: a subject of the same name becomes another user."""
+    local = await trusting.call("POST", "/users/", 201, json={"username": "jane"})
+    for name, subject in (("jane", "a"), ("jane", "b"), ("admin", "c"), ("Admin", "d"), ("plugin:x", "e"), ("🔔", "f")):
+        shown = await me(trusting, provider.token(sub=subject, preferred_username=name))
+        assert shown["id"] != local["id"]
+        assert shown["username"].lower() not in {"jane", "admin"}
+        assert "member" == shown["role"]
+        assert ":" not in shown["username"]
+
+
+async def test_the_admin_group_decides_on_the_role_at_each_new_token(trusting: Carillon, provider: Provider) -> None:
+    """An older token does not bring the role back that a newer one took."""
+    now = int(datetime.now(UTC).timestamp())
+    admins = provider.token(groups=["dev", "ops"], iat=now - 20)
+    assert "admin" == (await me(trusting, admins))["role"]
+    await trusting.with_token(admins).call("GET", "/users/")
+    assert "member" == (await me(trusting, provider.token(groups=["dev"], iat=now - 10)))["role"]
+    assert "member" == (await me(trusting, admins))["role"]
+    await trusting.with_token(admins).call("GET", "/users/", 403)
+    assert "admin" == (await me(trusting, provider.token(groups=["ops"], iat=now)))["role"]
+
+
+async def test_without_an_admin_group_roles_are_given_by_hand(provider: Provider, settings: Settings) -> None:
+    """And tokens leave them alone."""
+    async with serving(replace(settings, oidc_issuer=provider.issuer)) as carillon:
+        user = await me(carillon, provider.token(groups=["ops", ""]))
+        assert "member" == user["role"]
+        await carillon.call("PATCH", f"/users/{user['id']}/", json={"role": "admin"})
+        later = int(datetime.now(UTC).timestamp()) + 5
+        assert "admin" == (await me(carillon, provider.token(iat=later)))["role"]
+
+
+async def test_a_disabled_user_is_refused_at_once_and_a_deleted_one_begins_anew(
+    trusting: Carillon, provider: Provider
+) -> None:
+    """Although the token was verified before and is cached."""
+    token = provider.token()
+    user = await me(trusting, token)
+    await trusting.call("PATCH", f"/users/{user['id']}/", json={"disabled": True})
+    await me(trusting, token, 401)
+    await me(trusting, provider.token(groups=["ops"]), 401)
+    await trusting.call("PATCH", f"/users/{user['id']}/", json={"disabled": False})
+    assert user["id"] == (await me(trusting, token))["id"]
+    await trusting.call("DELETE", f"/users/{user['id']}/", 204)
+    assert user["id"] != (await me(trusting, token))["id"]
+
+
+async def test_requests_at_once_make_one_user(trusting: Carillon, provider: Provider, database: Database) -> None:
+    """However many first requests there are."""
+    shown = await asyncio.gather(*(me(trusting, provider.token(jti=str(index))) for index in range(12)))
+    assert 1 == len({user["id"] for user in shown})
+    assert (2, 1) == await stored(database)
+
+
+async def test_an_ordinary_token_costs_one_query_and_a_known_identity_too(
+    provider: Provider, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider is asked only for keys, and only once."""
+    issuers = trusted_issuers(replace(settings, oidc_issuer=provider.issuer), _open(provider))
+    authenticator = Authenticator(database, ADMIN_TOKEN, Identities(database, issuers))
+    token = provider.token()
+    made = await authenticator.by_token(token)
+    calls = len(provider.paths)
+    queries: list[str] = []
+    reading = database.reading
+
+    def counted(name: str = "reading") -> Any:
+        queries.append(name)
+        return reading(name)
+
+    monkeypatch.setattr(database, "reading", counted)
+    assert made.user_id == (await authenticator.by_token(token)).user_id
+    await authenticator.by_token(ADMIN_TOKEN)
+    assert (2, calls) == (len(queries), len(provider.paths))
+    await authenticator.store_uses()
+    async with database.transaction() as connection:
+        seen = (await connection.execute(text("SELECT last_seen_at FROM identities"))).scalar_one()
+    assert datetime.now(UTC) - seen < timedelta(minutes=5)
+
+
+def _open(provider: Provider, **values: str) -> IdentityProvider:
+    return IdentityProvider(identity_providers.ProviderAddress(issuer=provider.issuer, **values))
+
+
+# Forged tokens: what a request could present instead of a valid token. Each is a function of the provider.
+Forgery = Callable[[Provider], str]
+
+
+def _unsigned(claims: Json, algorithm: str) -> str:
+    head = json.dumps({"alg": algorithm, "typ": "JWT"}).encode()
+    return f"{encoded(head)}.{encoded(json.dumps(claims).encode())}."
+
+
+def _hmac_with_the_public_key(provider: Provider, form: str) -> str:
+    public = provider.keys[0].private.public_key()
+    secrets = {
+        "pem": public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+        "der": public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        "jwk": json.dumps(provider.keys[0].public).encode(),
+    }
+    head = json.dumps({"alg": "HS256", "typ": "JWT", "kid": provider.keys[0].kid}).encode()
+    signed = f"{encoded(head)}.{encoded(json.dumps(provider.claims()).encode())}"
+    return f"{signed}.{encoded(hmac.digest(secrets[form], signed.encode(), 'sha256'))}"
+
+
+def _with_signature(token: str, change: Callable[[bytes], bytes]) -> str:
+    signed, _, signature = token.rpartition(".")
+    return f"{signed}.{encoded(change(base64.urlsafe_b64decode(signature + '==')))}"
+
+
+def _as_der(signature: bytes) -> bytes:
+    half = len(signature) // 2
+    return encode_dss_signature(int.from_bytes(signature[:half]), int.from_bytes(signature[half:]))
+
+
+def _repeated(provider: Provider) -> str:
+    claims = json.dumps(provider.claims(aud="somebody-else"))[:-1] + ', "aud": "carillon"}'
+    return provider.keys[0].sign(claims.encode())
+
+
+def _at(seconds: float) -> int:
+    return int(datetime.now(UTC).timestamp() + seconds)
+
+
+def _of_the_other(provider: Provider, **header: Any) -> str:
+    return OTHERS_KEY.sign(provider.claims(), **{"kid": provider.keys[0].kid, **header})
+
+
+FORGED: dict[str, Forgery] = {
+    "alg none": lambda p: _unsigned(p.claims(), "none"),
+    "alg None": lambda p: _unsigned(p.claims(), "NONE"),
+    "alg none with a signature": lambda p: p.keys[0].sign(p.claims(), alg="none"),
+    "no alg": lambda p: p.keys[0].sign(p.claims(), alg=None),
+    "alg is a list": lambda p: p.keys[0].sign(p.claims(), alg=["RS256"]),
+    "HS256 with the public key as PEM": lambda p: _hmac_with_the_public_key(p, "pem"),
+    "HS256 with the public key as DER": lambda p: _hmac_with_the_public_key(p, "der"),
+    "HS256 with the public key as JWK": lambda p: _hmac_with_the_public_key(p, "jwk"),
+    "the signature is missing": lambda p: p.token().rpartition(".")[0] + ".",
+    "the signature is of another token": lambda p: (
+        p.token(sub="x").rpartition(".")[0] + "." + p.token().rpartition(".")[2]
+    ),
+    "another algorithm than the key has": lambda p: p.keys[0].sign(p.claims(), kid=p.keys[2].kid),
+    "the algorithm of another kind of key": lambda p: p.keys[0].sign(p.claims(), alg="ES256"),
+    "unknown kid": lambda p: p.keys[0].sign(p.claims(), kid="another"),
+    "kid is a path": lambda p: p.keys[0].sign(p.claims(), kid="../../../../dev/null"),
+    "kid is SQL": lambda p: p.keys[0].sign(p.claims(), kid="' OR 1=1 --"),
+    "kid is a number": lambda p: p.keys[0].sign(p.claims(), kid=5),
+    "kid is a list": lambda p: p.keys[0].sign(p.claims(), kid=[p.keys[0].kid]),
+    "kid is endless": lambda p: p.keys[0].sign(p.claims(), kid="k" * 300),
+    "a key of somebody else": _of_the_other,
+    "a key of somebody else, without kid": lambda p: _of_the_other(p, kid=None),
+    "a key of its own in jwk": lambda p: _of_the_other(p, jwk=OTHERS_KEY.public),
+    "the address of its own keys in jku": lambda p: _of_the_other(p, jku=f"{p.issuer}/forged"),
+    "the address of its own certificate in x5u": lambda p: _of_the_other(p, x5u=f"{p.issuer}/forged"),
+    "its own certificate in x5c": lambda p: _of_the_other(p, x5c=["MIIB"]),
+    "crit": lambda p: p.keys[0].sign(p.claims(), crit=["exp"], exp=1),
+    "empty crit": lambda p: p.keys[0].sign(p.claims(), crit=[]),
+    "b64 is false": lambda p: p.keys[0].sign(p.claims(), b64=False, crit=["b64"]),
+    "b64 is false without crit": lambda p: p.keys[0].sign(p.claims(), b64=False),
+    "a logout token": lambda p: p.keys[0].sign(p.claims(), typ="logout+jwt"),
+    "typ is a number": lambda p: p.keys[0].sign(p.claims(), typ=1),
+    "another issuer": lambda p: p.token(iss="https://accounts.example.org"),
+    "the issuer with a slash": lambda p: p.token(iss=f"{p.issuer}/"),
+    "the issuer in capitals": lambda p: p.token(iss=p.issuer.upper()),
+    "no issuer": lambda p: p.token(iss=None),
+    "the issuer is a list": lambda p: p.token(iss=[p.issuer]),
+    "another audience": lambda p: p.token(aud="other"),
+    "an audience that begins alike": lambda p: p.token(aud="carillon-other"),
+    "a list of other audiences": lambda p: p.token(aud=["other", "carillon2"]),
+    "no audience": lambda p: p.token(aud=None),
+    "an empty list of audiences": lambda p: p.token(aud=[]),
+    "the audience is an object": lambda p: p.token(aud={"carillon": True}),
+    "expired": lambda p: p.token(exp=_at(-61)),
+    "expired long ago": lambda p: p.token(exp=0),
+    "no end": lambda p: p.token(exp=None),
+    "the end is a text": lambda p: p.token(exp="9999999999"),
+    "the end is true": lambda p: p.token(exp=True),
+    "the end is infinite": lambda p: p.token(exp=float("inf")),
+    "the end is no number": lambda p: p.token(exp=float("nan")),
+    "the end is beyond all dates": lambda p: p.token(exp=10**400),
+    "negative end": lambda p: p.token(exp=-(10**12)),
+    "not yet valid": lambda p: p.token(nbf=_at(90)),
+    "issued in the future": lambda p: p.token(iat=_at(90)),
+    "nbf is a text": lambda p: p.token(nbf="0"),
+    "no subject": lambda p: p.token(sub=None),
+    "empty subject": lambda p: p.token(sub=""),
+    "the subject is a number": lambda p: p.token(sub=5),
+    "endless subject": lambda p: p.token(sub="s" * 256),
+    "a NUL in the subject": lambda p: p.token(sub="a\x00b"),
+    "half a character in the subject": lambda p: p.token(sub="\ud800"),
+    "repeated claims": _repeated,
+    "repeated header": lambda p: p.keys[0].sign_raw(
+        b'{"alg":"none","alg":"RS256","kid":"' + p.keys[0].kid.encode() + b'"}', json.dumps(p.claims()).encode()
+    ),
+    "claims are a list": lambda p: p.keys[0].sign(b"[1]"),
+    "claims are not JSON": lambda p: p.keys[0].sign(b"{"),
+    "claims are in UTF-16": lambda p: p.keys[0].sign(json.dumps(p.claims()).encode("utf-16")),
+    "claims nested deeply": lambda p: p.keys[0].sign(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+    "huge": lambda p: p.token(padding="x" * MOST_TOKEN_CHARACTERS),
+    "padded": lambda p: p.token() + "=",
+    "with a line break": lambda p: p.token().replace(".", ".\t", 1),
+    "in standard base64": lambda p: p.token().replace(".", ".+", 1),
+    "four parts": lambda p: f"{p.token()}.x",
+    "five parts, as encrypted tokens have": lambda p: f"{p.token()}.x.y",
+    "three empty parts": lambda _: "..",
+    "ES256 as DER": lambda p: _with_signature(p.keys[2].sign(p.claims()), _as_der),
+    "ES256 of zeros": lambda p: _with_signature(p.keys[2].sign(p.claims()), lambda s: bytes(len(s))),
+    "ES256 with leading zeros": lambda p: _with_signature(
+        p.keys[2].sign(p.claims()), lambda s: b"\x00" + s[:32] + b"\x00" + s[32:]
+    ),
+    "ES256 cut short": lambda p: _with_signature(p.keys[2].sign(p.claims()), lambda s: s[:-1]),
+    "Ed25519 of zeros": lambda p: _with_signature(p.keys[5].sign(p.claims()), lambda s: bytes(len(s))),
+}
+
+
+async def test_every_forged_token_is_refused_alike_and_leaves_nothing(
+    trusting: Carillon, provider: Provider, database: Database
+) -> None:
+    """With the answer that any wrong token gets."""
+    wrong = (await trusting.with_token("carillon_0123456789abcdef_wrong").request("GET", "/me/")).json()
+    before = await stored(database)
+    await me(trusting, provider.token())
+    accepted = []
+    for name, forge in FORGED.items():
+        response = await trusting.with_token(forge(provider)).request("GET", "/me/")
+        if (response.status_code, response.json()) != (401, wrong):
+            accepted.append((name, response.status_code, response.text))
+    assert [] == accepted
+    assert (before[0] + 1, before[1] + 1) == await stored(database)
+    assert "/realm/forged" not in provider.paths
+
+
+async def test_short_keys_and_keys_for_encryption_are_not_used(settings: Settings) -> None:
+    """Although the provider publishes them."""
+    weak, sealing = Key("weak", bits=1024), Key("sealing", use="enc")
+    async with (
+        Provider(Key("good"), weak, sealing) as provider,
+        serving(replace(settings, oidc_issuer=provider.issuer)) as carillon,
+    ):
+        await me(carillon, provider.token())
+        await me(carillon, weak.sign(provider.claims()), 401)
+        await me(carillon, sealing.sign(provider.claims()), 401)
+
+
+async def test_no_changed_byte_of_a_valid_token_is_accepted(
+    provider: Provider, settings: Settings, database: Database
+) -> None:
+    """Not even one that only changes how the same bytes are written."""
+    issuers = trusted_issuers(replace(settings, oidc_issuer=provider.issuer), _open(provider))
+    identities = Identities(database, issuers)
+    texts = [key.sign(provider.claims()) for key in provider.keys]
+    for valid in texts:
+        await identities.by_token(valid)
+    loop = asyncio.get_running_loop()
+
+    @examples(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(strategies.sampled_from(texts), strategies.data())
+    def check(valid: str, data: strategies.DataObject) -> None:
+        # The last characters hold bits that no byte has.
+        index = data.draw(strategies.sampled_from([len(valid) - 1, *range(len(valid))]))
+        other = data.draw(strategies.characters(min_codepoint=0, max_codepoint=0x17F).filter(valid[index].__ne__))
+        changed = valid[:index] + other + valid[index + 1 :]
+        waiting = asyncio.run_coroutine_threadsafe(identities.by_token(changed), loop)
+        assert "UnauthenticatedError" == type(waiting.exception(60)).__name__
+
+    await asyncio.to_thread(check)
+
+
+async def test_clocks_may_differ_by_a_minute(trusting: Carillon, provider: Provider) -> None:
+    """In both directions."""
+    for claims in ({"exp": _at(-30)}, {"nbf": _at(30)}, {"iat": _at(30)}, {"iat": None}):
+        await me(trusting, provider.token(**claims))
+
+
+async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(
+    provider: Provider, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown key ids make us ask the provider, but not more often than twice a minute."""
+    known = _open(provider)
+    identities = Identities(database, trusted_issuers(replace(settings, oidc_issuer=provider.issuer), known))
+    first, second = provider.keys[0], Key("second")
+    await identities.by_token(first.sign(provider.claims()))
+    provider.keys = [second]
+    asked = len(provider.paths)
+    for index in range(5):
+        with pytest.raises(Exception, match="bearer"):
+            await identities.by_token(second.sign(provider.claims(jti=str(index))))
+    assert asked == len(provider.paths)
+    monkeypatch.setattr(identity_providers, "REFRESH_SECONDS", 0.0)
+    await identities.by_token(second.sign(provider.claims()))
+    with pytest.raises(Exception, match="bearer"):
+        await identities.by_token(first.sign(provider.claims(jti="withdrawn")))
+
+
+async def test_a_provider_that_is_away_is_503_until_it_is_back(
+    provider: Provider, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is refused for good, ordinary tokens work, and keys that are known go on being used."""
+    monkeypatch.setattr(identity_providers, "FIRST_KEYS_SECONDS", 0.0)
+    provider.status = 500
+    async with serving(replace(settings, oidc_issuer=provider.issuer)) as carillon:
+        refused = await carillon.with_token(provider.token()).request("GET", "/me/")
+        assert (503, "identity_provider_unavailable") == (refused.status_code, refused.json()["code"])
+        await carillon.call("GET", "/me/")
+        assert "identity_provider_unreachable" in caplog.text
+        provider.status = 200
+        await me(carillon, provider.token())
+        provider.status = 500
+        monkeypatch.setattr(identity_providers, "KEYS_SECONDS", 0.0)
+        monkeypatch.setattr(identity_providers, "REFRESH_SECONDS", 0.0)
+        await me(carillon, provider.token(jti="later"))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"issuer": "https://other.example"}, {"jwks_uri": "file:///etc/passwd"}, {"jwks_uri": 5}, {"jwks_uri": ""}],
+)
+async def test_metadata_of_another_issuer_is_not_used(provider: Provider, settings: Settings, metadata: Json) -> None:
+    """Nor metadata with addresses that cannot be."""
+    provider.metadata = metadata
+    async with serving(replace(settings, oidc_issuer=provider.issuer)) as carillon:
+        assert 503 == (await carillon.with_token(provider.token()).request("GET", "/me/")).status_code
+
+
+async def test_why_a_token_was_refused_is_logged_once_and_without_the_token(
+    trusting: Carillon, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client is not told."""
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            token = provider.token(aud="other")
+            await me(trusting, token, 401)
+    lines = [record.getMessage() for record in caplog.records if "identity_token_refused" in record.getMessage()]
+    assert 1 == len(lines)
+    assert "wrong_audience" in lines[0]
+    assert token not in caplog.text
+
+
+async def test_without_an_issuer_no_identity_token_is_accepted(carillon: Carillon, provider: Provider) -> None:
+    """And the provider is not called."""
+    await me(carillon, provider.token(), 401)
+    assert [] == provider.paths
+
+
+async def test_service_accounts_of_kubernetes_need_no_secret(
+    provider: Provider, settings: Settings, tmp_path: Path
+) -> None:
+    """Their issuer is asked with the token of a file, which is read anew for each call."""
+    token_file = tmp_path / "token"
+    token_file.write_text("the-token-of-the-pod\n")
+    configured = replace(settings, kubernetes_issuer=provider.issuer, kubernetes_token_file=str(token_file))
+    async with serving(configured) as carillon:
+        subject = "system:serviceaccount:shop:orders"
+        user = await me(carillon, provider.token(sub=subject, aud=["carillon"], groups=["ops"]))
+        assert ("system-serviceaccount-shop-orders", "member") == (user["username"], user["role"])
+    assert {"Bearer the-token-of-the-pod"} == set(provider.authorizations)
+
+
+def test_the_files_of_the_pod_are_for_the_api_server_alone(settings: Settings, tmp_path: Path) -> None:
+    """An issuer elsewhere must not get the pod's token."""
+    for name in ("ca.crt", "token"):
+        (tmp_path / name).write_text("x")
+    inside = replace(settings, kubernetes_issuer="https://kubernetes.default.svc.cluster.local")
+    outside = replace(settings, kubernetes_issuer="https://kubernetes.default.example.evil.test.example")
+    elsewhere = replace(settings, kubernetes_issuer="https://oidc.cloud.example/id/1")
+    assert str(tmp_path / "token") == kubernetes_address(inside, tmp_path).token_file
+    assert str(tmp_path / "ca.crt") == kubernetes_address(inside, tmp_path).ca_file
+    for other in (outside, elsewhere):
+        assert ("", "") == (kubernetes_address(other, tmp_path).token_file, kubernetes_address(other, tmp_path).ca_file)
+    assert "" == kubernetes_address(inside, tmp_path / "nowhere").token_file
