@@ -60,6 +60,7 @@ from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
+from app.services.single_sign_on import LoginClient, SingleSignOn
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -142,13 +143,15 @@ def wire_services(
     ringer = Ringer(bell)
     shared = _shared_parts(settings, database, ringer)
     limits = shared.admission.limits
-    provider = None if not settings.oidc_issuer else IdentityProvider(_oidc_address(settings))
-    identities = Identities(database, trusted_issuers(settings, provider))
+    issuer = _oidc_issuer(settings)
+    identities = Identities(database, [*([issuer] if issuer else []), *_kubernetes_issuers(settings)])
     authenticator = Authenticator(database, settings.admin_token, identities)
+    sessions = SessionService(database, authenticator)
     return Services(
         authenticator=authenticator,
         users=UserService(database, ringer),
-        sessions=SessionService(database, authenticator),
+        sessions=sessions,
+        single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
         actions=ActionService(shared.admission.catalog, shared.problems),
         entity_types=EntityTypeService(database, shared.entities),
         plugins=shared.plugins,
@@ -182,10 +185,32 @@ POD_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 KUBERNETES_HOSTS = ("kubernetes.default", "kubernetes.default.svc")
 
 
-def _oidc_address(settings: Settings) -> ProviderAddress:
-    return ProviderAddress(
+def _oidc_issuer(settings: Settings) -> TrustedIssuer | None:
+    """Return the identity provider of the settings, or None."""
+    if not settings.oidc_issuer:
+        return None
+    address = ProviderAddress(
         issuer=settings.oidc_issuer, ca_file=settings.oidc_ca_file, token_file=settings.oidc_token_file
     )
+    return TrustedIssuer(
+        provider=IdentityProvider(address),
+        audience=settings.oidc_audience,
+        groups_claim=settings.oidc_groups_claim,
+        admin_group=settings.oidc_admin_group,
+    )
+
+
+def _login_client(settings: Settings) -> LoginClient:
+    return LoginClient(
+        client_id=settings.oidc_client_id, client_secret=settings.oidc_client_secret, scopes=settings.oidc_scopes
+    )
+
+
+def _kubernetes_issuers(settings: Settings) -> list[TrustedIssuer]:
+    """Return the issuer of service account tokens, if there is one. Its tokens have no groups."""
+    if not settings.kubernetes_issuer:
+        return []
+    return [TrustedIssuer(provider=IdentityProvider(kubernetes_address(settings)), audience=settings.oidc_audience)]
 
 
 def kubernetes_address(settings: Settings, pod_files: Path = POD_FILES) -> ProviderAddress:
@@ -201,24 +226,6 @@ def kubernetes_address(settings: Settings, pod_files: Path = POD_FILES) -> Provi
         ca_file=settings.kubernetes_ca_file or own.get("ca.crt", ""),
         token_file=settings.kubernetes_token_file or own.get("token", ""),
     )
-
-
-def trusted_issuers(settings: Settings, provider: IdentityProvider | None) -> list[TrustedIssuer]:
-    """Return the issuers whose tokens are accepted: the identity provider, and that of service accounts."""
-    issuers = []
-    if provider is not None:
-        issuers.append(
-            TrustedIssuer(
-                provider=provider,
-                audience=settings.oidc_audience,
-                groups_claim=settings.oidc_groups_claim,
-                admin_group=settings.oidc_admin_group,
-            )
-        )
-    if settings.kubernetes_issuer:
-        kubernetes = IdentityProvider(kubernetes_address(settings))
-        issuers.append(TrustedIssuer(provider=kubernetes, audience=settings.oidc_audience))
-    return issuers
 
 
 def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer: Tracer | None) -> CronPing:

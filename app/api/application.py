@@ -27,7 +27,7 @@ from app.api.requests import (
     tracing_middleware,
 )
 from app.api.schedules import ScheduleController, ScheduleQueryController
-from app.api.sessions import LoginController, SessionController
+from app.api.sessions import LoginController, SessionController, SingleSignOnController
 from app.api.system import (
     ActionController,
     CronController,
@@ -47,6 +47,7 @@ from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
+from app.services.single_sign_on import SingleSignOn
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
@@ -61,6 +62,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     users: UserService
     sessions: SessionService
+    single_sign_on: SingleSignOn
     actions: ActionService
     entity_types: EntityTypeService
     workflows: WorkflowService
@@ -104,6 +106,7 @@ def create_application(
             UserController,
             TokenController,
             LoginController,
+            SingleSignOnController,
             SessionController,
             ActionController,
             EntityTypeController,
@@ -179,6 +182,7 @@ def _for_all(services: Services) -> dict[str, Any]:
     return {
         "cron_service": services.cron,
         "session_service": services.sessions,
+        "single_sign_on": services.single_sign_on,
         "callback_service": services.callbacks,
         "health_service": services.health,
         "figure_service": services.figures,

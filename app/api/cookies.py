@@ -1,4 +1,4 @@
-"""The cookie of a session, and the check that a request by cookie comes from our own pages.
+"""The cookies of a session and of a login, and the check that a request by cookie comes from our own pages.
 
 A browser sends a cookie with every request to its site, also with those that other sites cause. Two headers that no
 script can forge say where a request comes from: ``Sec-Fetch-Site``, and in older browsers ``Origin``.
@@ -12,12 +12,15 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
 
 from app.api.problems import CrossSiteError
+from app.domain.login_attempts import ATTEMPT_SECONDS
 from app.persistence.sessions import LONGEST_SECONDS
 
 # With this prefix browsers accept the cookie only from this host, for all its paths, and over TLS.
 SECURE_NAME = "__Host-carillon"
 # For plain HTTP on the own machine, where there is no TLS.
 LOOPBACK_NAME = "carillon"
+# What the cookie of a login adds to the name.
+LOGIN_SUFFIX = "-login"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SAME_ORIGIN = "same-origin"
 # A request that the user has made, by the address bar or a bookmark.
@@ -43,6 +46,34 @@ def cookie_for(connection: AnyConnection, secret: str | None) -> Cookie:
         samesite="strict",
         max_age=LONGEST_SECONDS if secret else 0,
     )
+
+
+def login_attempt(connection: AnyConnection) -> str:
+    """Return the attempt in the cookie of a login, or an empty text."""
+    return connection.cookies.get(f"{_name(connection)}{LOGIN_SUFFIX}", "")
+
+
+def login_cookie(connection: AnyConnection, attempt: str | None) -> Cookie:
+    """Return the cookie that stores an attempt to log in at an identity provider, or deletes the one that there is.
+
+    It must be sent with the request that the provider's page causes, which a strict one would not be.
+    """
+    name = _name(connection)
+    return Cookie(
+        key=f"{name}{LOGIN_SUFFIX}",
+        value=attempt or "",
+        path="/",
+        httponly=True,
+        secure=name == SECURE_NAME,
+        samesite="lax",
+        max_age=ATTEMPT_SECONDS if attempt else 0,
+    )
+
+
+def origin_for_browser(connection: AnyConnection) -> str:
+    """Return this server as the browser sees it. Sessions need TLS, which may end at a proxy, but for loopback."""
+    scheme = "http" if _is_plain_loopback(connection) else "https"
+    return f"{scheme}://{connection.headers.get('host', '')}"
 
 
 def refuse_cross_site(connection: AnyConnection, *, by_cookie: bool = True) -> None:

@@ -268,6 +268,7 @@ SESSION = {
     "code": "The code that is exchanged for a session, once.",
     "token": "The token that is exchanged for a session.",
     "user": "The user who is logged in.",
+    "logout_url": "Where the browser ends its session at the identity provider too; null if it has none there.",
     "role": with_values("What the user may do.", ROLES),
     "scopes": with_values("What the session may be used for; each scope includes those before it.", SCOPES),
 }

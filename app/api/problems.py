@@ -129,7 +129,7 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, ShareUsedUpError):
+    if isinstance(error, ShareUsedUpError | ProviderUnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)

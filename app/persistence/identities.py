@@ -21,6 +21,7 @@ _BY_KEY = (
     "JOIN identities AS i ON i.issuer = given.issuer AND i.subject = given.subject "
     "JOIN user_profiles AS u ON u.id = i.user_profile_id"
 )
+_HAS = "SELECT FROM identities WHERE user_profile_id = $1 AND issuer = $2 LIMIT 1"
 # The first key differs from those of the quotas' locks.
 _LOCK = "SELECT pg_advisory_xact_lock(20, hashtext($1))"
 _APPLY_CLAIMS = "UPDATE identities SET claims_at = $2 WHERE id = $1 AND claims_at <= $2 RETURNING user_profile_id"
@@ -53,6 +54,11 @@ def _known(row: Any) -> KnownIdentity:
         is_disabled=row["disabled_at"] is not None,
         claims_at=row["claims_at"],
     )
+
+
+async def has(connection: AsyncConnection, user_id: int, issuer: str) -> bool:
+    """Return whether a user has an identity of an issuer."""
+    return bool(await fetch(connection, _HAS, user_id, issuer))
 
 
 async def lock(connection: AsyncConnection, key: Key) -> None:

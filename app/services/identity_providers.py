@@ -99,12 +99,12 @@ class IdentityProvider:
             raise ProviderUnavailableError
         return self._metadata
 
-    async def post_form(self, url: str, form: Mapping[str, str], auth: aiohttp.BasicAuth | None) -> Any:
+    async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Any:
         """Send a form to the provider; return the JSON of its answer. Raise ``ProviderUnavailableError``."""
         try:
             async with (
                 self._session() as session,
-                session.post(url, data=form, auth=auth, allow_redirects=False) as response,
+                session.post(url, data=form, headers=headers, allow_redirects=False) as response,
             ):
                 answer = msgspec.json.decode(await _read(response))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:

@@ -26,9 +26,9 @@ from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
 from app.persistence.database import Database
 from app.services import identity_providers
 from app.services.authentication import Authenticator
-from app.services.identities import Identities
-from app.services.identity_providers import IdentityProvider
-from app.wiring import kubernetes_address, trusted_issuers
+from app.services.identities import Identities, TrustedIssuer
+from app.services.identity_providers import IdentityProvider, ProviderAddress
+from app.wiring import kubernetes_address
 from tests.support.api_server import serving
 from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, moment
 from tests.support.oidc_provider import Key, Provider, encoded
@@ -153,8 +153,7 @@ async def test_an_ordinary_token_costs_one_query_and_a_known_identity_too(
     provider: Provider, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider is asked only for keys, and only once."""
-    issuers = trusted_issuers(replace(settings, oidc_issuer=provider.issuer), _open(provider))
-    authenticator = Authenticator(database, ADMIN_TOKEN, Identities(database, issuers))
+    authenticator = Authenticator(database, ADMIN_TOKEN, trusting_identities(database, provider))
     token = provider.token()
     made = await authenticator.by_token(token)
     calls = len(provider.paths)
@@ -175,8 +174,10 @@ async def test_an_ordinary_token_costs_one_query_and_a_known_identity_too(
     assert datetime.now(UTC) - seen < timedelta(minutes=5)
 
 
-def _open(provider: Provider, **values: str) -> IdentityProvider:
-    return IdentityProvider(identity_providers.ProviderAddress(issuer=provider.issuer, **values))
+def trusting_identities(database: Database, provider: Provider) -> Identities:
+    """Return what accepts the tokens of the provider, without an API around it."""
+    address = ProviderAddress(issuer=provider.issuer)
+    return Identities(database, [TrustedIssuer(provider=IdentityProvider(address), audience="carillon")])
 
 
 # Forged tokens: what a request could present instead of a valid token. Each is a function of the provider.
@@ -343,8 +344,7 @@ async def test_no_changed_byte_of_a_valid_token_is_accepted(
     provider: Provider, settings: Settings, database: Database
 ) -> None:
     """Not even one that only changes how the same bytes are written."""
-    issuers = trusted_issuers(replace(settings, oidc_issuer=provider.issuer), _open(provider))
-    identities = Identities(database, issuers)
+    identities = trusting_identities(database, provider)
     texts = [key.sign(provider.claims()) for key in provider.keys]
     for valid in texts:
         await identities.by_token(valid)
@@ -373,8 +373,7 @@ async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(
     provider: Provider, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown key ids make us ask the provider, but not more often than twice a minute."""
-    known = _open(provider)
-    identities = Identities(database, trusted_issuers(replace(settings, oidc_issuer=provider.issuer), known))
+    identities = trusting_identities(database, provider)
     first, second = provider.keys[0], Key("second")
     await identities.by_token(first.sign(provider.claims()))
     provider.keys = [second]

@@ -105,7 +105,7 @@ def test_each_process_gets_the_secrets_it_needs(render: Renderer) -> None:
     """The admin's token goes to the API and its test alone, and the migration sees nothing but the database."""
     by_name = containers_by_name(render(EVERYTHING))
     given = {name: set(VARIABLES) & set(environment(item)) for name, item in by_name.items()}
-    tokens = {"CARILLON_ADMIN_TOKEN", "CRON_RUN_TOKEN"}
+    tokens = {"CARILLON_ADMIN_TOKEN", "CRON_RUN_TOKEN", "CARILLON_OIDC_CLIENT_SECRET"}
     assert {
         "api": set(VARIABLES),
         "worker": set(VARIABLES) - tokens,

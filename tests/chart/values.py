@@ -118,7 +118,11 @@ EVERYTHING: Values = {
         "oidcIssuer": "https://login.example.org/realms/bells",
         "oidcClientId": "carillon",
         "oidcAdminGroup": "ops",
+        "oidcCaFile": "/issuer/ca.crt",
+        "oidcTokenFile": "/issuer/token",
         "kubernetesIssuer": "https://kubernetes.default.svc.cluster.local",
+        "kubernetesCaFile": "/kubernetes/ca.crt",
+        "kubernetesTokenFile": "/kubernetes/token",
     },
     "extraEnv": [
         {"name": "TZ", "value": "UTC"},

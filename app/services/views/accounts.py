@@ -100,6 +100,8 @@ class CurrentSessionView(msgspec.Struct, kw_only=True):
     scopes: list[Scope]
     # None where the request came with a token that has no end.
     expires_at: Instant | None
+    # Where the browser ends its session at the identity provider too; None if it has none there.
+    logout_url: str | None = None
 
 
 def user_view(user: User) -> UserView:
