@@ -37,6 +37,12 @@ def test_every_usual_spelling_of_a_database_url_is_understood(url: str, expected
         ("REDIS_URL", "redis://:top/secret@h:x"),
         ("TRUSTED_PROXIES", "nowhere"),
         ("OTEL_ENDPOINT", "collector:4318"),
+        ("OIDC_ISSUER", "login.example.org"),
+        ("OIDC_ISSUER", "http://login.example.org"),
+        ("OIDC_ISSUER", "https://u:secret@login.example.org"),
+        ("OIDC_ISSUER", "https://login.example.org/?realm=secret"),
+        ("KUBERNETES_ISSUER", "file:///secret"),
+        ("OIDC_CLIENT_ID", "carillon"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_name(name: str, value: str) -> None:
@@ -44,6 +50,16 @@ def test_a_value_that_cannot_work_is_refused_by_its_name(name: str, value: str) 
     with pytest.raises(SettingsError, match=f"CARILLON_{name}") as refused:
         load_settings({f"CARILLON_{name}": value})
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "issuer", ["https://login.example.org/realms/x", "http://127.0.0.1:8080", "http://localhost/x"]
+)
+def test_an_issuer_has_tls_or_is_on_loopback(issuer: str) -> None:
+    """And the two issuers differ: their claims mean different things."""
+    assert issuer == load_settings({"CARILLON_OIDC_ISSUER": issuer}).oidc_issuer
+    with pytest.raises(SettingsError, match="CARILLON_KUBERNETES_ISSUER"):
+        load_settings({"CARILLON_OIDC_ISSUER": issuer, "CARILLON_KUBERNETES_ISSUER": issuer})
 
 
 @pytest.mark.parametrize("missing", sorted(STORES))

@@ -25,12 +25,12 @@ CLOCK_SKEW = timedelta(seconds=60)
 LAST_SECOND = 253_402_300_799
 # The types and curves of the keys that each algorithm is used with. Algorithms with a shared secret and `none` are
 # missing: with them, anybody who knows the public key could sign.
-ALGORITHMS: dict[str, tuple[str, frozenset[str | None]]] = {
-    **{name: ("RSA", frozenset({None})) for name in ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")},
-    "ES256": ("EC", frozenset({"P-256"})),
-    "ES384": ("EC", frozenset({"P-384"})),
-    "ES512": ("EC", frozenset({"P-521"})),
-    "EdDSA": ("OKP", frozenset({"Ed25519", "Ed448"})),
+ALGORITHMS: dict[str, tuple[str, tuple[str | None, ...]]] = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", (None,))),
+    "ES256": ("EC", ("P-256",)),
+    "ES384": ("EC", ("P-384",)),
+    "ES512": ("EC", ("P-521",)),
+    "EdDSA": ("OKP", ("Ed25519", "Ed448")),
 }
 # What `typ` may say; tokens for other purposes, such as `logout+jwt`, are refused.
 TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})

@@ -33,7 +33,9 @@ REFRESH_SECONDS = 30.0
 # While there are no keys at all every token is refused, so that they are asked for more often.
 FIRST_KEYS_SECONDS = 2.0
 WELL_KNOWN = "/.well-known/openid-configuration"
-# Keys that are shorter can be broken.
+# The parts of a published key that are used. One that is published with its private part is used as a public one.
+PUBLIC_PARTS = ("kty", "crv", "n", "e", "x", "y")
+# Short keys, which can be broken, are refused.
 _SIGNATURES = jwt.PyJWS(options={"enforce_minimum_key_length": True})
 
 log = structlog.get_logger(__name__)
@@ -191,8 +193,9 @@ def _is_signed(token: IdentityToken, keys: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _is_signed_by(token: IdentityToken, key: Mapping[str, Any]) -> bool:
+    public = {name: key[name] for name in PUBLIC_PARTS if name in key}
     try:
-        _SIGNATURES.decode(token.text, jwt.PyJWK(dict(key), token.algorithm), algorithms=[token.algorithm])
+        _SIGNATURES.decode(token.text, jwt.PyJWK(public, token.algorithm), algorithms=[token.algorithm])
     except (jwt.PyJWTError, ValueError, TypeError):
         return False
     return True

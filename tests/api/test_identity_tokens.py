@@ -31,7 +31,7 @@ from app.services.identity_providers import IdentityProvider, ProviderAddress
 from app.wiring import kubernetes_address
 from tests.support.api_server import serving
 from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, moment
-from tests.support.oidc_provider import Key, Provider, encoded
+from tests.support.oidc_provider import Key, Provider, certificate, encoded
 
 KEYS = [Key(f"key-{name}", name) for name in ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA")]
 OTHERS_KEY = Key("first")
@@ -450,6 +450,18 @@ async def test_service_accounts_of_kubernetes_need_no_secret(
         user = await me(carillon, provider.token(sub=subject, aud=["carillon"], groups=["ops"]))
         assert ("system-serviceaccount-shop-orders", "member") == (user["username"], user["role"])
     assert {"Bearer the-token-of-the-pod"} == set(provider.authorizations)
+
+
+async def test_a_private_certificate_authority_is_trusted_if_it_is_named(settings: Settings, tmp_path: Path) -> None:
+    """And no other: a server whose certificate nobody vouches for is not believed."""
+    authority, tls = certificate(tmp_path)
+    async with Provider(KEYS[0], tls=tls) as provider:
+        named = replace(settings, oidc_issuer=provider.issuer, oidc_ca_file=str(authority))
+        async with serving(named) as carillon:
+            await me(carillon, provider.token())
+        for ca_file in ("", str(tmp_path / "nowhere")):
+            async with serving(replace(named, oidc_ca_file=ca_file)) as carillon:
+                await me(carillon, provider.token(), 503)
 
 
 def test_the_files_of_the_pod_are_for_the_api_server_alone(settings: Settings, tmp_path: Path) -> None:

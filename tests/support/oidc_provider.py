@@ -4,15 +4,21 @@ import base64
 import hashlib
 import json
 import secrets
+import ssl
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode
 
 import jwt
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.support.carillon import Json
 
@@ -59,6 +65,25 @@ def _private(algorithm: str, bits: int) -> Any:
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
+def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """Return the file of a certificate for 127.0.0.1 that signs itself, and the TLS of a server with it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "provider")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    built = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    built = built.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    built = built.add_extension(names, critical=False)
+    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    signed = built.sign(key, hashes.SHA256())
+    authority, private = folder / "ca.crt", folder / "tls.key"
+    authority.write_bytes(signed.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority, private)
+    return authority, context
+
+
 def encoded(data: bytes) -> str:
     """Return base64url without padding."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
@@ -67,8 +92,9 @@ def encoded(data: bytes) -> str:
 class Provider:
     """Publishes its keys, and logs in ``user`` without asking. ``paths`` are the calls that it got."""
 
-    def __init__(self, *keys: Key) -> None:
+    def __init__(self, *keys: Key, tls: ssl.SSLContext | None = None) -> None:
         self.keys = list(keys) or [Key("first")]
+        self.tls = tls
         self.issuer = ""
         self.paths: list[str] = []
         self.authorizations: list[str | None] = []
@@ -87,8 +113,8 @@ class Provider:
         app.router.add_post("/realm/token", self._token)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.issuer = f"http://127.0.0.1:{self._runner.addresses[0][1]}/realm"
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.tls).start()
+        self.issuer = f"{'https' if self.tls else 'http'}://127.0.0.1:{self._runner.addresses[0][1]}/realm"
         return self
 
     async def __aexit__(
