@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # A folder whose files are secrets that admins' templates may name.
     secrets_dir: str = ""
     # The URL under which targets reach the API for callbacks; blank: the address that the API listens on.
+    # It is also the issuer of the tokens that calls carry; blank: there are none.
     public_url: str = ""
     # The identity provider whose users may log in, and whose JSON Web Tokens are accepted; blank: there is none.
     oidc_issuer: str = ""
@@ -183,6 +184,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The URL under which targets reach the API: ``public_url``, or the address that the API listens on."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - read, not bound
         return self.public_url or f"http://{host}:{self.port}"
+
+    @property
+    def issuer(self) -> str:
+        """The issuer of the tokens that calls carry: ``public_url``. If it is blank, there are no tokens."""
+        return self.public_url.rstrip("/")
 
     @property
     def cron_token(self) -> str:

@@ -24,6 +24,7 @@ from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
 from app.domain.limits import Caps, Quota, Quotas
+from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
 from app.engine.entity_polling import Poller
@@ -54,6 +55,7 @@ from app.services.executions import CallbackService, ExecutionService, ManualRun
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
 from app.services.notifications import NotificationService
+from app.services.oidc_keys import IssuerService
 from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
@@ -110,7 +112,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
     loaded, entities = _loaded(sitemap)
     environment = _environment(settings)
     limits = limits_of(settings)
-    admission = admission_of(Catalog(loaded.actions, limits.caps), environment, limits)
+    admission = admission_of(_catalog(settings, loaded, limits), environment, limits)
     schedules = ScheduleService(database, ringer, admission.limits)
     workflows = WorkflowService(database, ringer, admission)
     manual_runs = ManualRunService(database, ringer)
@@ -176,6 +178,7 @@ def wire_services(
         figures=GaugeService(database),
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
+        issuer=IssuerService(database, settings.issuer),
     )
 
 
@@ -342,7 +345,7 @@ async def wire_declarations(settings: Settings) -> AsyncIterator[DeclarationServ
             ringer = Ringer(Bell(redis))
         loaded, _ = _loaded()
         limits = limits_of(settings)
-        admission = admission_of(Catalog(loaded.actions, limits.caps), _environment(settings), limits)
+        admission = admission_of(_catalog(settings, loaded, limits), _environment(settings), limits)
         yield DeclarationService(database, ringer, admission)
 
 
@@ -359,6 +362,10 @@ def _loaded(*own: EntityScheduler) -> tuple[LoadedActions, LoadedSchedulers]:
         for scheduler in entities.schedulers
     )
     return loaded, replace(entities, schedulers=trusted)
+
+
+def _catalog(settings: Settings, loaded: LoadedActions, limits: Limits) -> Catalog:
+    return Catalog(loaded.actions, limits.caps, has_public_url=bool(settings.issuer))
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -407,6 +414,7 @@ def _actions(settings: Settings, shared: SharedParts, http: HttpCaller) -> Actio
         http=http,
         secrets=SecretFinder(database, shared.environment),
         callbacks=CallbackIssuer(database, settings.callback_url),
+        tokens=TokenMinter(database, settings.issuer) if settings.issuer else None,
         ports_for=ports.ports_for,
         plugin_for=shared.plugins.schedules_of,
     )

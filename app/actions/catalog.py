@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from app.actions.context import ActionContext
+from app.actions.context import NO_ISSUER, ActionContext
 from app.actions.palette import Appearance
 from app.actions.template_rules import SECRET, TemplateProblemError
 from app.actions.templates import Budget, OverBudgetError, check, filled_in, is_template, secrets_in, templates_in
@@ -101,6 +101,8 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     # The fields of its configuration in which templates may name secrets. Its calls by ``context.http`` can only reach
     # the allowed hosts of those secrets; it must not store the secrets or pass them on in another way.
     secret_fields: tuple[str, ...] = ()
+    # The fields of its configuration that can be used only if CARILLON_PUBLIC_URL is set.
+    needs_public_url: tuple[str, ...] = ()
     title: str = ""
     category: str = ""
     icon: str = ""
@@ -157,10 +159,13 @@ class Catalog:
 
     triggers = TRIGGERS
 
-    def __init__(self, actions: Iterable[Action[Any]], caps: Caps = DEFAULT_CAPS) -> None:
+    def __init__(
+        self, actions: Iterable[Action[Any]], caps: Caps = DEFAULT_CAPS, *, has_public_url: bool = False
+    ) -> None:
         """Index the actions by their names and aliases; values in written configurations are bounded by ``caps``."""
         self.actions = tuple(actions)
         self._caps = caps
+        self._has_public_url = has_public_url
         self._by_name = {name: action for action in self.actions for name in (action.name, *action.aliases)}
         # The names of the actions that publish.
         self.publishing = frozenset(name for name, action in self._by_name.items() if action.publishes)
@@ -286,6 +291,8 @@ class Catalog:
         """Return the errors of a configuration; values that are templates are checked when they are filled in."""
         action = self._by_name[node.type]
         errors = [*self._template_errors(node), *field_errors(node.config, action.config, is_template)]
+        if not self._has_public_url:
+            errors += [FieldError(name, NO_ISSUER) for name in action.needs_public_url if name in node.config]
         return errors if errors or action.check is None else list(action.check(node.config, self._caps))
 
     def _convert(self, node: Node, config: dict[str, Any], *, has_secrets: bool = False) -> msgspec.Struct:

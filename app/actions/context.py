@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
-from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from app.actions.http_client import HttpCaller, OwnersCaller, Sender
 from app.actions.secrets import BoundCaller, RunSecrets
 from app.domain.plugin_schedules import EnsureMode
-from app.domain.run_ids import idempotency_key
+from app.domain.run_ids import idempotency_key, message_id
 from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 
 
@@ -60,6 +59,36 @@ class CallbackPort(Protocol):
 
     async def withdraw(self) -> None:
         """Delete the callback, because the target answered at once."""
+
+
+class TokenPort(Protocol):
+    """The tokens that the calls of a node can carry."""
+
+    async def mint(self, audience: str) -> str:
+        """Return a token for one call to this audience; ``NoIssuerError`` if Carillon issues none."""
+
+
+class NoIssuerError(Exception):
+    """Carillon issues no tokens, because targets would not know where to find its keys."""
+
+    code = "no_issuer"
+
+    def __init__(self) -> None:
+        """Say what to do."""
+        super().__init__(NO_ISSUER)
+
+
+NO_ISSUER = (
+    "`auth.oidc` needs CARILLON_PUBLIC_URL, the issuer of the tokens, and it is not set. Set it for all processes."
+)
+
+
+class NoTokens:
+    """The tokens of a process without an issuer."""
+
+    async def mint(self, audience: str) -> str:  # noqa: ARG002 - the port's parameter
+        """Refuse."""
+        raise NoIssuerError
 
 
 class UpkeepPort(Protocol):
@@ -259,6 +288,7 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     # The schedules of the plugin that provides the action.
     plugin: PluginSchedulesPort
     callback: CallbackPort
+    tokens: TokenPort = NoTokens()
     lease_holds: Callable[[], bool]
     secrets: RunSecrets
     # Whether this node got secrets: then parts of its URL may be secret.
@@ -272,7 +302,7 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message_id(self) -> str:
         """Return the ``webhook-id`` of outgoing calls, which is signed and names the run."""
-        return f"{self.execution_id}.{quote(self.node_id, safe='')}.{self.attempt}"
+        return message_id(self.execution_id, self.node_id, self.attempt)
 
     @property
     def http(self) -> OwnersCaller:

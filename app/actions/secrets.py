@@ -256,6 +256,7 @@ class RunSecrets:
         self._possible = possible
         self._hider: Redactor | None = None
         self._shown: dict[str, Secret] = {}
+        self._others: list[str] = []
 
     async def show(self, names: frozenset[str]) -> list[Secret]:
         """Return these secrets for a node; raise ``TemplateProblemError`` if one of them does not exist."""
@@ -277,10 +278,15 @@ class RunSecrets:
         """Return a JSON value without the secrets that the run has used."""
         return value if self._hider is None else self._hider.hidden(value)
 
+    def hide(self, value: str) -> None:
+        """Redact one more value from now on: a token that was made for the run."""
+        self._others.append(value)
+        self._remember(())
+
     def _remember(self, secrets: Iterable[Secret]) -> None:
         self._shown |= {secret.name: secret for secret in secrets}
-        if self._shown:
-            self._hider = Redactor(secret.value for secret in self._shown.values())
+        if self._shown or self._others:
+            self._hider = Redactor([*(secret.value for secret in self._shown.values()), *self._others])
 
 
 class BoundCaller:

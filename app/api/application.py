@@ -36,12 +36,14 @@ from app.api.system import (
     MetricsController,
     SettingsController,
 )
+from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
 from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
+from app.services.oidc_keys import IssuerService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
@@ -83,6 +85,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     figures: GaugeService
     rate_limits: RateLimits
     proxies: TrustedProxies
+    issuer: IssuerService
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +129,13 @@ def create_application(
         security=NEEDS_TOKEN,
     )
     app = Litestar(
-        [v1, CronController, HealthController, *([MetricsController] if metrics.on_main_port else [])],
+        [
+            v1,
+            CronController,
+            HealthController,
+            WellKnownController,
+            *([MetricsController] if metrics.on_main_port else []),
+        ],
         dependencies={
             ACTOR: _provided(current_actor),
             **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
@@ -186,6 +195,7 @@ def _for_all(services: Services) -> dict[str, Any]:
         "callback_service": services.callbacks,
         "health_service": services.health,
         "figure_service": services.figures,
+        "issuer_service": services.issuer,
     }
 
 

@@ -289,6 +289,21 @@ SIGNING_KEY = {
     "previous": "The key before the last rotation, while calls are signed with it too; null if there is none.",
     "retires_at": "When calls are no longer signed with it.",
 }
+ISSUER = {
+    "keys": "The keys: that which signs now, its successor, and those whose last tokens may not have expired.",
+    "kty": "The kind of the key: RSA.",
+    "kid": "The name of the key; a token's header has the same.",
+    "use": "What it is for: signatures.",
+    "alg": "The algorithm that it is used with.",
+    "n": "The modulus, in base64url.",
+    "e": "The exponent, in base64url.",
+    "issuer": "The `iss` of all tokens: `CARILLON_PUBLIC_URL`.",
+    "jwks_uri": "Where the keys are.",
+    "id_token_signing_alg_values_supported": "The algorithms that sign tokens.",
+    "response_types_supported": "Tokens are sent with calls only; Discovery requires this field.",
+    "subject_types_supported": "A `sub` is the same for all audiences.",
+    "claims_supported": "The claims that a token may have.",
+}
 NOTIFICATION = {
     "id": "The id of the notification.",
     "url": "The URL that events are posted to.",
@@ -419,6 +434,7 @@ FIELDS = (
     Table(("SessionView", "SessionInput", "SessionCodeView", "CurrentSessionView"), SESSION),
     Table(("SecretView", "SecretInput", "SecretChanges"), SECRET),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
+    Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
     Table(("DeliveryView",), DELIVERY),
     Table(("WebhookView", "WebhookInput", "WebhookChanges"), WEBHOOK),

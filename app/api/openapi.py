@@ -6,6 +6,7 @@ msgspec's: Litestar's leave out forbidden fields and some bounds. What each fiel
 
 - ``errors``: statuses of problems beside the usual ones;
 - ``other_statuses``: statuses with the same response as the usual one;
+- ``empty_statuses``: statuses without a body;
 - ``body_schema``: the type that describes the body, where the handler reads it as a looser one.
 """
 
@@ -152,7 +153,10 @@ def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
     media_type = (handler.media_type or MediaType.JSON).split(";")[0]
     content = {} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}
     statuses = (handler.status_code, *handler.opt.get("other_statuses", ()))
-    return {str(status): {"description": HTTPStatus(status).phrase, **content} for status in statuses}
+    empty = {
+        str(status): {"description": HTTPStatus(status).phrase} for status in handler.opt.get("empty_statuses", ())
+    }
+    return {str(status): {"description": HTTPStatus(status).phrase, **content} for status in statuses} | empty
 
 
 def _problem_refs(handler: HTTPRouteHandler, operation: Json) -> Json:

@@ -1,4 +1,4 @@
-"""``carillon breaker``, ``plugins``, ``user`` and ``token``: commands for operators."""
+"""``carillon breaker``, ``plugins``, ``user``, ``token`` and ``keys``: commands for operators."""
 
 import sys
 from typing import Annotated
@@ -17,6 +17,7 @@ from app.engine.entity_schedulers import load_entity_schedulers
 from app.persistence import workflows
 from app.persistence.database import Database
 from app.services.inputs import TokenInput, UserInput
+from app.services.oidc_keys import OidcKeyService
 from app.services.users import UserService
 from app.services.validation import checked
 from app.services.views import BreakerDetail
@@ -190,3 +191,20 @@ def create_token(user: str, *, name: str = "cli") -> None:
 
 def _users(database: Database) -> UserService:
     return UserService(database)
+
+
+def rotate_keys(*, now: Annotated[bool, Parameter(negative="")] = False, json: AsJson = False) -> None:
+    """Publish a new key, which signs a day later.
+
+    Parameters
+    ----------
+    now
+        Sign with the new key after 15 seconds. Verifiers that do not look for unknown keys refuse its tokens until they
+        read the list of keys again.
+    """
+    key = on_database(lambda database: OidcKeyService(database).rotate(OPERATOR, soon=now))
+    if json:
+        _print_json(key)
+    else:
+        activates_at = rfc3339(key.activates_at.replace(microsecond=0))
+        Console().print(f"Key {key.key_id} is published and signs from {activates_at}.", markup=False, soft_wrap=True)

@@ -28,9 +28,11 @@ importing = App(
     "What has no counterpart is named on stderr, with its line. Exit codes: 0 done, 2 something was left out or the "
     "file cannot be read.",
 )
+keys = App(name="keys", help="Manage the keys that sign the tokens of calls.")
 app.command(user)
 app.command(token)
 app.command(importing)
+app.command(keys)
 # The help is here because `carillon --help` does not import the commands; docstrings have the help on parameters.
 app.command(
     "app.cli.processes:up",
@@ -57,6 +59,7 @@ app.command(
 importing.command("app.cli.imports:crontab", help="Convert a crontab.")
 importing.command("app.cli.imports:cronjob", help="Convert Kubernetes CronJobs.")
 importing.command("app.cli.imports:ductile", help="Convert the schedules of Ductile's plugins.")
+keys.command("app.cli.admin:rotate_keys", name="rotate", help="Publish a new key, which signs a day later.")
 user.command("app.cli.admin:create_user", name="create", help="Create a user.")
 token.command(
     "app.cli.admin:create_token", name="create", help="Create an API token for a user. It is shown only once."

@@ -6,6 +6,7 @@ refused by the database. It begins with the time of the slot, so it also gives t
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 from uuid import UUID
 
 from asyncpg.pgproto import pgproto
@@ -48,6 +49,11 @@ def slot_of(execution: UUID) -> datetime:
 def idempotency_key(source: str, slot: datetime, node_id: str) -> str:
     """Return the key that an HTTP target sees: the same for all attempts at one node of one slot."""
     return hashlib.sha256(f"{source}/{_microseconds(slot)}/{node_id}".encode()).hexdigest()[:32]
+
+
+def message_id(execution: UUID, node_id: str, attempt: int) -> str:
+    """Return the name of one attempt at one node of one execution, by which a target tells calls apart."""
+    return f"{execution}.{quote(node_id, safe='')}.{attempt}"
 
 
 def jitter_share(job_id: UUID, slot: datetime) -> float:

@@ -4,6 +4,7 @@ It makes no decisions (``app.domain`` does), writes no SQL (``app.persistence`` 
 
 - ``ticks``: one tick from top to bottom: claim, ring for the next one, run, settle.
 - ``runner``, ``workflow_walk``, ``node_resources``: run a workflow under its timeout, node by node.
+- ``call_tokens``, ``oidc_keys``: the tokens that calls carry, and the keys that sign them.
 - ``concurrency``: how many runs a worker has at once, shared among owners.
 - ``queue_port``, ``ringing``: what the engine needs of a queue, and how it rings.
 - ``worker_runtime``, ``leases``, ``recovery``, ``quarantine``: the loops of a worker, its lease, lost work, bad work.

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from app import clock
+from app.engine import oidc_keys
 from app.persistence import execution_queries, retention
 from app.persistence.database import Database, database_now
 from app.persistence.retention import PartitionError, Week
@@ -18,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Housekeeper:
-    """Checks the partitions once an hour, and deletes the histories of deleted schedules all the time."""
+    """Checks partitions and keys of tokens once an hour, and deletes histories of deleted schedules all the time."""
 
     def __init__(self, database: Database, keep_days: int) -> None:
         """Keep history for ``keep_days`` days; 0 keeps it for ever."""
@@ -33,6 +34,7 @@ class Housekeeper:
         self._log_retention()
         if clock.monotonic() >= self._weeks_due_at:
             await self.keep_weeks()
+            await oidc_keys.rotate_if_due(self._database)
             self._weeks_due_at = clock.monotonic() + HOUR_SECONDS
         return REST_SECONDS if await self._delete_and_fill() else LOOK_SECONDS
 

@@ -12,14 +12,17 @@ import structlog
 
 from app import clock
 from app.actions.catalog import Catalog
-from app.actions.context import ActionContext, NoPorts, PluginSchedulesPort, Ports
+from app.actions.context import ActionContext, NoPorts, NoTokens, PluginSchedulesPort, Ports, TokenPort
 from app.actions.http_client import HttpCaller, Sender
 from app.actions.secrets import RunSecrets
 from app.domain.access import Actor, OwnerKind
+from app.domain.call_tokens import CallOrigin
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
+from app.domain.run_ids import message_id
 from app.domain.secrets import Secret
 from app.domain.trigger_event import Event, template_variables
+from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import ParkedRuns
 from app.engine.leases import WorkerLease
 from app.engine.node_resources import CallbackIssuer, SecretFinder
@@ -71,6 +74,8 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
     http: HttpCaller
     secrets: SecretFinder
     callbacks: CallbackIssuer
+    # None if CARILLON_PUBLIC_URL is not set.
+    tokens: TokenMinter | None = None
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
 
@@ -238,10 +243,33 @@ class Runner:
             ports=self._actions.ports_for(dispatched.user) if is_owners else NoPorts(),
             plugin=self._plugin_port(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id, secrets),
+            tokens=self._tokens_of(execution, dispatched, node_id),
             secrets=secrets,
             # A run that was claimed under a lease that is lost must stop, although the worker has a new lease by now.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
+
+    def _tokens_of(self, execution: Execution, dispatched: Dispatched, node_id: str) -> TokenPort:
+        if self._actions.tokens is None:
+            return NO_TOKENS
+        return self._actions.tokens.of_node(partial(_origin, execution, dispatched, node_id))
+
+
+NO_TOKENS = NoTokens()
+
+
+def _origin(execution: Execution, dispatched: Dispatched, node_id: str) -> CallOrigin:
+    """Return what the tokens of a node say about its run."""
+    entity = execution.entity
+    return CallOrigin(
+        scheduled_job_id=execution.scheduled_job_id,
+        entity=f"{entity.type}/{entity.id}" if entity else None,
+        schedule_name=execution.job_name,
+        workflow_id=execution.workflow_id,
+        execution_id=execution.id,
+        message_id=message_id(execution.id, node_id, execution.retry_attempt + 1),
+        owner_id=dispatched.workflow.user_profile_id,
+    )
 
 
 def _sender(dispatched: Dispatched) -> Sender:

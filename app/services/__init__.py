@@ -10,6 +10,7 @@ identities        users of identity providers           identity_providers   the
 authentication    who a request comes from              sessions, single_sign_on   logins of browsers
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules
 action_ports      what actions may use
+oidc_keys         the issuer of the tokens of calls, and the rotation of its keys
 catalog           actions, triggers, entity types
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
 imports           schedules of other tools, as files for ``carillon apply``

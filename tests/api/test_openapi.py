@@ -60,6 +60,7 @@ CALLS = {
     *(f"{method} /api/v1/webhooks/{{webhook_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/secrets/", "POST /api/v1/secrets/"),
     *(f"{method} /api/v1/secrets/{{secret_name}}/" for method in ("PUT", "DELETE")),
+    *("GET /.well-known/jwks.json", "GET /.well-known/openid-configuration"),
     *("GET /health/live", "GET /health/ready", "GET /metrics"),
 }
 # For these a body or a query that fits its schema may be refused; no schema could say so.

@@ -1,12 +1,14 @@
-"""``carillon apply`` and ``carillon export`` as an operator types them.
+"""``carillon apply``, ``carillon export`` and ``carillon keys rotate`` as an operator types them.
 
 Covers app.cli.main, app.cli.operators.
 """
 
 import asyncio
 import io
+import json
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ from app.cli.apply import read_sources
 from app.cli.main import app, exit_on_bad_input
 from app.config import Settings
 from app.domain.errors import UnavailableError
+from app.domain.trigger_event import rfc3339
+from app.persistence import oidc_keys
+from app.persistence.database import Database, database_now
 from app.services.declarations.files import Source
 from tests.support.declarations import NIGHTLY
 
@@ -51,6 +56,25 @@ async def test_a_folder_is_applied_and_exported(settings: Settings, tmp_path: Pa
     assert (2, problem) == (code, error)
     code, out, error = await command(settings, "export", "-o", tmp_path / "out.yaml")
     assert (0, "", "", True) == (code, out, error, "every: 1m" in (tmp_path / "out.yaml").read_text())
+
+
+async def test_keys_are_rotated(settings: Settings, database: Database) -> None:
+    """The new key signs a day later, or within seconds; its id is all that is printed of it."""
+    code, out, error = await command(settings, "keys", "rotate")
+    async with database.transaction() as connection:
+        *_, newest = await oidc_keys.read(connection)
+        now = await database_now(connection)
+    told = f"Key {newest.kid} is published and signs from {rfc3339(newest.activates_at.replace(microsecond=0))}.\n"
+    assert (0, told, "") == (code, out, error)
+    assert timedelta(hours=23) < newest.activates_at - now <= timedelta(days=1)
+    code, out, error = await command(settings, "keys", "rotate", "--now", "--json")
+    shown = json.loads(out)
+    async with database.transaction() as connection:
+        keys = {key.kid: key for key in await oidc_keys.read(connection)}
+        now = await database_now(connection)
+    assert (0, "", {"key_id", "activates_at"}) == (code, error, set(shown))
+    assert keys[shown["key_id"]].retires_at is None
+    assert keys[shown["key_id"]].activates_at - now <= timedelta(seconds=15)
 
 
 def test_a_database_that_is_away_is_no_bad_input() -> None:

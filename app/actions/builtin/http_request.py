@@ -8,8 +8,8 @@ from msgspec import UNSET, UnsetType
 from multidict import CIMultiDict
 from yarl import URL
 
-from app.actions.catalog import Action, ActionFailedError, Awaiting
-from app.actions.context import ActionContext
+from app.actions.catalog import Action, ActionFailedError, Awaiting, Blocked
+from app.actions.context import ActionContext, NoIssuerError
 from app.actions.http_client import Answer, CallFailedError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl
@@ -35,8 +35,28 @@ CONNECTION_HEADERS = frozenset(
 # Methods that send no body unless one is configured.
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 SHOWN_BODY_CHARACTERS = 200
+AUTHORIZATION = "authorization"
 MOST_BODY_BYTES = 1024 * 1024
 STARTED = 202
+
+
+class OidcAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Send a token that Carillon signs: the target needs no secret to verify it."""
+
+    # The `aud` of the token: what the target expects, usually its own URL.
+    audience: Annotated[
+        str,
+        msgspec.Meta(
+            pattern=r"^[^\s\x00-\x1f\x7f]{1,500}\Z",
+            extra={EXPECTED: "1 to 500 characters without blanks, usually the URL of the target"},
+        ),
+    ]
+
+
+class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the call proves to the target where it comes from."""
+
+    oidc: OidcAuth
 
 
 class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,9 +70,10 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     expect_status: StatusCode | list[StatusCode] | None = None
     # The target answers 202 and reports the result later.
     await_callback: bool = False
+    auth: Auth | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Refuse two bodies, a URL without a host, and headers that belong to the connection."""
+        """Refuse two bodies, two authorizations, a URL without a host, and headers that belong to the connection."""
         if self.json is not UNSET and self.body is not UNSET:
             raise ValueError("give either `json` or `body`, not both")
         if not URL(self.url).host:
@@ -60,6 +81,8 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         reserved = sorted(name for name in self.headers if name.lower() in CONNECTION_HEADERS)
         if reserved:
             raise ValueError(f"the header {reserved[0]} cannot be set: remove it")
+        if self.auth is not UNSET and any(name.lower() == AUTHORIZATION for name in self.headers):
+            raise ValueError("give either `auth` or the header Authorization, not both")
 
     def accepts(self, status: int) -> bool:
         """Return whether this response status means success."""
@@ -77,6 +100,11 @@ async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any
     headers.update(_run_headers(context))
     if config.await_callback:
         headers.update(await _callback_headers(context))
+    if not isinstance(config.auth, UnsetType):
+        try:
+            headers[AUTHORIZATION] = await _bearer_token(config.auth, context)
+        except NoIssuerError as error:
+            return Blocked(str(error))
     context.require_lease()
     try:
         answer = await context.http.call(config.method, config.url, headers, body)
@@ -95,6 +123,13 @@ async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any
 async def _callback_headers(context: ActionContext) -> dict[str, str]:
     invitation = await context.callback.invite()
     return {"X-Carillon-Callback-Url": invitation.url, "X-Carillon-Callback-Token": invitation.token}
+
+
+async def _bearer_token(auth: Auth, context: ActionContext) -> str:
+    token = await context.tokens.mint(auth.oidc.audience)
+    # A target may send back what it received.
+    context.secrets.hide(token)
+    return f"Bearer {token}"
 
 
 def _body(config: HttpRequestConfig, context: ActionContext) -> tuple[bytes, dict[str, str]]:
@@ -163,6 +198,7 @@ HTTP_REQUEST = Action(
     handler=http_request,
     aliases=("core.http_ping",),
     secret_fields=("headers", "json", "body", "url"),
+    needs_public_url=("auth",),
     title="HTTP request",
     category="HTTP",
     icon="globe",

@@ -3,6 +3,7 @@
 from app.persistence.tables.accounts import (
     ApiToken,
     IdentityRow,
+    OidcKeyRow,
     SecretRow,
     SessionCodeRow,
     SessionRow,
@@ -62,6 +63,7 @@ __all__ = [
     "ManagedWorkflowRow",
     "MishapRow",
     "NotificationRow",
+    "OidcKeyRow",
     "PluginScheduleRow",
     "ScheduleRevisionRow",
     "ScheduledJobRow",

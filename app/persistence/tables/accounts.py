@@ -1,4 +1,4 @@
-"""Tables of users, their tokens, sessions and identities, of secrets and of signing keys."""
+"""Tables of users, their tokens, sessions and identities, of secrets and of keys."""
 
 from datetime import datetime
 from typing import Any
@@ -143,4 +143,24 @@ class SigningKeyRow(Base):
     key_id: Mapped[str] = mapped_column(String(40), unique=True)
     key: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    retires_at: Mapped[datetime | None]
+
+
+class OidcKeyRow(Base):
+    """A key that signs the tokens of calls. The newest key of an algorithm has no ``retires_at`` yet."""
+
+    __tablename__ = "oidc_keys"
+    __table_args__ = (
+        Index("uq_oidc_keys_newest", "algorithm", unique=True, postgresql_where=text("retires_at IS NULL")),
+        CheckConstraint("algorithm = 'RS256'", name="algorithm_known"),
+    )
+
+    kid: Mapped[str] = mapped_column(String(64), primary_key=True)
+    algorithm: Mapped[str] = mapped_column(server_default="RS256")
+    # PKCS 8 in PEM, not encrypted.
+    private_key: Mapped[str]
+    # A JWK.
+    public_key: Mapped[Any] = mapped_column(JSONB, nullable=False)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    activates_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     retires_at: Mapped[datetime | None]

@@ -180,3 +180,38 @@ class SigningKeyView(msgspec.Struct, kw_only=True):
     key_id: str
     key: str
     previous: PreviousKeyView | None
+
+
+class JwkView(msgspec.Struct, kw_only=True):
+    """A public key by which the tokens of calls are verified, as a JSON Web Key."""
+
+    kty: str
+    kid: str
+    use: str
+    alg: str
+    n: str
+    e: str
+
+
+class JwksView(msgspec.Struct, kw_only=True):
+    """The public keys by which the tokens of calls are verified, as a JSON Web Key Set."""
+
+    keys: list[JwkView]
+
+
+class IssuerView(msgspec.Struct, kw_only=True):
+    """The issuer of the tokens that calls carry, in the form of OpenID Connect Discovery."""
+
+    issuer: str
+    jwks_uri: str
+    id_token_signing_alg_values_supported: list[str]
+    response_types_supported: list[str]
+    subject_types_supported: list[str]
+    claims_supported: list[str]
+
+
+class OidcKeyView(msgspec.Struct, kw_only=True):
+    """A key that signs the tokens of calls, and when it begins to."""
+
+    key_id: str
+    activates_at: Instant
