@@ -395,6 +395,7 @@ async def shared_settings(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) ->
             "CARILLON_DATABASE_URL": postgres.url.replace("/carillon?", "/test_openapi?"),
             "CARILLON_REDIS_URL": valkey.url,
             "CARILLON_ADMIN_TOKEN": ADMIN_TOKEN,
+            "CARILLON_PUBLIC_URL": "https://carillon.example",
             "CRON_RUN_TOKEN": ADMIN_TOKEN,
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
             "CARILLON_QUOTA_NOTIFICATIONS": "0",
