@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
+from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
@@ -70,6 +71,8 @@ from app.services.workflows import BreakerService, WorkflowService
 
 # The delay with which the last use of tokens and sessions is stored.
 STORE_USES_SECONDS = 30.0
+# The same for refusals of authentication and of scopes.
+STORE_REFUSALS_SECONDS = 5.0
 # How long a process that stops waits for a plugin that is still starting.
 PLUGIN_END_SECONDS = 2.0
 
@@ -151,6 +154,7 @@ def wire_services(
     sessions = SessionService(database, authenticator)
     return Services(
         authenticator=authenticator,
+        audit=AuditService(database),
         users=UserService(database, ringer),
         sessions=sessions,
         single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
@@ -456,28 +460,32 @@ def _opened_for_the_api(
             for part in (_flushed(tracer), _closing(database, redis)(), http, _started(services.plugins)):
                 await stack.enter_async_context(part)
             await stack.enter_async_context(_metrics_port(settings, services))
-            await stack.enter_async_context(_storing_uses(services.authenticator))
+            await stack.enter_async_context(_storing(services.authenticator.store_uses, STORE_USES_SECONDS))
+            await stack.enter_async_context(_storing(services.audit.store_refusals, STORE_REFUSALS_SECONDS))
             yield
 
     return opened
 
 
 @asynccontextmanager
-async def _storing_uses(authenticator: Authenticator) -> AsyncIterator[None]:
-    """Store from time to time when tokens and sessions were last used, and once more at the end."""
+async def _storing(store: Callable[[], Awaitable[None]], seconds: float) -> AsyncIterator[None]:
+    """Store from time to time what was noted in memory, and once more at the end."""
 
-    async def store() -> None:
+    async def repeat() -> None:
         while True:
-            await asyncio.sleep(STORE_USES_SECONDS)
-            await authenticator.store_uses()
+            await asyncio.sleep(seconds)
+            try:
+                await store()
+            except Exception as error:
+                log.exception("notes_not_stored", error=type(error).__name__)
 
-    storing = asyncio.create_task(store())
+    storing = asyncio.create_task(repeat())
     try:
         yield
     finally:
         storing.cancel()
         await asyncio.gather(storing, return_exceptions=True)
-        await authenticator.store_uses()
+        await store()
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from app.persistence.migrations import run_alembic
 from app.persistence.tables import Base
 
 # Prefixes of the weekly partitions, which workers create as time passes; Alembic must ignore them.
-PARTITIONS = ("workflow_executions_", "ledger_entries_")
+PARTITIONS = ("workflow_executions_", "ledger_entries_", "audit_events_")
 
 
 def is_ours(name: str | None, kind: str, _parents: object) -> bool:

@@ -11,6 +11,7 @@ from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
+from app.api.audit import AuditController
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
@@ -21,9 +22,11 @@ from app.api.requests import (
     Acting,
     JsonRequest,
     TrustedProxies,
+    add_request_id,
     check_request,
     counting_middleware,
     current_actor,
+    origin_middleware,
     tracing_middleware,
 )
 from app.api.schedules import ScheduleController, ScheduleQueryController
@@ -39,6 +42,7 @@ from app.api.system import (
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
+from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
@@ -62,6 +66,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """The services that the API uses."""
 
     authenticator: Authenticator
+    audit: AuditService
     users: UserService
     sessions: SessionService
     single_sign_on: SingleSignOn
@@ -124,6 +129,7 @@ def create_application(
             SecretController,
             SettingsController,
             SigningKeyController,
+            AuditController,
         ],
         guards=[check_request],
         security=NEEDS_TOKEN,
@@ -152,7 +158,8 @@ def create_application(
             openapi_router=schema_router(),
             operation_id_creator=operation_id,
         ),
-        middleware=[tracing_middleware(tracer), counting_middleware],
+        middleware=[origin_middleware(services.proxies), tracing_middleware(tracer), counting_middleware],
+        before_send=[add_request_id],
         lifespan=[_lifespan(lifespan)],
         debug=False,
         # Litestar would configure the root logger and write to stderr in its own format.
@@ -163,6 +170,7 @@ def create_application(
     app.state.cron = services.cron
     app.state.proxies = services.proxies
     app.state.authenticator = services.authenticator
+    app.state.audit = services.audit
     return app
 
 
@@ -183,6 +191,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "secret_service": services.secrets,
         "switch_service": services.switches,
         "execution_service": services.executions,
+        "audit_service": services.audit,
     }
 
 

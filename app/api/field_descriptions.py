@@ -16,6 +16,7 @@ from app.api.value_descriptions import (
     EXPLAINED,
     FIRED,
     IF_RUNNING,
+    OBJECT_TYPES,
     OUTCOMES,
     OWNER_KINDS,
     REASONS,
@@ -24,9 +25,11 @@ from app.api.value_descriptions import (
     SCOPES,
     STATUSES,
     TRIGGERS,
+    WAYS,
     Texts,
     with_values,
 )
+from app.domain.audit import AuditAction
 
 
 class Table(NamedTuple):
@@ -415,6 +418,24 @@ PROBLEM = {
     "message": "What is wrong with it.",
 }
 
+AUDIT = {
+    "at": "When it happened; for refusals, the minute in which they happened.",
+    "actor": "The name of the user who did it; null if no user is known.",
+    "on_behalf_of": "The name of the user for whom the actor did it; null if it was the actor.",
+    "via": with_values("By which way it came.", WAYS),
+    "action": "What happened, such as `token_created`. docs/operating.md lists all.",
+    "object_type": "The kind of the object that it happened to.",
+    "object_id": "The id of the object, as text; null if it has none.",
+    "object_name": "The name that the object had; may be empty.",
+    "changes": "The fields that were changed, each with `from` and `to`. Values that may be secret are left out.",
+    "note": "Why, in the words of the actor; may be empty.",
+    "request_id": "The `X-Request-Id` of the request; null if there was none.",
+    "address": "The address of the client; null if there was none. A new address of a token, or one that was refused, "
+    "is a /64 network in IPv6.",
+    "details": "What else is known: `token_id` and `session_id` of the actor, and what the action says of itself. For "
+    "refusals `count` says how many there were.",
+}
+
 FIELDS = (
     Table(("PreviewInput",), PREVIEW_INPUT),
     Table(("ScheduleInput", "ScheduleChanges", "ScheduleView", "ListedSchedule", "PreviewInput"), SCHEDULE),
@@ -444,6 +465,7 @@ FIELDS = (
     Table(("PingView",), PING),
     Table(("Alive", "Readiness"), HEALTH),
     Table(("Problem", "FieldError"), PROBLEM),
+    Table(("AuditEventView",), AUDIT),
     Table((), COMMON),
 )
 PARAMETERS = (
@@ -453,6 +475,18 @@ PARAMETERS = (
             "schedules": "What becomes of all that the user has. `delete`: it is deleted. `transfer`: `to` gets it. "
             "`pause`: its schedules are paused, and `to` or you get it.",
             "to": "The id of the user who gets what the deleted one has.",
+        },
+    ),
+    Table(
+        ("audit",),
+        {
+            "actor": "Only what the user with this name did.",
+            "via": with_values("Only what came by this way.", WAYS),
+            "object_type": with_values("Only what is about this kind of object.", OBJECT_TYPES),
+            "object_id": "Only what is about the object with this id; best together with `object_type`.",
+            "action": f"Only this action: {', '.join(f'`{action}`' for action in AuditAction)}.",
+            "from": "Only events at or after this time. Left out: no bound.",
+            "to": "Only events at or before this time. Left out: no bound.",
         },
     ),
     Table(("schedules",), {"status": with_values("Only schedules with this status.", STATUSES)}),

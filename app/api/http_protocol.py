@@ -14,7 +14,8 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
-from app.api.requests import UNKNOWN, TrustedProxies, counted_as
+from app.api.requests import TrustedProxies
+from app.domain.client_addresses import UNKNOWN, counted_as
 from app.observability import metrics
 
 TICK_SECONDS = 1.0

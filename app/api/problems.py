@@ -12,12 +12,14 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from msgspec import UNSET, UnsetType
 
+from app.domain.access import Actor
 from app.domain.errors import (
     CarillonError,
     ConflictError,
     FieldError,
     ForbiddenError,
     ForeignWorkflowError,
+    InsufficientScopeError,
     InvalidError,
     NotFoundError,
     QuotaExceededError,
@@ -28,6 +30,7 @@ from app.domain.errors import (
 )
 from app.observability.logs import LogThrottle
 from app.persistence.database import unreachable_reason
+from app.services.audit import AuditService
 from app.services.identity_providers import ProviderUnavailableError
 from app.services.validation import MalformedError
 
@@ -122,13 +125,15 @@ def problem_response(
     return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
-def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
+def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
     """Return the response for an error that our own code raised."""
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
     errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, InsufficientScopeError):
+        _count_denial(request)
     if isinstance(error, ShareUsedUpError | ProviderUnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
@@ -137,6 +142,14 @@ def on_refused(_request: Request[Any, Any, Any], error: CarillonError) -> Respon
             log.warning("request_unavailable", error=unreachable_reason(error))
     members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
     return problem_response(status, error.code, error.detail, errors, headers, **members)
+
+
+def _count_denial(request: Request[Any, Any, Any]) -> None:
+    """Count for the audit log that a token or session did not reach far enough."""
+    actor: Actor | None = request.scope.get("user")
+    if actor is not None:
+        audit: AuditService = request.app.state.audit
+        audit.count_denial(actor)
 
 
 def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:

@@ -1,10 +1,12 @@
 """What every request passes through: tracing, client address, authentication, rate limits, and reading its body."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 from litestar import Request
@@ -24,20 +26,21 @@ from app.api.cookies import refuse_cross_site, session_secret
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, require_scope
+from app.domain.audit import Origin, Via
+from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
 from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
 from app.domain.identity_tokens import looks_like_jwt
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
+from app.persistence.audit import ORIGIN, current_origin
 from app.persistence.connection_pool import PARTY
 from app.persistence.pagination import MOST_OFFSET, Part
+from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.inputs import INT_MAX
 from app.services.validation import read
 
 Network = IPv4Network | IPv6Network
-UNKNOWN = "unknown"
-# A client owns at least a /64 of IPv6. Counted one by one, its addresses would never reach a limit.
-IPV6_CLIENT_BITS = 64
 # An X-Forwarded-For with more entries was made by a client, not by proxies.
 MAX_HOPS = 20
 
@@ -53,7 +56,7 @@ class TrustedProxies:
         """Return whether this address is that of a trusted proxy."""
         if not self._networks:
             return False
-        parsed = _parsed(address)
+        parsed = parse_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
     def client_of(self, peer: str, forwarded_for: str) -> str:
@@ -63,31 +66,10 @@ class TrustedProxies:
         """
         client = peer
         for hop in reversed(forwarded_for.rsplit(",", MAX_HOPS)):
-            if not self.trusts(client) or _parsed(hop) is None:
+            if not self.trusts(client) or parse_address(hop) is None:
                 break
             client = hop.strip()
         return client
-
-
-def counted_as(address: str) -> str:
-    """Return what an address is counted as: an IPv4 address, or the /64 network of an IPv6 address."""
-    parsed = _parsed(address)
-    if parsed is None:
-        return UNKNOWN
-    if isinstance(parsed, IPv4Address):
-        return str(parsed)
-    return str(IPv6Network((int(parsed), IPV6_CLIENT_BITS), strict=False))
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address; an IPv4 address in IPv6 notation becomes IPv4."""
-    try:
-        address = ip_address(text.strip())
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
 
 
 T = TypeVar("T")
@@ -128,10 +110,11 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
     if ACTOR in handler.parsed_fn_signature.parameters:
         actor = await _authenticate(connection)
         needs = required_scope(connection.route_handler)
+        # Set before it may be refused: the audit log names whom.
+        connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
         require_scope(actor, needs)
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
-        connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
         await check_query(connection, handler)
 
 
@@ -164,6 +147,7 @@ async def _authenticate(connection: AnyConnection) -> Actor:
             # Before anything is looked up: the answer to another site must not tell whether somebody is logged in.
             refuse_cross_site(connection)
             actor = (await authenticator.by_session(secret)).actor
+            set_via(Via.CONSOLE)
         else:
             token = required_token(connection)
             actor = await authenticator.by_token(token)
@@ -211,7 +195,10 @@ async def counting_failures(connection: AnyConnection) -> AsyncIterator[None]:
         yield
     except UnauthenticatedError:
         limits: RateLimits = connection.app.state.rate_limits
-        _refuse_if_over(await limits.count_failure(counted_as(client_address(connection))))
+        audit: AuditService = connection.app.state.audit
+        address = client_address(connection)
+        audit.count_refusal(address)
+        _refuse_if_over(await limits.count_failure(counted_as(address)))
         raise
 
 
@@ -222,9 +209,7 @@ def _refuse_if_over(retry_after: int | None) -> None:
 
 def client_address(connection: AnyConnection) -> str:
     """Return the address of the client; behind trusted proxies, the address that they report."""
-    proxies: TrustedProxies = connection.app.state.proxies
-    peer = connection.client.host if connection.client else UNKNOWN
-    return proxies.client_of(peer, ",".join(connection.headers.getall("x-forwarded-for", [])))
+    return _client_of(connection.scope, connection.app.state.proxies)
 
 
 async def check_query(connection: AnyConnection, _handler: BaseRouteHandler) -> None:
@@ -274,6 +259,55 @@ def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) 
     if any(value.lower() == "null" for value in values):
         return "`null` is not allowed in a query. Give a value, or leave the parameter out."
     return ""
+
+
+REQUEST_ID = b"x-request-id"
+_STATE_KEY = "request_id"
+_SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def origin_middleware(proxies: TrustedProxies) -> Callable[[ASGIApp], ASGIApp]:
+    """Put the id of a request into its log lines, and note where its changes come from."""
+
+    def middleware(app: ASGIApp) -> ASGIApp:
+        async def identified(scope: AsgiScope, receive: Receive, send: Send) -> None:
+            request_id = _request_id(scope)
+            before = ORIGIN.set(Origin(Via.API, _client_of(scope, proxies), request_id))
+            try:
+                with bound_contextvars(request_id=request_id):
+                    await app(scope, receive, send)
+            finally:
+                ORIGIN.reset(before)
+
+        return identified
+
+    return middleware
+
+
+async def add_request_id(message: Message, scope: AsgiScope) -> None:
+    """Add the id of a request to its response, also where no middleware runs, such as for an unknown path."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [*message["headers"], (REQUEST_ID, _request_id(scope).encode())]
+
+
+def set_via(via: Via) -> None:
+    """Note by which way the changes of the current request come."""
+    ORIGIN.set(replace(current_origin(), via=via))
+
+
+def _request_id(scope: AsgiScope) -> str:
+    """Return the id of a request: that of the client if it is sound, else a new one, which is kept in the scope."""
+    known: str | None = scope["state"].get(_STATE_KEY)
+    if known is None:
+        given = next((value.decode("latin-1") for name, value in scope["headers"] if name == REQUEST_ID), "")
+        known = scope["state"][_STATE_KEY] = given if _SOUND_ID.fullmatch(given) else uuid4().hex
+    return known
+
+
+def _client_of(scope: AsgiScope, proxies: TrustedProxies) -> str:
+    client = scope.get("client")
+    forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    return proxies.client_of(client[0] if client else UNKNOWN, ",".join(forwarded))
 
 
 def counting_middleware(app: ASGIApp) -> ASGIApp:

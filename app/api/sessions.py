@@ -24,8 +24,10 @@ from app.api.requests import (
     client_address,
     counting_failures,
     listed,
+    set_via,
 )
 from app.domain.access import Scope
+from app.domain.audit import Via
 from app.domain.login_attempts import DEFAULT_PATH, MOST_PATH_CHARACTERS
 from app.services.inputs import SessionInput
 from app.services.sessions import Browser, SessionService
@@ -68,6 +70,7 @@ class LoginController(Controller):
         self, request: AnyRequest, session_service: Sessions, data: JSONBody[SessionInput]
     ) -> Response[None]:
         refuse_cross_site(request, by_cookie=False)
+        set_via(Via.CONSOLE)
         async with counting_failures(request):
             secret = await session_service.login(data, _browser(request))
         return _with_cookie(cookie_for(request, secret))

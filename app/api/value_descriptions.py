@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from app.domain.access import OwnerKind, Role, Scope
+from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.ledger import QUEUED, LedgerOutcome
@@ -26,6 +27,24 @@ REASONS: Texts = {
     Reason.EXHAUSTED: "done, the only slot of `at` or `after` has its outcome",
     Reason.END_REACHED: "done, no slot is left before `end_at`",
     Reason.MAX_RETRIES: "dead, a run failed and no retry was left",
+}
+WAYS: Texts = {
+    Via.API: "a request with a token",
+    Via.CONSOLE: "a request with the session of a browser",
+    Via.CLI: "a command",
+    Via.MCP: "an agent",
+    Via.FILE: "a file that was applied",
+    Via.PLUGIN: "a plugin",
+    Via.ENGINE: "Carillon itself",
+}
+OBJECT_TYPES: Texts = {
+    ObjectType.USER: "a user",
+    ObjectType.TOKEN: "a token",
+    ObjectType.SESSION: "a session of a browser",
+    ObjectType.SECRET: "a secret",
+    ObjectType.SIGNING_KEY: "a signing key",
+    ObjectType.SETTINGS: "the settings",
+    ObjectType.ADDRESS: "the address of a client that was refused",
 }
 IF_RUNNING: Texts = {
     IfRunning.SKIP: "the slot does not fire",

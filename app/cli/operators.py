@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from app.domain.access import Actor, Role
+from app.domain.audit import Origin, Via
 from app.embedded.data_folder import settings_with_database
 from app.observability.logs import set_up_logging
+from app.persistence.audit import ORIGIN
 from app.persistence.database import Database
 from app.persistence.users import BUILT_IN_ADMIN
 
@@ -21,6 +23,7 @@ def on_database(action: Callable[[Database], Awaitable[T]]) -> T:
     set_up_logging("auto", "warning")
 
     async def call() -> T:
+        ORIGIN.set(Origin(Via.CLI))
         database = Database(settings_with_database().database_url, pool_size=1)
         try:
             return await action(database)

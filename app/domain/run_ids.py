@@ -41,6 +41,12 @@ def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
     return _timed_id(_microseconds(slot), f"{job_id}/manual/{nonce}")
 
 
+def audit_event_id(moment: datetime, name: str) -> UUID:
+    """Return the id of an event of the audit log: the same moment and name give the same id."""
+    microseconds = _microseconds(moment)
+    return _timed_id(microseconds, f"audit/{microseconds}/{name}")
+
+
 def slot_of(execution: UUID) -> datetime:
     """Return the slot of an execution, to the millisecond, from the beginning of its id."""
     return _EPOCH + timedelta(milliseconds=execution.int >> 80)

@@ -16,7 +16,9 @@ from app.domain.errors import UnavailableError
 from app.domain.run_ids import first_id_at
 from app.persistence.database import Database
 
-TABLES = ("workflow_executions", "ledger_entries")
+TABLES = ("workflow_executions", "ledger_entries", "audit_events")
+# Their partitions are bounded by ids that begin with the time.
+_BY_ID = ("workflow_executions", "audit_events")
 WEEK = timedelta(weeks=1)
 WEEKS_AHEAD = 4
 MOST_DELETED = 10_000
@@ -37,6 +39,10 @@ _ACTIVE = text("SELECT EXISTS (SELECT FROM active_executions WHERE id >= :first 
 _DELETE_RUNS = text(
     "DELETE FROM workflow_executions_rest WHERE id IN (SELECT id FROM workflow_executions_rest "
     "WHERE id < :first_kept AND finished_at IS NOT NULL ORDER BY id LIMIT :limit)"
+)
+_DELETE_EVENTS = text(
+    "DELETE FROM audit_events_rest WHERE id IN "
+    "(SELECT id FROM audit_events_rest WHERE id < :first_kept ORDER BY id LIMIT :limit)"
 )
 _DELETE_ENTRIES = text("DELETE FROM ledger_entries_rest WHERE last_slot < :before")
 # What a plugin asked for and insists on is created again if it is gone: its record says nothing then.
@@ -72,7 +78,7 @@ class Week(msgspec.Struct, frozen=True):
     @property
     def bounds(self) -> tuple[str, str]:
         """The bounds of the partition key; the first is inside, the second is not."""
-        if self.table == "workflow_executions":
+        if self.table in _BY_ID:
             return str(first_id_at(self.start)), str(first_id_at(self.start + WEEK))
         return self.start.isoformat(), (self.start + WEEK).isoformat()
 
@@ -127,7 +133,9 @@ async def drop_week(database: Database, week: Week) -> bool:
     """Drop a partition with its rows, unless one of them is an active execution. Return whether it was dropped."""
     span = {"first": first_id_at(week.start), "last": first_id_at(week.start + WEEK)}
     async with _partition_errors(), database.transaction() as connection:
-        if not await _is_alone(connection) or (await connection.execute(_ACTIVE, span)).scalar_one():
+        if not await _is_alone(connection):
+            return False
+        if week.table != "audit_events" and (await connection.execute(_ACTIVE, span)).scalar_one():
             return False
         await connection.execute(text(f"DROP TABLE IF EXISTS {week.name}"))
         return True
@@ -136,9 +144,10 @@ async def drop_week(database: Database, week: Week) -> bool:
 async def delete_unpartitioned(connection: AsyncConnection, before: datetime) -> int:
     """Delete old rows of the default partitions and old transitions of breakers, up to a bound. Return how many."""
     runs = await connection.execute(_DELETE_RUNS, {"first_kept": first_id_at(before), "limit": MOST_DELETED})
+    events = await connection.execute(_DELETE_EVENTS, {"first_kept": first_id_at(before), "limit": MOST_DELETED})
     entries = await connection.execute(_DELETE_ENTRIES, {"before": before})
     transitions = await connection.execute(_DELETE_TRANSITIONS, {"before": before, "limit": MOST_DELETED})
-    return runs.rowcount + entries.rowcount + transitions.rowcount
+    return runs.rowcount + events.rowcount + entries.rowcount + transitions.rowcount
 
 
 async def delete_spent_records(connection: AsyncConnection) -> None:

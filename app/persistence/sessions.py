@@ -122,12 +122,12 @@ async def page(connection: AsyncConnection, user_id: int, part: Part) -> Page[Se
     return await read_page(connection, query, Session, (_TABLE.c.id,), part)
 
 
-async def remove(connection: AsyncConnection, session_id: int, user_id: int | None) -> bool:
-    """End a session, of this user unless it is None; return whether there was one."""
+async def remove(connection: AsyncConnection, session_id: int, user_id: int | None) -> int | None:
+    """End a session, of this user unless it is None; return whose it was, or None if there was none."""
     statement = delete(SessionRow).where(_TABLE.c.id == session_id)
     if user_id is not None:
         statement = statement.where(_TABLE.c.user_profile_id == user_id)
-    return (await connection.execute(statement)).rowcount == 1
+    return (await connection.execute(statement.returning(_TABLE.c.user_profile_id))).scalar_one_or_none()
 
 
 async def end_of(connection: AsyncConnection, session_id: int) -> datetime | None:

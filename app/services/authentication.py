@@ -2,17 +2,19 @@
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
 from app import clock
 from app.domain.access import Actor
+from app.domain.client_addresses import UNKNOWN, counted_as
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.identity_tokens import looks_like_jwt
 from app.micro_batcher import MicroBatcher
-from app.persistence import identities, sessions, users
+from app.persistence import audit, identities, sessions, users
+from app.persistence.audit import MOST_ADDRESSES, current_origin
 from app.persistence.database import Database
 from app.persistence.sessions import Login
 from app.services.identities import Identities
@@ -31,6 +33,33 @@ class Uses(msgspec.Struct):
 
     tokens: dict[int, datetime] = msgspec.field(default_factory=dict)
     sessions: dict[int, datetime] = msgspec.field(default_factory=dict)
+    # By the token's id and the address that it was used from; for each token some addresses at most.
+    addresses: dict[int, dict[str, datetime]] = msgspec.field(default_factory=dict)
+
+    def note_token(self, token_id: int, address: str | None, minute: datetime) -> None:
+        """Note that a token was used in a minute, from an address if one is known."""
+        self.tokens[token_id] = minute
+        if address is not None:
+            self.note_address(token_id, counted_as(address), minute)
+
+    def note_address(self, token_id: int, client: str, minute: datetime) -> None:
+        """Note from where a token was used, unless it was used from too many addresses since the last were stored."""
+        known = self.addresses.setdefault(token_id, {})
+        if client != UNKNOWN and (client in known or len(known) < MOST_ADDRESSES):
+            known[client] = minute
+
+    def with_earlier(self, earlier: "Uses") -> "Uses":
+        """Return these and earlier ones, which could not be stored."""
+        merged = Uses(earlier.tokens | self.tokens, earlier.sessions | self.sessions, earlier.addresses)
+        for token_id, client, minute in self.each_address():
+            merged.note_address(token_id, client, minute)
+        return merged
+
+    def each_address(self) -> Iterator[tuple[int, str, datetime]]:
+        """Yield each token's id with an address and the last minute in which it was used from there."""
+        for token_id, known in self.addresses.items():
+            for client, minute in known.items():
+                yield token_id, client, minute
 
 
 class Authenticator:
@@ -58,7 +87,8 @@ class Authenticator:
         if actor is None:
             raise UnauthenticatedError
         if actor.token_id is not None:
-            self._uses.tokens[actor.token_id] = clock.now().replace(second=0, microsecond=0)
+            minute = clock.now().replace(second=0, microsecond=0)
+            self._uses.note_token(actor.token_id, current_origin().address, minute)
         return actor
 
     async def by_session(self, secret: str) -> Login:
@@ -70,7 +100,7 @@ class Authenticator:
         return login
 
     async def store_uses(self) -> None:
-        """Store when tokens, sessions and identities were last used. If that fails, it is tried again the next time."""
+        """Store when, and from where, tokens, sessions and identities were used. A failure is tried again the next time."""
         used, self._uses = self._uses, Uses()
         seen, self._identities.uses = self._identities.uses, {}
         if not used.tokens and not used.sessions and not seen:
@@ -80,9 +110,11 @@ class Authenticator:
                 await users.note_use(connection, used.tokens)
                 await sessions.note_use(connection, used.sessions)
                 await identities.note_use(connection, seen)
+                addresses = {(token_id, client): minute for token_id, client, minute in used.each_address()}
+                await audit.note_addresses(connection, addresses)
         except UnavailableError:
             self._identities.uses = seen | self._identities.uses
-            self._uses = Uses(used.tokens | self._uses.tokens, used.sessions | self._uses.sessions)
+            self._uses = self._uses.with_earlier(used)
 
     async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:
         built_in = [self._is_admins(token) for token in tokens]

@@ -1,13 +1,15 @@
 """Secrets and signing keys: create, share, replace and delete them. No answer has the value of a secret."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
 from app.domain.access import Actor, require_admin
+from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.domain.secrets import EVERYBODY, host_problem
-from app.persistence import secrets, users
+from app.persistence import audit, secrets, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
 from app.persistence.secrets import SecretInfo
@@ -38,6 +40,7 @@ class SecretService:
         async with self._database.transaction() as connection:
             await _require_sound(connection, values)
             view = _view(actor, await _add(connection, actor, secret.name, values))
+            await _record(connection, actor, AuditAction.SECRET_CREATED, secret.name, values)
         log.info("secret_saved", secret=secret.name, by=actor.user_id)
         return view
 
@@ -55,6 +58,9 @@ class SecretService:
                 row = await _changed(connection, actor, before, values)
             else:
                 row = await _create(connection, actor, name, values)
+            if values or before is None:
+                action = AuditAction.SECRET_CREATED if before is None else AuditAction.SECRET_CHANGED
+                await _record(connection, actor, action, name, values)
         log.info("secret_saved", secret=name, by=actor.user_id)
         return _view(actor, row), before is None
 
@@ -65,7 +71,17 @@ class SecretService:
         async with self._database.transaction() as connection:
             if not await secrets.remove(connection, owner_id or actor.user_id, name):
                 raise NotFoundError("There is no such secret.")
+            subject = Subject(ObjectType.SECRET, None, name, owner_id or actor.user_id)
+            await audit.record(connection, actor, AuditAction.SECRET_DELETED, subject)
         log.info("secret_deleted", secret=name, by=actor.user_id)
+
+
+async def _record(
+    connection: Connection, actor: Actor, action: AuditAction, name: str, values: Mapping[str, Any]
+) -> None:
+    """Add an event that names the secret and the fields that were given, and none of their values."""
+    subject = Subject(ObjectType.SECRET, None, name, actor.user_id)
+    await audit.record(connection, actor, action, subject, details={"fields": sorted(values)})
 
 
 async def _create(connection: Connection, actor: Actor, name: str, values: dict[str, Any]) -> SecretInfo:
@@ -143,6 +159,8 @@ class SigningKeyService:
         async with self._database.transaction() as connection:
             is_new = await secrets.ensure_signing_key(connection, actor.user_id)
             view = await _key_view(connection, actor)
+            if is_new:
+                await audit.record(connection, actor, AuditAction.SIGNING_KEY_CREATED, _signing_key(actor, view))
         if is_new:
             log.info("signing_key_created", key=view.key_id, by=actor.user_id)
         return view
@@ -152,8 +170,13 @@ class SigningKeyService:
         async with self._database.transaction() as connection:
             await secrets.rotate_signing_key(connection, actor.user_id)
             view = await _key_view(connection, actor)
+            await audit.record(connection, actor, AuditAction.SIGNING_KEY_ROTATED, _signing_key(actor, view))
         log.info("signing_key_rotated", key=view.key_id, by=actor.user_id)
         return view
+
+
+def _signing_key(actor: Actor, view: SigningKeyView) -> Subject:
+    return Subject(ObjectType.SIGNING_KEY, view.key_id, owner_id=actor.user_id)
 
 
 async def _key_view(connection: Connection, actor: Actor) -> SigningKeyView:

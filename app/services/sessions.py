@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from app.domain.access import Actor, Scope
+from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.errors import NotFoundError, UnauthenticatedError
-from app.persistence import sessions
+from app.persistence import audit, sessions, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.sessions import CODE_SECONDS, LONGEST_SECONDS, NewSession, Session
@@ -47,15 +49,15 @@ class SessionService:
             found = (owner.user_id, owner.token_id) if owner else await self._owner_of(connection, given.code or "")
             user_id, token_id = found
             secret, new = await _new_session(connection, user_id, token_id, browser, owner.ends_at if owner else None)
-            session = await sessions.add(connection, new)
-        log.info("session_begun", session=session.id, user=user_id, by="token" if owner else "code")
+            session = await _begin(connection, new, by := "token" if owner else "code")
+        log.info("session_begun", session=session.id, user=user_id, by=by)
         return secret
 
     async def login_as(self, user_id: int, browser: Browser) -> str:
         """Begin a session of a user whom another party has authenticated. Return its secret."""
         async with self._database.transaction("login") as connection:
             secret, new = await _new_session(connection, user_id, None, browser)
-            session = await sessions.add(connection, new)
+            session = await _begin(connection, new, "oidc")
         log.info("session_begun", session=session.id, user=user_id, by="oidc")
         return secret
 
@@ -95,17 +97,29 @@ class SessionService:
         """End a session of the actor, or as an admin anybody's."""
         of_all = actor.scope.includes(Scope.ADMIN)
         async with self._database.transaction() as connection:
-            is_gone = session_id in IDS and await sessions.remove(
-                connection, session_id, None if of_all else actor.user_id
-            )
-        if not is_gone:
-            raise NotFoundError("There is no such session.")
+            mine = None if of_all else actor.user_id
+            owner_id = await sessions.remove(connection, session_id, mine) if session_id in IDS else None
+            if owner_id is None:
+                raise NotFoundError("There is no such session.")
+            subject = Subject(ObjectType.SESSION, str(session_id), owner_id=owner_id)
+            await audit.record(connection, actor, AuditAction.SESSION_ENDED, subject)
         log.info("session_ended", session=session_id, by=actor.user_id)
 
     async def logout(self, actor: Actor) -> None:
         """End the session that the request came with, if it came with one."""
         if actor.session_id is not None:
             await self.end(actor, actor.session_id)
+
+
+async def _begin(connection: Connection, new: NewSession, by: str) -> Session:
+    """Store a session, and who has logged in by what."""
+    session = await sessions.add(connection, new)
+    user = await users.get(connection, session.user_profile_id)
+    if user is not None:
+        actor = replace(users.to_actor(user), token_id=session.token_id, session_id=session.id)
+        subject = Subject(ObjectType.SESSION, str(session.id), owner_id=user.id)
+        await audit.record(connection, actor, AuditAction.SESSION_BEGUN, subject, details={"by": by})
+    return session
 
 
 async def _new_session(

@@ -10,6 +10,7 @@ import structlog
 
 from app import clock
 from app.domain.access import Actor, require_admin
+from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.breakers import BreakerState
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
@@ -18,7 +19,7 @@ from app.engine.leases import LockBusyError
 from app.engine.queue_port import Queue, QueueUnavailableError
 from app.observability.logs import LogThrottle, Outage
 from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
-from app.persistence import gauges, leases, sitemap_pings
+from app.persistence import audit, gauges, leases, sitemap_pings
 from app.persistence.database import Connection, Database, unreachable_reason
 from app.services.inputs import SettingsChanges, given, require_url
 from app.services.views import (
@@ -231,10 +232,12 @@ class SwitchService:
             before = await self._view(connection)
             await self._store(connection, values)
             after = await self._view(connection)
-        changed = [name for name in after.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+            changed = differences(msgspec.structs.asdict(before), msgspec.structs.asdict(after))
+            if changed:
+                await _record(connection, actor, changed)
         if changed:
             # The names only: URLs may hold keys.
-            log.info("settings_changed", settings=changed, by=actor.username)
+            log.info("settings_changed", settings=list(changed), by=actor.username)
         return after
 
     async def _store(self, connection: Connection, values: dict[str, Any]) -> None:
@@ -253,3 +256,11 @@ class SwitchService:
             ping_sitemap_on_run=pings.is_on,
             sitemap_urls=self._default_sitemap_urls if pings.urls is None else pings.urls,
         )
+
+
+async def _record(connection: Connection, actor: Actor, changes: dict[str, Any]) -> None:
+    """Add an event that names the changed settings. It leaves out the values of URLs, which may hold keys."""
+    shown = {name: change for name, change in changes.items() if isinstance(change["to"], bool)}
+    subject = Subject(ObjectType.SETTINGS, None)
+    details = {"settings": sorted(changes)}
+    await audit.record(connection, actor, AuditAction.SETTINGS_CHANGED, subject, changes=shown, details=details)

@@ -8,6 +8,7 @@ import structlog
 
 from app import clock
 from app.domain.access import Actor, OwnerKind, Restriction, Scope, highest, lesser, require_admin, scope_of_role
+from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.errors import (
     ConflictError,
     FieldError,
@@ -15,9 +16,10 @@ from app.domain.errors import (
     InvalidError,
     NotFoundError,
 )
+from app.domain.trigger_event import rfc3339
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
-from app.persistence import ownership, sessions, users
+from app.persistence import audit, ownership, sessions, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.users import Token, TokenTerms, User
@@ -87,11 +89,14 @@ class UserService:
             if "disabled" in given_values:
                 now = await database_now(connection)
                 values["disabled_at"] = (before.disabled_at or now) if given_values["disabled"] else None
-            after = await users.change(connection, user_id, values) if values else before
+            after = (await users.change(connection, user_id, values) if values else None) or before
+            differing = differences(_audited(before), _audited(after))
+            if differing:
+                await audit.record(connection, actor, AuditAction.USER_CHANGED, _user(after), changes=differing)
         if given_values.get("schedules") == "pause":
             await self._pause_all(actor, user_id)
         log.info("user_changed", user=user_id, by=actor.user_id, **{name: str(value) for name, value in values.items()})
-        return user_view(after or before)
+        return user_view(after)
 
     async def delete(self, actor: Actor, user_id: int, schedules: Fate | None, to: int | None) -> None:
         """Delete a user. ``schedules`` says what becomes of what the user has; without it a user with any is kept."""
@@ -111,6 +116,8 @@ class UserService:
             if heir is not None:
                 await ownership.hand_over(connection, user_id, heir)
             running = await ownership.delete_user(connection, user_id)
+            details = {"schedules": schedules, "to": heir}
+            await audit.record(connection, actor, AuditAction.USER_DELETED, _user(user), details=details)
         if self._ringer is not None:
             await self._ringer.call_off(running)
         log.info("user_deleted", user=user_id, by=actor.user_id, schedules=schedules or "none", to=heir)
@@ -129,8 +136,10 @@ class UserService:
         require_admin(actor)
         async with self._database.transaction() as connection:
             row = await users.add(connection, user.username, user.role)
-        if row is None:
-            raise ConflictError(f"There is a user '{user.username}' already.")
+            if row is None:
+                raise ConflictError(f"There is a user '{user.username}' already.")
+            details = {"role": row.role}
+            await audit.record(connection, actor, AuditAction.USER_CREATED, _user(row), details=details)
         log.info("user_created", user=row.id, role=row.role, by=actor.user_id)
         return user_view(row)
 
@@ -149,6 +158,7 @@ class UserService:
         async with self._database.transaction() as connection:
             owner = await _existing(connection, user_id)
             row = await users.add_token(connection, user_id, terms, fresh)
+            await audit.record(connection, actor, AuditAction.TOKEN_CREATED, _token(row), details=_terms(row))
         log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
         return fresh_token_view(row, owner, fresh.token)
 
@@ -180,6 +190,8 @@ class UserService:
                 await users.end_token(connection, token_id, end)
             else:
                 await users.delete_token(connection, token_id)
+            details = {"replaces": token_id, "grace_seconds": rotation.grace_seconds}
+            await audit.record(connection, actor, AuditAction.TOKEN_ROTATED, _token(row), details=details)
         log.info("token_rotated", token=row.id, before=token_id, user=owner.id, by=actor.user_id)
         return fresh_token_view(row, owner, fresh.token)
 
@@ -202,13 +214,37 @@ class UserService:
     async def delete_token(self, actor: Actor, token_id: int) -> None:
         """Delete a token, one's own or as an admin any: it is refused from now on."""
         async with self._database.transaction() as connection:
-            await _own_token(connection, actor, token_id)
+            token = await _own_token(connection, actor, token_id)
             await users.delete_token(connection, token_id)
+            await audit.record(connection, actor, AuditAction.TOKEN_DELETED, _token(token))
         log.info("token_deleted", token=token_id, by=actor.user_id)
 
     async def _get(self, user_id: int) -> UserView:
         async with self._database.transaction() as connection:
             return user_view(await _existing(connection, user_id))
+
+
+def _user(user: User) -> Subject:
+    """Return a user as the subject of an event, which the user may see."""
+    return Subject(ObjectType.USER, str(user.id), user.username, user.id)
+
+
+def _audited(user: User) -> dict[str, Any]:
+    """Return the fields of a user that can be changed."""
+    return {"role": user.role, "disabled": user.disabled_at is not None}
+
+
+def _token(token: Token) -> Subject:
+    return Subject(ObjectType.TOKEN, str(token.id), token.name, token.user_profile_id)
+
+
+def _terms(token: Token) -> dict[str, Any]:
+    """Return the kind of a token, its scopes (null: those of the role), and when it ends."""
+    return {
+        "kind": token.kind,
+        "scopes": token.scopes,
+        "expires_at": None if token.expires_at is None else rfc3339(token.expires_at),
+    }
 
 
 async def _heir(connection: Connection, actor: Actor, user: User, fate: Fate | None, to: int | None) -> int | None:

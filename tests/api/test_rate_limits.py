@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.api.rate_limits import RateLimits
-from app.api.requests import TrustedProxies, counted_as
+from app.api.requests import TrustedProxies
 from app.config import Settings, SettingsError, load_settings
+from app.domain.client_addresses import counted_as
 from app.queue.bell import RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from tests.support.api_server import serving

@@ -63,6 +63,7 @@ NEEDED: dict[str, dict[str, Scope]] = {
     # Whoever has the key can sign.
     "/signing-key": {"GET": WRITE},
     "/signing-key/rotate": {"POST": WRITE},
+    "/audit": {"GET": READ},
 }
 CALLS = [(method, path, scope) for path, methods in NEEDED.items() for method, scope in methods.items()]
 

@@ -10,6 +10,7 @@ from app.persistence.tables.accounts import (
     SigningKeyRow,
     UserProfile,
 )
+from app.persistence.tables.audit import AuditEventRow, TokenAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -48,6 +49,7 @@ __all__ = [
     "IS_LIMITED",
     "ActiveExecutionRow",
     "ApiToken",
+    "AuditEventRow",
     "BackfillRow",
     "Base",
     "CallbackRow",
@@ -73,6 +75,7 @@ __all__ = [
     "SigningKeyRow",
     "SitemapPingRow",
     "SwitchRow",
+    "TokenAddressRow",
     "UnsuccessfulExecutionRow",
     "UserProfile",
     "WebhookRow",

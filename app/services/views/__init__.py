@@ -23,6 +23,7 @@ from app.services.views.accounts import (
     token_view,
     user_view,
 )
+from app.services.views.audit import AuditEventView, AuditList
 from app.services.views.executions import (
     AcceptedView,
     ExecutionDetail,
@@ -79,6 +80,8 @@ __all__ = [
     "AcceptedView",
     "ActionList",
     "ActionView",
+    "AuditEventView",
+    "AuditList",
     "BreakerDetail",
     "BreakerList",
     "BreakerView",

@@ -1,0 +1,192 @@
+"""The audit log: who did what to which object, from where. An event outlives the object that it is about."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from app.domain.access import Actor, Role
+from app.domain.run_ids import audit_event_id
+
+
+class Via(StrEnum):
+    """The ways by which something is done."""
+
+    API = "api"
+    # With the session of a browser.
+    CONSOLE = "console"
+    CLI = "cli"
+    MCP = "mcp"
+    FILE = "file"
+    PLUGIN = "plugin"
+    ENGINE = "engine"
+
+
+class ObjectType(StrEnum):
+    """The kinds of objects that events are about."""
+
+    USER = "user"
+    TOKEN = "token"  # noqa: S105 - the name of a kind
+    SESSION = "session"
+    SECRET = "secret"  # noqa: S105 - the name of a kind
+    SIGNING_KEY = "signing_key"
+    SETTINGS = "settings"
+    # The address of a client that was not authenticated.
+    ADDRESS = "address"
+
+
+class AuditAction(StrEnum):
+    """What happened. The names are stable: they are part of the API."""
+
+    SESSION_BEGUN = "session_begun"
+    SESSION_ENDED = "session_ended"
+    TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an action
+    TOKEN_ROTATED = "token_rotated"  # noqa: S105 - the name of an action
+    TOKEN_DELETED = "token_deleted"  # noqa: S105 - the name of an action
+    TOKEN_USED_FROM_NEW_ADDRESS = "token_used_from_new_address"  # noqa: S105 - the name of an action
+    USER_CREATED = "user_created"
+    USER_CHANGED = "user_changed"
+    USER_DELETED = "user_deleted"
+    SECRET_CREATED = "secret_created"  # noqa: S105 - the name of an action
+    SECRET_CHANGED = "secret_changed"  # noqa: S105 - the name of an action
+    SECRET_DELETED = "secret_deleted"  # noqa: S105 - the name of an action
+    SIGNING_KEY_CREATED = "signing_key_created"
+    SIGNING_KEY_ROTATED = "signing_key_rotated"
+    SETTINGS_CHANGED = "settings_changed"
+    AUTHENTICATION_REFUSED = "authentication_refused"
+    SCOPE_DENIED = "scope_denied"
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a change comes from: by which way, from which address, and in which request."""
+
+    via: Via
+    address: str | None = None
+    request_id: str | None = None
+
+
+# The origin of what no request and no command caused.
+ENGINE = Origin(Via.ENGINE)
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The object that an event is about, and the user who owns it."""
+
+    type: ObjectType
+    id: str | None
+    name: str = ""
+    owner_id: int | None = None
+
+
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the audit log. Values of secrets and texts of tokens never stand in it."""
+
+    id: UUID
+    at: datetime
+    # None if no user is known.
+    actor_id: int | None = None
+    actor: str | None = None
+    on_behalf_of: str | None = None
+    via: str
+    action: str
+    object_type: str
+    object_id: str | None
+    object_name: str = ""
+    # The user who owns the object, and may see the event therefore.
+    owner_id: int | None = None
+    changes: dict[str, Any] = {}
+    note: str = ""
+    request_id: str | None = None
+    address: str | None = None
+    details: dict[str, Any] = {}
+
+
+def audit_event(  # noqa: PLR0913 - the parts of an event
+    actor: Actor | None,
+    action: AuditAction,
+    subject: Subject,
+    origin: Origin,
+    now: datetime,
+    key: str,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
+    note: str = "",
+) -> AuditEvent:
+    """Return an event. The same ``now`` and ``key`` give the same id."""
+    return AuditEvent(
+        id=audit_event_id(now, key),
+        at=now,
+        # Commands of operators act as the built-in admin, without its id.
+        actor_id=(actor.user_id or None) if actor else None,
+        actor=actor.username if actor else None,
+        via=origin.via,
+        action=action,
+        object_type=subject.type,
+        object_id=subject.id,
+        object_name=subject.name,
+        owner_id=subject.owner_id,
+        changes=dict(changes or {}),
+        note=note,
+        request_id=origin.request_id,
+        address=origin.address,
+        details={**_credential(actor), **(details or {})},
+    )
+
+
+def _credential(actor: Actor | None) -> dict[str, int]:
+    """Return the ids of the token and of the session that the actor used."""
+    ids = {} if actor is None else {"token_id": actor.token_id, "session_id": actor.session_id}
+    return {name: value for name, value in ids.items() if value is not None}
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that differ, each with its value before and after."""
+    return {name: {"from": before[name], "to": after[name]} for name in after if before[name] != after[name]}
+
+
+class Refusals(msgspec.Struct, frozen=True, kw_only=True):
+    """The key by which refusals are counted: those of one minute to one client, or to one token or session.
+
+    Without an address and an actor it stands for all those that are not counted one by one.
+    """
+
+    action: AuditAction
+    minute: datetime
+    address: str | None = None
+    actor: Actor | None = None
+
+
+def identity_of(actor: Actor) -> Actor:
+    """Return an actor by whom refusals are counted: the user and the token or session, without their rights."""
+    return Actor(actor.user_id, actor.username, Role.MEMBER, token_id=actor.token_id, session_id=actor.session_id)
+
+
+def refusals_event(refusals: Refusals, count: int) -> AuditEvent:
+    """Return the event for refusals. Processes that count the same ones give it the same id."""
+    actor = refusals.actor
+    via = Via.API if actor is None or actor.session_id is None else Via.CONSOLE
+    by = "" if actor is None else f"{actor.user_id}/{actor.token_id}/{actor.session_id}"
+    return audit_event(
+        actor,
+        refusals.action,
+        _refused(refusals),
+        Origin(via, refusals.address),
+        refusals.minute,
+        f"{refusals.action}/{refusals.address}/{by}",
+        details={"count": count},
+    )
+
+
+def _refused(refusals: Refusals) -> Subject:
+    actor = refusals.actor
+    if refusals.action is AuditAction.AUTHENTICATION_REFUSED:
+        return Subject(ObjectType.ADDRESS, refusals.address, refusals.address or "other addresses")
+    if actor is None:
+        return Subject(ObjectType.TOKEN, None, "other tokens")
+    if actor.session_id is not None:
+        return Subject(ObjectType.SESSION, str(actor.session_id), owner_id=actor.user_id)
+    return Subject(ObjectType.TOKEN, None if actor.token_id is None else str(actor.token_id), owner_id=actor.user_id)

@@ -1,0 +1,198 @@
+"""The audit log: events are added in the transaction of the change, and read newest first."""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy import Select, func, insert, select, text
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app import clock
+from app.domain.access import Actor
+from app.domain.audit import (
+    ENGINE,
+    AuditAction,
+    AuditEvent,
+    ObjectType,
+    Origin,
+    Subject,
+    Via,
+    audit_event,
+)
+from app.domain.run_ids import first_id_at, last_id_at
+from app.persistence.pagination import Page, Part, cursor_of, read_newest, read_page
+from app.persistence.sql_batches import fetch
+from app.persistence.tables import AuditEventRow
+from app.persistence.users import as_actor
+
+_TABLE = AuditEventRow.__table__
+# Of the addresses that a token was used from, the newest are known.
+MOST_ADDRESSES = 20
+
+# Set where a request or a command begins; what has not begun there comes from the engine.
+ORIGIN: ContextVar[Origin] = ContextVar("origin", default=ENGINE)
+
+
+def current_origin() -> Origin:
+    """Return where the current change comes from."""
+    return ORIGIN.get()
+
+
+async def record(  # noqa: PLR0913 - the parts of an event
+    connection: AsyncConnection,
+    actor: Actor,
+    action: AuditAction,
+    subject: Subject,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
+    note: str = "",
+) -> None:
+    """Add an event to the transaction of the change that it is about; its origin is that of the request."""
+    event = audit_event(
+        actor,
+        action,
+        subject,
+        current_origin(),
+        clock.now(),
+        uuid4().hex,
+        changes=changes,
+        details=details,
+        note=note,
+    )
+    await connection.execute(insert(AuditEventRow).values(_values(event)))
+
+
+async def add_counts(connection: AsyncConnection, events: Sequence[AuditEvent]) -> None:
+    """Add events with a count; the count of one that is stored already grows."""
+    # In one order everywhere, so that no two processes wait for each other.
+    rows = [_values(event) for event in sorted(events, key=lambda event: event.id)]
+    statement = upsert(AuditEventRow).values(rows)
+    total = text("(audit_events.details->>'count')::bigint + (excluded.details->>'count')::bigint")
+    details = func.jsonb_build_object("count", total)
+    await connection.execute(
+        statement.on_conflict_do_update(index_elements=["id"], set_={"details": _TABLE.c.details.op("||")(details)})
+    )
+
+
+def _values(event: AuditEvent) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in event.__struct_fields__}
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list of events is filtered by; None does not filter."""
+
+    actor: str | None = None
+    via: Via | None = None
+    object_type: ObjectType | None = None
+    object_id: str | None = None
+    action: AuditAction | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that must have a value, with these values."""
+        names = ("object_type", "object_id", "actor", "action", "via")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+# Filters that an index begins with, the most selective first.
+_INDEXED = (("object_type", "object_id"), ("actor",), ("action",))
+
+
+async def page(connection: AsyncConnection, viewer: Actor, wanted: EventFilter, part: Part) -> Page[AuditEvent]:
+    """Return a page of the events that the viewer may see, newest first.
+
+    Members see what they did and what concerns objects of theirs or of their teams. Each of these is a query of its own
+    that an index answers; one query for all of them would read the events of everybody.
+    """
+    if viewer.sees_all:
+        return await _page(connection, _query(wanted), wanted, part)
+    acted = _query(wanted)
+    concerned = acted.where(_TABLE.c.actor_id.is_distinct_from(viewer.user_id))
+    owners = (viewer.user_id, *(team for team, _ in viewer.teams))
+    read = partial(read_newest, connection, kind=AuditEvent, key=_TABLE.c.id, part=part)
+    pages = [await read(query=acted, within=[(_TABLE.c.actor_id, viewer.user_id)])]
+    pages += [await read(query=concerned, within=[(_TABLE.c.owner_id, owner)]) for owner in owners]
+    return _merged(pages, part)
+
+
+def _merged(pages: Sequence[Page[AuditEvent]], part: Part) -> Page[AuditEvent]:
+    events = sorted((event for one in pages for event in one.items), key=lambda event: event.id, reverse=True)
+    items = events[: part.limit]
+    more = cursor_of([items[-1].id]) if len(items) == part.limit else None
+    return Page(items, len(items), next_cursor=more, keys=("id",))
+
+
+async def _page(connection: AsyncConnection, query: Select[Any], wanted: EventFilter, part: Part) -> Page[AuditEvent]:
+    values = wanted.columns
+    leading = next((names for names in _INDEXED if all(name in values for name in names)), ())
+    if not leading:
+        return await read_page(connection, query, AuditEvent, (_TABLE.c.id,), part)
+    within = [(_TABLE.c[name], values[name]) for name in leading]
+    return await read_newest(connection, query, AuditEvent, within, _TABLE.c.id, part)
+
+
+def _query(wanted: EventFilter) -> Select[Any]:
+    query = select(_TABLE).where(*(_TABLE.c[name] == value for name, value in wanted.columns.items()))
+    # The bounds of the id leave out the partitions of other weeks.
+    if wanted.since is not None:
+        query = query.where(_TABLE.c.id >= first_id_at(wanted.since), _TABLE.c.at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(_TABLE.c.id < last_id_at(wanted.until), _TABLE.c.at <= wanted.until)
+    return query
+
+
+# The addresses that tokens are used from.
+
+# ``xmax`` is 0 in a row that was inserted, not updated. The last query sees the table as it was before the insertion.
+_NOTE_ADDRESSES = """
+WITH used AS (
+    SELECT t.id, u.address, u.at FROM unnest($1::int[], $2::text[], $3::timestamptz[]) AS u(id, address, at)
+    JOIN api_tokens AS t ON t.id = u.id ORDER BY t.id, u.address FOR KEY SHARE OF t
+), noted AS (
+    INSERT INTO token_addresses AS a (token_id, address, seen_at) SELECT id, address, at FROM used
+    ON CONFLICT (token_id, address) DO UPDATE SET seen_at = greatest(a.seen_at, excluded.seen_at)
+    RETURNING token_id, address, seen_at, xmax = 0 AS is_new
+)
+SELECT n.token_id, n.address, n.seen_at, t.name, u.id AS user_id, u.username, u.role, u.kind,
+    NOT EXISTS (SELECT FROM token_addresses AS a WHERE a.token_id = n.token_id) AS is_first
+FROM noted AS n JOIN api_tokens AS t ON t.id = n.token_id JOIN user_profiles AS u ON u.id = t.user_profile_id
+WHERE n.is_new ORDER BY n.token_id, n.address
+"""
+_FORGET_ADDRESSES = """
+DELETE FROM token_addresses AS a USING (
+    SELECT token_id, address, row_number() OVER (PARTITION BY token_id ORDER BY seen_at DESC, address) AS place
+    FROM token_addresses WHERE token_id = ANY($1)
+) AS o WHERE a.token_id = o.token_id AND a.address = o.address AND o.place > $2
+"""
+
+
+async def note_addresses(connection: AsyncConnection, used: Mapping[tuple[int, str], datetime]) -> None:
+    """Store from which addresses tokens were used, by the token's id and the address; an event tells of new ones."""
+    if not used:
+        return
+    ids, addresses = [token_id for token_id, _ in used], [address for _, address in used]
+    rows = await fetch(connection, _NOTE_ADDRESSES, ids, addresses, list(used.values()))
+    if rows:
+        await fetch(connection, _FORGET_ADDRESSES, sorted({row["token_id"] for row in rows}), MOST_ADDRESSES)
+        await connection.execute(insert(AuditEventRow).values([_values(_new_address(row)) for row in rows]))
+
+
+def _new_address(row: Any) -> AuditEvent:
+    owner = as_actor(row["user_id"], row["username"], row["role"], row["kind"])
+    return audit_event(
+        owner,
+        AuditAction.TOKEN_USED_FROM_NEW_ADDRESS,
+        Subject(ObjectType.TOKEN, str(row["token_id"]), row["name"], owner.user_id),
+        Origin(Via.API, row["address"]),
+        row["seen_at"],
+        uuid4().hex,
+        details={"is_first": row["is_first"]},
+    )
