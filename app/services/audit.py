@@ -11,7 +11,7 @@ from functools import partial
 
 from app import clock
 from app.domain.access import Actor
-from app.domain.audit import AuditAction, AuditEvent, Refusals, identity_of, refusals_event
+from app.domain.audit import AuditAction, Refusals, identity_of, refusals_event
 from app.domain.client_addresses import counted_as
 from app.domain.errors import UnavailableError
 from app.persistence import audit
@@ -19,7 +19,7 @@ from app.persistence.audit import EventFilter
 from app.persistence.database import Database
 from app.persistence.pagination import Part
 from app.services.listing import read_views
-from app.services.views import AuditEventView, AuditList
+from app.services.views import AuditList, audit_event_view
 
 # How many addresses and tokens a process counts one by one in a minute; all others share a row.
 MOST_COUNTED = 100
@@ -100,8 +100,3 @@ class AuditService:
         except asyncio.CancelledError:
             self._counter.put_back(counts)
             raise
-
-
-def audit_event_view(event: AuditEvent) -> AuditEventView:
-    """Return the view of an event."""
-    return AuditEventView(**{name: getattr(event, name) for name in AuditEventView.__struct_fields__})

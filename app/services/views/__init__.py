@@ -23,7 +23,7 @@ from app.services.views.accounts import (
     token_view,
     user_view,
 )
-from app.services.views.audit import AuditEventView, AuditList
+from app.services.views.audit import AuditEventView, AuditList, audit_event_view
 from app.services.views.executions import (
     AcceptedView,
     ExecutionDetail,
@@ -135,6 +135,7 @@ __all__ = [
     "WebhookView",
     "WorkflowPage",
     "WorkflowView",
+    "audit_event_view",
     "execution_fields",
     "fresh_token_view",
     "history_item",

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from app.domain.audit import AuditAction, AuditEvent, ObjectType, Via
 from app.services.inputs import Instant
 from app.services.listing import Encoded
 
@@ -14,9 +15,9 @@ class AuditEventView(msgspec.Struct, kw_only=True):
     at: Instant
     actor: str | None
     on_behalf_of: str | None
-    via: str
-    action: str
-    object_type: str
+    via: Via
+    action: AuditAction
+    object_type: ObjectType
     object_id: str | None
     object_name: str
     changes: dict[str, Any]
@@ -31,3 +32,11 @@ class AuditList(msgspec.Struct):
 
     items: list[Encoded[AuditEventView]]
     next_cursor: str | None
+
+
+def audit_event_view(event: AuditEvent) -> AuditEventView:
+    """Return the view of an event.
+
+    Its values are shown unchecked: during an upgrade a newer release may write some that this one does not know.
+    """
+    return AuditEventView(**{name: getattr(event, name) for name in AuditEventView.__struct_fields__})
