@@ -52,6 +52,7 @@ CALLS = {
     "GET /api/v1/entity-types/",
     *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
     *("GET /api/v1/signing-key/", "POST /api/v1/signing-key/rotate/"),
+    "GET /api/v1/audit/",
     *("GET /api/cron/run", "POST /api/cron/run"),
     *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
     *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),
