@@ -15,15 +15,19 @@ import httpx
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
+from app import wiring
 from app.api.cookies import LOOPBACK_NAME
 from app.config import Settings
 from app.domain.access import Actor, Role
-from app.domain.audit import AuditAction, Origin, Refusals, Via, refusals_event
+from app.domain.audit import AuditAction, ObjectType, Origin, Refusals, Via, refusals_event
 from app.engine.housekeeping import Housekeeper
 from app.persistence import audit, retention
-from app.persistence.audit import MOST_ADDRESSES, ORIGIN
-from app.persistence.database import Database, database_now
+from app.persistence.audit import MOST_ADDRESSES, ORIGIN, EventFilter
+from app.persistence.database import Connection, Database, database_now
+from app.persistence.pagination import Part
 from app.services.audit import MOST_COUNTED, MOST_WAITING, AuditService, RefusalCounter
 from app.services.inputs import TokenInput, UserInput
 from app.services.users import UserService
@@ -467,6 +471,65 @@ async def test_every_answer_has_the_id_of_its_request(standing: Carillon, path: 
     made = [(await answered(given)).headers["x-request-id"] for given in (None, "", "a b", "x" * 129, "<script>")]
     assert 5 == len(set(made))
     assert all(re.fullmatch(r"[0-9a-f]{32}", one) for one in made)
+
+
+async def test_log_lines_of_a_request_have_its_id(carillon: Carillon) -> None:
+    """So that a line and an event are found by each other."""
+    with capture_logs(processors=[merge_contextvars]) as lines:
+        await carillon.call("POST", "/users/", 201, json={"username": "mia"}, headers={"X-Request-Id": "build-7"})
+    assert ["build-7"] == [line["request_id"] for line in lines if line["event"] == "user_created"]
+
+
+async def test_storing_goes_on_after_a_failure() -> None:
+    """A defect is logged, and the next time is tried; at the end it is stored once more."""
+    calls: list[int] = []
+    stored = asyncio.Event()
+
+    async def store() -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise ValueError("boom")
+        stored.set()
+
+    with capture_logs() as lines:
+        async with asyncio.timeout(60), wiring._storing(store, 0.01):
+            await stored.wait()
+    assert ["ValueError"] == [line["error"] for line in lines if line["event"] == "notes_not_stored"]
+    assert len(calls) >= 3
+
+
+async def test_lists_read_an_index_in_its_order(database: Database) -> None:
+    """For each filter and for members: nothing is sorted, and no event of others is read."""
+    fill = text(
+        "INSERT INTO audit_events (id, at, actor_id, actor, owner_id, via, action, object_type, object_id, "
+        "object_name, changes, note, details) "
+        "SELECT gen_random_uuid(), now(), n % 500, 'u' || n % 500, n % 500, 'api', "
+        "CASE WHEN n % 500 = 0 THEN 'user_deleted' ELSE 'user_created' END, 'user', n % 500, '', '{}', '', '{}' "
+        "FROM generate_series(1, 20000) AS n"
+    )
+    async with database.transaction() as connection:
+        await connection.execute(fill)
+        await connection.execute(text("ANALYZE audit_events"))
+        admin, mia = Actor(1, "admin", Role.ADMIN), Actor(7, "u7", Role.MEMBER)
+        for viewer, wanted, expected in (
+            (admin, EventFilter(actor="u7"), 40),
+            (admin, EventFilter(object_type=ObjectType.USER, object_id="7"), 40),
+            (admin, EventFilter(action=AuditAction.USER_DELETED), 40),
+            (mia, EventFilter(), 40),
+        ):
+            before = await read_rows(connection)
+            page = await audit.page(connection, viewer, wanted, Part(100, counts=False))
+            assert expected == len(page.items)
+            assert await read_rows(connection) - before <= 10 * expected
+
+
+async def read_rows(connection: Connection) -> int:
+    """Return how many rows of the events this transaction has read so far, by scans and by indexes."""
+    counted = text(
+        "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables "
+        "WHERE relname LIKE 'audit_events_%'"
+    )
+    return int((await connection.execute(counted)).scalar_one())
 
 
 async def test_old_events_are_dropped_by_the_week(database: Database, carillon: Carillon) -> None:
