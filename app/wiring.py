@@ -65,6 +65,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
+from app.services.teams import TeamService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -156,6 +157,7 @@ def wire_services(
         authenticator=authenticator,
         audit=AuditService(database),
         users=UserService(database, ringer),
+        teams=TeamService(database, ringer),
         sessions=sessions,
         single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
         actions=ActionService(shared.admission.catalog, shared.problems),

@@ -7,7 +7,18 @@ from litestar.datastructures import CacheControlHeader
 from litestar.di import NamedDependency
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from app.api.requests import NO_STORE, RESTRICTABLE, SCOPE, Acting, Cursor, Id, Limit, OptionalBody, listed
+from app.api.requests import (
+    NO_STORE,
+    RESTRICTABLE,
+    SCOPE,
+    Acting,
+    Cursor,
+    Id,
+    Limit,
+    OptionalBody,
+    TeamFilter,
+    listed,
+)
 from app.domain.access import Scope
 from app.persistence.pagination import Part
 from app.services.inputs import (
@@ -149,7 +160,7 @@ class SecretController(Controller):
 
     @post(
         "/",
-        opt={"errors": (409,)},
+        opt={"errors": (404, 409)},
         summary="Store a secret. Without `allowed_hosts` it cannot be sent anywhere.",
     )
     async def create(self, actor: Acting, secret_service: Secrets, data: JSONBody[SecretInput]) -> SecretView:
@@ -157,9 +168,14 @@ class SecretController(Controller):
 
     @get("/", summary="List your secrets and those shared with you, newest first, without their values.")
     async def list_all(
-        self, actor: Acting, secret_service: Secrets, limit: Limit = 50, cursor: Cursor = None
+        self,
+        actor: Acting,
+        secret_service: Secrets,
+        team_id: TeamFilter = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
     ) -> SecretPage:
-        return await secret_service.list(actor, Part(limit, cursor=cursor))
+        return await secret_service.list(actor, Part(limit, cursor=cursor), team_id)
 
     @put(
         "/{secret_name:str}",
@@ -182,9 +198,14 @@ class SecretController(Controller):
         summary="Delete one of your secrets, or as an admin one of the user `owner`.",
     )
     async def remove(
-        self, actor: Acting, secret_service: Secrets, secret_name: SecretName, owner: Owner = None
+        self,
+        actor: Acting,
+        secret_service: Secrets,
+        secret_name: SecretName,
+        owner: Owner = None,
+        team_id: TeamFilter = None,
     ) -> None:
-        await secret_service.delete(actor, require_secret_name(secret_name), owner)
+        await secret_service.delete(actor, require_secret_name(secret_name), owner, team_id)
 
 
 SigningKeys = NamedDependency[SigningKeyService]
@@ -198,19 +219,25 @@ class SigningKeyController(Controller):
     cache_control = CacheControlHeader(no_store=True)
 
     # Whoever has the key can sign: reading it needs as much as changing it.
-    @get("/", opt={SCOPE: Scope.WRITE}, summary="Return your signing key. The first call creates it.")
-    async def read(self, actor: Acting, signing_key_service: SigningKeys) -> SigningKeyView:
-        return await signing_key_service.get(actor)
+    @get(
+        "/",
+        opt={SCOPE: Scope.WRITE, "errors": (404,)},
+        summary="Return your signing key, or that of a team. The first call creates it.",
+    )
+    async def read(self, actor: Acting, signing_key_service: SigningKeys, team_id: TeamFilter = None) -> SigningKeyView:
+        return await signing_key_service.get(actor, team_id)
 
     @post(
         "/rotate",
         status_code=200,
-        summary="Replace your signing key. For 24 hours calls are signed with the previous key too.",
+        opt={"errors": (404,)},
+        summary="Replace your signing key, or that of a team. For 24 hours calls are signed with the previous key too.",
     )
     async def rotate(
         self,
         actor: Acting,
         signing_key_service: SigningKeys,
         data: OptionalBody[Input],  # noqa: ARG002 - checked to be empty
+        team_id: TeamFilter = None,
     ) -> SigningKeyView:
-        return await signing_key_service.rotate(actor)
+        return await signing_key_service.rotate(actor, team_id)

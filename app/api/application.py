@@ -39,6 +39,7 @@ from app.api.system import (
     MetricsController,
     SettingsController,
 )
+from app.api.teams import TeamController
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
@@ -55,6 +56,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
+from app.services.teams import TeamService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -68,6 +70,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     audit: AuditService
     users: UserService
+    teams: TeamService
     sessions: SessionService
     single_sign_on: SingleSignOn
     actions: ActionService
@@ -112,6 +115,7 @@ def create_application(
         "/api/v1",
         route_handlers=[
             UserController,
+            TeamController,
             TokenController,
             LoginController,
             SingleSignOnController,
@@ -178,6 +182,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
     """Return the services that act on behalf of a user, by the names of their parameters."""
     return {
         "user_service": services.users,
+        "team_service": services.teams,
         "action_service": services.actions,
         "entity_type_service": services.entity_types,
         "workflow_service": services.workflows,

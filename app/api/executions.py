@@ -14,6 +14,7 @@ from app.api.requests import (
     Cursor,
     Limit,
     Offset,
+    TeamFilter,
     TextFilter,
     WorkflowFilter,
     check_query,
@@ -48,6 +49,7 @@ class ExecutionController(Controller):
         entity_type: TextFilter = None,
         entity_id: TextFilter = None,
         status: Annotated[ExecutionStatus | None, QueryParameter()] = None,
+        team_id: TeamFilter = None,
         limit: Limit = 50,
         offset: Offset = 0,
         cursor: Cursor = None,
@@ -59,7 +61,7 @@ class ExecutionController(Controller):
             "entity_id": entity_id,
             "status": status,
         }
-        return await execution_service.list(actor, filters, listed(limit, cursor, offset))
+        return await execution_service.list(actor, filters, listed(limit, cursor, offset), team_id)
 
     @get("/{execution_id:uuid}", summary="Return one execution with the result of each node.")
     async def read(self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]) -> ExecutionDetail:

@@ -4,7 +4,7 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
+from app.api.requests import Acting, Cursor, Id, Limit, Offset, OptionalBody, TeamFilter, listed
 from app.services.inputs import NotificationChanges, NotificationInput, WebhookChanges, WebhookInput
 from app.services.notifications import NotificationService
 from app.services.views import DeliveryList, NotificationList, NotificationView, WebhookPage, WebhookView
@@ -31,9 +31,14 @@ class NotificationController(Controller):
 
     @get("/", summary="List notifications, newest first.")
     async def list_all(
-        self, actor: Acting, notification_service: Notifications, limit: Limit = 500, cursor: Cursor = None
+        self,
+        actor: Acting,
+        notification_service: Notifications,
+        team_id: TeamFilter = None,
+        limit: Limit = 500,
+        cursor: Cursor = None,
     ) -> NotificationList:
-        return await notification_service.list(actor, listed(limit, cursor, counts=False))
+        return await notification_service.list(actor, listed(limit, cursor, counts=False), team_id)
 
     @get("/{notification_id:int}", summary="Return one notification.")
     async def read(self, actor: Acting, notification_service: Notifications, notification_id: Id) -> NotificationView:
@@ -80,7 +85,7 @@ class WebhookController(Controller):
 
     @post(
         "/",
-        opt={"errors": (409,)},
+        opt={"errors": (404, 409)},
         summary="Create a webhook: a URL that is called by a cron expression or every N minutes.",
     )
     async def create(self, actor: Acting, webhook_service: Webhooks, data: JSONBody[WebhookInput]) -> WebhookView:
@@ -88,9 +93,15 @@ class WebhookController(Controller):
 
     @get("/", summary="List webhooks, newest first.")
     async def list_all(
-        self, actor: Acting, webhook_service: Webhooks, limit: Limit = 50, offset: Offset = 0, cursor: Cursor = None
+        self,
+        actor: Acting,
+        webhook_service: Webhooks,
+        team_id: TeamFilter = None,
+        limit: Limit = 50,
+        offset: Offset = 0,
+        cursor: Cursor = None,
     ) -> WebhookPage:
-        return await webhook_service.list(actor, listed(limit, cursor, offset))
+        return await webhook_service.list(actor, listed(limit, cursor, offset), team_id)
 
     @get(
         "/{webhook_id:int}",

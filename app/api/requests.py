@@ -343,6 +343,7 @@ Cursor = Annotated[str | None, QueryParameter(max_length=500, pattern=r"^[A-Za-z
 # Postgres cannot store NUL, so no value has one.
 TextFilter = Annotated[str | None, QueryParameter(max_length=255, pattern=r"^[^\x00]*$")]
 WorkflowFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
+TeamFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 # Read as text here and parsed by ``Span``: Litestar would accept a number as a time.
 Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]
 At = Annotated[str | None, QueryParameter(name="at", schema_extra={"format": "date-time"})]

@@ -16,6 +16,7 @@ from app.api.requests import (
     Offset,
     OptionalBody,
     Since,
+    TeamFilter,
     TextFilter,
     Until,
     WorkflowFilter,
@@ -86,6 +87,7 @@ class ScheduleController(Controller):
         workflow_id: WorkflowFilter = None,
         owner_kind: Annotated[OwnerKind | None, QueryParameter()] = None,
         owner_id: TextFilter = None,
+        team_id: TeamFilter = None,
         fields: Fields = None,
         limit: Limit = 50,
         offset: Offset = 0,
@@ -98,6 +100,7 @@ class ScheduleController(Controller):
             workflow_id=workflow_id,
             owner_kind=owner_kind,
             owner_id=owner_id,
+            team_id=team_id,
         )
         return await schedule_queries.list(actor, part, filters, fields=names)
 

@@ -4,7 +4,7 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.requests import SCOPE, Acting, Cursor, Id, Limit, Offset, OptionalBody, listed
+from app.api.requests import SCOPE, Acting, Cursor, Id, Limit, Offset, OptionalBody, TeamFilter, listed
 from app.domain.access import Scope
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
@@ -19,15 +19,21 @@ class WorkflowController(Controller):
     path = "/workflows"
     tags = ("workflows",)
 
-    @post("/", opt={"errors": (409,)}, summary="Create a workflow.")
+    @post("/", opt={"errors": (404, 409)}, summary="Create a workflow, of a team if `team_id` names one.")
     async def create(self, actor: Acting, workflow_service: Workflows, data: JSONBody[WorkflowInput]) -> WorkflowView:
         return await workflow_service.create(actor, data)
 
     @get("/", summary="List workflows, newest first.")
     async def list_all(
-        self, actor: Acting, workflow_service: Workflows, limit: Limit = 50, offset: Offset = 0, cursor: Cursor = None
+        self,
+        actor: Acting,
+        workflow_service: Workflows,
+        team_id: TeamFilter = None,
+        limit: Limit = 50,
+        offset: Offset = 0,
+        cursor: Cursor = None,
     ) -> WorkflowPage:
-        return await workflow_service.list(actor, listed(limit, cursor, offset))
+        return await workflow_service.list(actor, listed(limit, cursor, offset), team_id)
 
     @get("/{workflow_id:int}", summary="Return one workflow.")
     async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> WorkflowView:
@@ -71,9 +77,14 @@ class BreakerController(Controller):
 
     @get("/", summary="List the circuit breakers of all workflows that have one.")
     async def list_all(
-        self, actor: Acting, breaker_service: Breakers, limit: Limit = 500, cursor: Cursor = None
+        self,
+        actor: Acting,
+        breaker_service: Breakers,
+        team_id: TeamFilter = None,
+        limit: Limit = 500,
+        cursor: Cursor = None,
     ) -> BreakerList:
-        return await breaker_service.list(actor, listed(limit, cursor, counts=False))
+        return await breaker_service.list(actor, listed(limit, cursor, counts=False), team_id)
 
     @get("/{workflow_id:int}", summary="Return the breaker of a workflow with its latest transitions.")
     async def read(self, actor: Acting, breaker_service: Breakers, workflow_id: Id, limit: Limit = 20) -> BreakerDetail:

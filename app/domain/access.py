@@ -25,6 +25,8 @@ class OwnerKind(StrEnum):
 
 # The prefix of plugins' user names. Names of users cannot contain a colon, so no user can pose as a plugin.
 PLUGIN_NAMES = "plugin:"
+# The prefix of teams' user names: a team owns objects as a user does, and nobody can log in as a team.
+TEAM_NAMES = "team:"
 
 
 class Scope(StrEnum):
@@ -93,6 +95,16 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     workflow_ids: tuple[int, ...] = ()
 
 
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The owner of a new object, by the names of the columns."""
+
+    user_profile_id: int
+    owner_kind: OwnerKind
+    owner_id: str
+    # The owner's id again if the owner is a team.
+    team_id: int | None
+
+
 class Actor(msgspec.Struct, frozen=True):
     """The user or plugin on whose behalf something is done, and how far the token reaches that was used for it."""
 
@@ -129,9 +141,25 @@ class Actor(msgspec.Struct, frozen=True):
         return self.role is Role.ADMIN
 
     @property
+    def team_id(self) -> int | None:
+        """Return the actor's id if the actor is a team, as in the runs of a team's schedules."""
+        return self.user_id if self.kind is OwnerKind.USER and self.username.startswith(TEAM_NAMES) else None
+
+    @property
     def owner_filter(self) -> int | None:
-        """Return the owner whose rows this actor sees, or None for the rows of all owners."""
+        """Return the actor as the only owner whose rows are looked at, or None for the rows of all owners."""
         return None if self.sees_all else self.user_id
+
+    def owners(self, team_id: int | None = None) -> tuple[int, ...] | None:
+        """Return the owners whose objects the actor sees, of this team alone if there is one; None for all owners."""
+        if team_id is not None:
+            return (team_id,) if _sees(self, team_id) else ()
+        return None if self.sees_all else (self.user_id, *(team for team, _ in self.teams))
+
+    def usable_owners(self) -> tuple[int, ...] | None:
+        """Return the owners to whose objects the actor may do what the call needs; None for all owners."""
+        owners = self.owners()
+        return None if owners is None else tuple(owner for owner in owners if self.may_use(owner))
 
     def may_use(self, owner_id: int | None) -> bool:
         """Return whether the actor may use an object of this owner; None means that the object does not exist."""
@@ -162,6 +190,23 @@ def decide(actor: Actor, needs: Scope, owner_id: int | None) -> Verdict:
 
 def _sees(actor: Actor, owner_id: int) -> bool:
     return actor.sees_all or owner_id == actor.user_id or owner_id in dict(actor.teams)
+
+
+def owner_for(actor: Actor, team_id: int | None) -> Owner:
+    """Return the owner of an object that the actor creates: a team in which the actor may write, or the actor."""
+    if team_id is None:
+        return Owner(
+            user_profile_id=actor.user_id, owner_kind=actor.kind, owner_id=actor.owner_id, team_id=actor.team_id
+        )
+    require_owner(actor, team_id, "team")
+    return Owner(user_profile_id=team_id, owner_kind=OwnerKind.USER, owner_id=str(team_id), team_id=team_id)
+
+
+def require_team_owner(actor: Actor, team_id: int) -> None:
+    """Refuse an actor who may not decide who belongs to a team: its owners and admins may."""
+    require_owner(actor, team_id, "team")
+    if not actor.sees_all and dict(actor.teams)[team_id] is not TeamRole.OWNER:
+        raise ForbiddenError("This requires the role `owner` in the team.")
 
 
 # The actor of a run whose two owners have no rights in common. No user has the id 0.

@@ -87,6 +87,7 @@ class ScheduleInput(ScheduleFields, kw_only=True):
 
     workflow_id: Positive
     workflow_owner: Positive | None = None
+    team_id: Positive | None = None
 
 
 def stored_spec(given: Mapping[str, Any]) -> dict[str, Any]:

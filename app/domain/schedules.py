@@ -146,6 +146,8 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     trace_context: str | None = None
     created_at: datetime
     updated_at: datetime
+    # The owner's id again if the owner is a team.
+    team_id: int | None = None
 
     @property
     def unknown_value(self) -> str:

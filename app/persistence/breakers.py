@@ -12,9 +12,8 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Integer
 
-from app.domain.access import Actor
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
-from app.persistence.pagination import Page, Part, read_all, read_one, read_page
+from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page
 from app.persistence.sql_batches import fetch, insert_many, run_batch
 from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
@@ -176,12 +175,18 @@ async def save_breakers(connection: AsyncConnection, changed: Sequence[Breaker])
     await run_batch(connection, _INSERT_TRANSITIONS, [change for breaker in changed for change in breaker.transitions])
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[StoredBreaker]:
-    """Return a page of the breakers of the workflows that the actor may see, in the order of the workflows' ids."""
-    query = _with_workflow().where(or_(_WORKFLOWS.c.breaker_threshold.is_not(None), _TABLE.c.workflow_id.is_not(None)))
-    if actor.owner_filter is not None:
-        query = query.where(_WORKFLOWS.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, StoredBreaker, (_WORKFLOWS.c.id,), part, ascending=True)
+async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[StoredBreaker]:
+    """Return a page of the breakers of the workflows of these owners, in the order of the workflows' ids."""
+
+    async def read(owner: int | None, part: Part) -> Page[StoredBreaker]:
+        query: Select[Any] = _with_workflow().where(
+            or_(_WORKFLOWS.c.breaker_threshold.is_not(None), _TABLE.c.workflow_id.is_not(None))
+        )
+        if owner is not None:
+            query = query.where(_WORKFLOWS.c.user_profile_id == owner)
+        return await read_page(connection, query, StoredBreaker, (_WORKFLOWS.c.id,), part, ascending=True)
+
+    return await read_of_owners(owners, part, read, ascending=True)
 
 
 async def of_workflow(connection: AsyncConnection, workflow_id: int) -> StoredBreaker | None:

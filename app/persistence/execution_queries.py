@@ -1,6 +1,6 @@
 """Queries for executions: one with its nodes, the runs of a schedule, pages of many, and the unsuccessful ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,10 +9,9 @@ import msgspec
 from sqlalchemy import ColumnElement, and_, exists, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.run_ids import first_id_at
-from app.persistence.pagination import Page, Part, read_newest, read_one, read_page
+from app.persistence.pagination import Page, Part, read_newest, read_of_owners, read_one, read_page
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,
@@ -94,20 +93,31 @@ async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[St
 
 
 async def page(
-    connection: AsyncConnection, actor: Actor, values: Mapping[str, Any], part: Part
+    connection: AsyncConnection, owners: Sequence[int] | None, values: Mapping[str, Any], part: Part
 ) -> Page[ListedExecution]:
-    """Return a page of the executions that the actor may see, newest first.
+    """Return a page of the executions of these owners, newest first.
 
     ``values`` filters by column; None stands for any value.
     """
     filters = {name: value for name, value in values.items() if value is not None}
-    owner = actor.owner_filter
     job_id = filters.get("scheduled_job_id")
     if job_id is not None:
         # All runs of a schedule belong to its owner. No index has both columns, so the owner is checked first instead.
-        if not await _may_see_schedule(connection, job_id, owner):
+        if not await _may_see_schedule(connection, job_id, owners):
             return Page([], 0)
-    elif owner is not None:
+        return await _page(connection, filters, part)
+
+    async def read(owner: int | None, part: Part) -> Page[ListedExecution]:
+        return await _page_of_owner(connection, owner, filters, part)
+
+    return await read_of_owners(owners, part, read)
+
+
+async def _page_of_owner(
+    connection: AsyncConnection, owner: int | None, values: Mapping[str, Any], part: Part
+) -> Page[ListedExecution]:
+    filters = dict(values)
+    if owner is not None:
         filters["user_profile_id"] = owner
         # The filter that stands first chooses the index. Few runs of another owner's workflow are the member's, so the
         # member's own runs are probably fewer than the workflow's.
@@ -159,10 +169,10 @@ async def _source(connection: AsyncConnection, status: str | None) -> Any:
     return _UNSUCCESSFUL if status in _UNSUCCESSFUL_STATUSES and await unsuccessful_is_complete(connection) else _TABLE
 
 
-async def _may_see_schedule(connection: AsyncConnection, job_id: UUID, owner: int | None) -> bool:
+async def _may_see_schedule(connection: AsyncConnection, job_id: UUID, owners: Sequence[int] | None) -> bool:
     query = select(_SCHEDULES.c.user_profile_id).where(_SCHEDULES.c.id == job_id)
     schedule_owner = (await connection.execute(query)).scalar_one_or_none()
-    return schedule_owner is not None and owner in {None, schedule_owner}
+    return schedule_owner is not None and (owners is None or schedule_owner in owners)
 
 
 async def _owns_workflow(connection: AsyncConnection, workflow_id: int, owner: int) -> bool:

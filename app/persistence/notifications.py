@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, OwnerKind, Role
 from app.domain.backoff import Backoff
 from app.domain.notifications import Notice
-from app.persistence.pagination import Page, Part, read_one, read_page, read_written
+from app.persistence.pagination import Page, Part, read_of_owners, read_one, read_page, read_written
 from app.persistence.tables import DeliveryRow, NotificationRow
 
 # If more notices of one notification wait than this, they are sent as one delivery, a digest.
@@ -37,6 +37,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     workflow_id: int | None
     active: bool
     created_at: datetime
+    team_id: int | None = None
 
 
 async def add(connection: AsyncConnection, values: dict[str, Any]) -> Notification:
@@ -60,12 +61,16 @@ async def remove(connection: AsyncConnection, notification_id: int) -> None:
     await connection.execute(delete(NotificationRow).where(_TABLE.c.id == notification_id))
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Notification]:
-    """Return a page of the notifications that the actor may see, newest first."""
-    query: Select[Any] = select(_TABLE)
-    if actor.owner_filter is not None:
-        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, Notification, (_TABLE.c.id,), part)
+async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[Notification]:
+    """Return a page of the notifications of these owners, newest first."""
+
+    async def read(owner: int | None, part: Part) -> Page[Notification]:
+        query: Select[Any] = select(_TABLE)
+        if owner is not None:
+            query = query.where(_TABLE.c.user_profile_id == owner)
+        return await read_page(connection, query, Notification, (_TABLE.c.id,), part)
+
+    return await read_of_owners(owners, part, read)
 
 
 # The notifications of admins match, and those of the workflow's owner or of the user on whose behalf an entity runs.

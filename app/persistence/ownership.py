@@ -16,8 +16,9 @@ _LOCKS = (
     text("SELECT FROM workflows WHERE user_profile_id = :user ORDER BY id FOR UPDATE"),
     text("SELECT FROM scheduled_jobs WHERE user_profile_id = :user ORDER BY id FOR UPDATE"),
 )
+_TEAM = "(SELECT t.id FROM teams AS t WHERE t.id = :to)"
 _HAND_OVER = tuple(
-    text(f"UPDATE {table} SET user_profile_id = :to{owner} WHERE user_profile_id = :user")  # noqa: S608
+    text(f"UPDATE {table} SET user_profile_id = :to, team_id = {_TEAM}{owner} WHERE user_profile_id = :user")  # noqa: S608
     for table, owner in (
         ("workflows", ", owner_id = :owner_id"),
         ("scheduled_jobs", ", owner_id = :owner_id"),
@@ -32,7 +33,7 @@ _HAND_OVER_ACTIVE = text(
 )
 # A secret whose name the new owner has already is deleted with its user.
 _HAND_OVER_SECRETS = text(
-    "UPDATE secrets AS s SET owner_id = :to WHERE s.owner_id = :user "
+    f"UPDATE secrets AS s SET owner_id = :to, team_id = {_TEAM} WHERE s.owner_id = :user "  # noqa: S608
     "AND NOT EXISTS (SELECT FROM secrets AS o WHERE o.owner_id = :to AND o.name = s.name)"
 )
 _WEBHOOKS = text("SELECT id FROM webhooks WHERE user_profile_id = :user")

@@ -4,7 +4,7 @@ A page begins at an offset or after a cursor. A cursor costs the same at every p
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -127,6 +127,37 @@ async def _read(
     total, is_estimate = await _total(connection, query.with_only_columns(keys[-1]), number)
     items = [to_struct(row, kind) for row in rows]
     return Page(items, total, is_estimate, _more(items, names, part), names)
+
+
+async def read_of_owners(
+    owners: Sequence[int] | None,
+    part: Part,
+    read: Callable[[int | None, Part], Awaitable[Page[T]]],
+    *,
+    ascending: bool = False,
+) -> Page[T]:
+    """Return a page of what several owners have, None standing for all owners, in the order of the page's keys.
+
+    One page of each owner is read from the same position, and they are merged: each comes from the index of its owner.
+    A query for all of them together would sort everything that they have.
+    """
+    if owners is None or len(owners) == 1:
+        return await read(owners[0] if owners else None, part)
+    first = msgspec.structs.replace(part, limit=part.offset + part.limit, offset=0)
+    return merged([await read(owner, first) for owner in owners], part, ascending=ascending)
+
+
+def merged(pages: Sequence[Page[T]], part: Part, *, ascending: bool = False) -> Page[T]:
+    """Return the part of a list whose beginnings, as far as the end of the part, are on these pages."""
+    keys = next((page.keys for page in pages if page.keys), ())
+
+    def position(item: T) -> tuple[Any, ...]:
+        return tuple(getattr(item, key) for key in keys)
+
+    every = sorted((item for page in pages for item in page.items), key=position, reverse=not ascending)
+    items = every[part.offset : part.offset + part.limit]
+    total, is_estimate = sum(page.total for page in pages), any(page.total_is_estimate for page in pages)
+    return Page(items, total, is_estimate, _more(items, keys, part), keys)
 
 
 _TEXT_KEY = column("key", String())

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Row, Select, delete, func, select, tuple_, update
+from sqlalchemy import Row, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,7 +16,7 @@ from app.domain.access import Actor, OwnerKind
 from app.domain.errors import ConflictError
 from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
-from app.persistence.pagination import KnownTotals, Page, Part, read_keys
+from app.persistence.pagination import KnownTotals, Page, Part, read_keys, read_of_owners
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
@@ -34,7 +34,7 @@ _ENUMS = tuple(
 )
 _TIMES_OF_PEOPLE = ("at", "start_at", "end_at", "anchor_at")
 _UNIQUE_NAME = "uq_scheduled_jobs_name_of_plugin"
-_FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "created_at", "updated_at"}
+_FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "team_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
@@ -226,15 +226,16 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     workflow_id: int | None = None
     owner_kind: str | None = None
     owner_id: str | None = None
+    team_id: int | None = None
 
 
 NO_FILTERS = Filters()
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Whose schedules are listed (None: of all users), with which values, and which page of them."""
+    """Whose schedules are listed (None: of all owners), with which values, and which page of them."""
 
-    user_profile_id: int | None
+    owners: tuple[int, ...] | None
     filters: Filters
     part: Part
 
@@ -258,26 +259,34 @@ class ScheduleVersion(msgspec.Struct, frozen=True):
 
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ScheduleVersion]:
     """Return a page of these schedules, newest first: their ids and versions."""
-    given = {"user_profile_id": listing.user_profile_id, **msgspec.structs.asdict(listing.filters)}
+
+    async def read(owner: int | None, part: Part) -> Page[ScheduleVersion]:
+        return await _page_of_owner(connection, owner, listing.filters, part, totals)
+
+    return await read_of_owners(listing.owners, listing.part, read)
+
+
+async def _page_of_owner(
+    connection: AsyncConnection, owner: int | None, wanted: Filters, part: Part, totals: KnownTotals
+) -> Page[ScheduleVersion]:
+    given = {"user_profile_id": owner, **msgspec.structs.asdict(wanted)}
     filters = {name: value for name, value in given.items() if value is not None}
     implied = [condition for name, value, condition in _IMPLIED if filters.get(name, value) != value]
     keys = (_TABLE.c.created_at, _TABLE.c.id)
     # Statistics may know one owner only. Then plans would search the schedules of all others for those of this one.
     leading = "owner_id" if "owner_id" in filters and "user_profile_id" not in filters else None
     return await read_keys(
-        connection, _TABLE, ScheduleVersion, filters, keys, listing.part, totals, implied=implied, leading=leading
+        connection, _TABLE, ScheduleVersion, filters, keys, part, totals, implied=implied, leading=leading
     )
 
 
-async def lock_visible(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
-    """Lock those of these schedules that the actor may see, before they are deleted."""
-    query = _visible(select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids))), actor).order_by(_TABLE.c.id)
-    return list((await connection.execute(query.with_for_update())).scalars())
-
-
-def _visible(query: Select[Any], actor: Actor) -> Select[Any]:
-    owner = actor.owner_filter
-    return query if owner is None else query.where(_TABLE.c.user_profile_id == owner)
+async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
+    """Lock those of these schedules that the actor may delete, before they are deleted."""
+    query = select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids)))
+    owners = actor.usable_owners()
+    if owners is not None:
+        query = query.where(_TABLE.c.user_profile_id.in_(owners))
+    return list((await connection.execute(query.order_by(_TABLE.c.id).with_for_update())).scalars())
 
 
 async def remove(connection: AsyncConnection, ids: Sequence[UUID]) -> None:

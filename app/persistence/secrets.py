@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, Role
+from app.domain.access import Owner, Role
 from app.domain.secrets import EVERYBODY, StoredSecret
 from app.persistence.pagination import Page, Part, read_one, read_page, read_written
 from app.persistence.sql_batches import fetch
@@ -42,13 +42,14 @@ class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
     shared_with: Literal["all"] | list[int]
     created_at: datetime
     updated_at: datetime
+    team_id: int | None = None
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[SecretInfo]:
-    """Return a page of the secrets that an actor owns or may use, newest first; admins see all."""
+async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[SecretInfo]:
+    """Return a page of the secrets that these owners have or may use, newest first; None stands for all."""
     query: Select[Any] = select(*_SHOWN)
-    if not actor.sees_all:
-        query = query.where(or_(_TABLE.c.owner_id == actor.user_id, _is_shared_with(actor.user_id)))
+    if owners is not None:
+        query = query.where(or_(_TABLE.c.owner_id.in_(owners), *map(_is_shared_with, owners)))
     return await read_page(connection, query, SecretInfo, (_TABLE.c.id,), part)
 
 
@@ -64,9 +65,10 @@ async def lock(connection: AsyncConnection, owner_id: int, name: str) -> SecretI
     return await read_one(connection, query, SecretInfo)
 
 
-async def add(connection: AsyncConnection, owner_id: int, name: str, values: dict[str, Any]) -> SecretInfo | None:
+async def add(connection: AsyncConnection, owner: Owner, name: str, values: dict[str, Any]) -> SecretInfo | None:
     """Create a secret and return it; None if the owner has one of that name."""
-    statement = upsert(SecretRow).values(owner_id=owner_id, name=name, **values)
+    owned = {"owner_id": owner.user_profile_id, "team_id": owner.team_id}
+    statement = upsert(SecretRow).values(name=name, **owned, **values)
     statement = statement.on_conflict_do_nothing(index_elements=["owner_id", "name"])
     return await read_one(connection, statement.returning(*_SHOWN), SecretInfo)
 

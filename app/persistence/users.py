@@ -13,7 +13,17 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import PLUGIN_NAMES, Actor, OwnerKind, Restriction, Role, Scope, highest
+from app.domain.access import (
+    PLUGIN_NAMES,
+    TEAM_NAMES,
+    Actor,
+    OwnerKind,
+    Restriction,
+    Role,
+    Scope,
+    TeamRole,
+    highest,
+)
 from app.domain.errors import NotFoundError
 from app.domain.limits import Quota
 from app.persistence.pagination import Page, Part, read_one, read_page, read_written
@@ -24,8 +34,12 @@ _USERS = UserProfile.__table__
 _TOKENS = ApiToken.__table__
 
 BUILT_IN_ADMIN = "admin"
-# The columns of a token's owner, and of what the token allows; JSON as text, which is parsed once for all requests.
-OWNER = "u.id, u.username, u.role, u.kind"
+# The columns of a token's owner with the owner's teams, and of what the token allows; lists and JSON as text, which is
+# parsed once for all requests.
+OWNER = (
+    "u.id, u.username, u.role, u.kind, (SELECT string_agg(m.team_id || ':' || m.role, ',' ORDER BY m.team_id) "
+    "FROM team_members AS m WHERE m.user_profile_id = u.id) AS teams"
+)
 TOKEN_TERMS = (
     "t.id AS token_id, CAST(t.scopes AS text) AS scopes, CAST(t.restriction AS text) AS restriction, t.expires_at"  # noqa: S105 - SQL
 )
@@ -130,7 +144,7 @@ def _owner_of(token: str, row: Any) -> Actor | None:
 
 
 def _actor(row: Any) -> Actor:
-    return as_actor(row["id"], row["username"], row["role"], row["kind"])
+    return as_actor(row["id"], row["username"], row["role"], row["kind"], row["teams"])
 
 
 def token_actor(row: Any) -> Actor:
@@ -161,9 +175,19 @@ def to_actor(user: User) -> Actor:
 
 
 @lru_cache(maxsize=1000)
-def as_actor(user_id: int, username: str, role: str, kind: str) -> Actor:
-    """Return the actor with these columns, the same object for the same values."""
-    return Actor(user_id, username, Role(role), OwnerKind(kind))
+def as_actor(user_id: int, username: str, role: str, kind: str, teams: str | None = None) -> Actor:
+    """Return the actor with these columns, the same object for the same values; ``teams`` is ``ID:ROLE,ID:ROLE``."""
+    return Actor(user_id, username, Role(role), OwnerKind(kind), teams=_teams(teams))
+
+
+def _teams(listed: str | None) -> tuple[tuple[int, TeamRole], ...]:
+    pairs = (one.split(":") for one in listed.split(",")) if listed else ()
+    return tuple((int(team), TeamRole(role)) for team, role in pairs)
+
+
+def is_person(user: User) -> bool:
+    """Return whether a profile is that of a person or a service, who can log in: no plugin and no team."""
+    return user.kind == OwnerKind.USER and not user.username.startswith(TEAM_NAMES)
 
 
 async def get(connection: AsyncConnection, user_id: int) -> User | None:
@@ -191,8 +215,9 @@ async def owner(connection: AsyncConnection, username: str) -> Actor:
 
 
 async def page(connection: AsyncConnection, part: Part) -> Page[User]:
-    """Return a page of all users, in the order of their ids."""
-    return await read_page(connection, select(_USERS), User, (_USERS.c.id,), part, ascending=True)
+    """Return a page of all users, without teams, in the order of their ids."""
+    query = select(_USERS).where(_USERS.c.username.not_like(f"{TEAM_NAMES}%"))
+    return await read_page(connection, query, User, (_USERS.c.id,), part, ascending=True)
 
 
 async def add(connection: AsyncConnection, username: str, role: Role) -> User | None:

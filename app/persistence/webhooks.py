@@ -5,12 +5,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-from app.domain.access import Actor
 from app.domain.entity_jobs import ScheduledJobConfig
-from app.persistence.pagination import Page, Part, read_all, read_one, read_page, read_written
+from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page, read_written
 from app.persistence.tables import WebhookRow
 
 ENTITY_TYPE = "webhook"
@@ -48,6 +47,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
     created_at: datetime
     updated_at: datetime
+    team_id: int | None = None
 
 
 class WebhookScheduler:
@@ -137,9 +137,13 @@ async def remove(connection: AsyncConnection, webhook_id: int) -> None:
     await connection.execute(delete(WebhookRow).where(_TABLE.c.id == webhook_id))
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Webhook]:
-    """Return a page of the webhooks that the actor may see, newest first."""
-    query = select(_TABLE)
-    if actor.owner_filter is not None:
-        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, Webhook, (_TABLE.c.id,), part)
+async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[Webhook]:
+    """Return a page of the webhooks of these owners, newest first."""
+
+    async def read(owner: int | None, part: Part) -> Page[Webhook]:
+        query: Select[Any] = select(_TABLE)
+        if owner is not None:
+            query = query.where(_TABLE.c.user_profile_id == owner)
+        return await read_page(connection, query, Webhook, (_TABLE.c.id,), part)
+
+    return await read_of_owners(owners, part, read)

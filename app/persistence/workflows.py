@@ -1,6 +1,6 @@
 """Workflows in the database: read, locked and written, each change with a revision."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,11 +8,11 @@ import msgspec
 from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
+from app.domain.access import Owner
 from app.domain.declarations import same
 from app.domain.revisions import Author, workflow_revision
 from app.persistence import revisions
-from app.persistence.pagination import Page, Part, read_all, read_one, read_page, read_written
+from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page, read_written
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
@@ -34,12 +34,12 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     breaker_reset_seconds: int | None
     created_at: datetime
     updated_at: datetime
+    team_id: int | None = None
 
 
-async def add(connection: AsyncConnection, owner: Actor, values: dict[str, Any], author: Author) -> StoredWorkflow:
+async def add(connection: AsyncConnection, owner: Owner, values: dict[str, Any], author: Author) -> StoredWorkflow:
     """Create a workflow and its first revision."""
-    owned = {"user_profile_id": owner.user_id, "owner_kind": owner.kind, "owner_id": owner.owner_id}
-    statement = insert(WorkflowRow).values(values | owned).returning(*_TABLE.c)
+    statement = insert(WorkflowRow).values(values | msgspec.structs.asdict(owner)).returning(*_TABLE.c)
     after = await read_written(connection, statement, StoredWorkflow)
     await _add_revision(connection, None, after, author)
     return after
@@ -121,9 +121,13 @@ def _one(workflow_id: int) -> Select[Any]:
     return select(_TABLE).where(_TABLE.c.id == workflow_id)
 
 
-async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[StoredWorkflow]:
-    """Return a page of the workflows that the actor may see, newest first."""
-    query = select(_TABLE)
-    if actor.owner_filter is not None:
-        query = query.where(_TABLE.c.user_profile_id == actor.owner_filter)
-    return await read_page(connection, query, StoredWorkflow, (_TABLE.c.id,), part)
+async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[StoredWorkflow]:
+    """Return a page of the workflows of these owners, newest first."""
+
+    async def read(owner: int | None, part: Part) -> Page[StoredWorkflow]:
+        query: Select[Any] = select(_TABLE)
+        if owner is not None:
+            query = query.where(_TABLE.c.user_profile_id == owner)
+        return await read_page(connection, query, StoredWorkflow, (_TABLE.c.id,), part)
+
+    return await read_of_owners(owners, part, read)

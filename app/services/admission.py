@@ -10,14 +10,14 @@ from yarl import URL
 from app.actions.catalog import Catalog, SecretMisusedError, node_errors
 from app.actions.secrets import SecretStore
 from app.actions.templates import MARK
-from app.domain.access import Actor, require_owner, require_workflow_owner
-from app.domain.errors import CarillonError, FieldError, QuotaExceededError
+from app.domain.access import Actor, Owner, owner_for, require_owner, require_workflow_owner
+from app.domain.errors import CarillonError, FieldError, NotFoundError, QuotaExceededError
 from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
 from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
-from app.persistence import users, workflows
+from app.persistence import teams, users, workflows
 from app.persistence.database import Connection
 
 
@@ -48,6 +48,14 @@ def require_owned(actor: Actor, row: OwnedT | None, kind: str) -> OwnedT:
     if row is None:
         raise AssertionError(f"a {kind} that does not exist passed the check of its owner")
     return row
+
+
+async def new_owner(connection: Connection, actor: Actor, team_id: int | None) -> Owner:
+    """Return the owner of an object that the actor creates; ``NotFoundError`` if the team does not exist."""
+    owner = owner_for(actor, team_id)
+    if team_id is not None and not await teams.existing(connection, [team_id]):
+        raise NotFoundError("There is no such team.")
+    return owner
 
 
 class NewSchedule(msgspec.Struct, frozen=True):
@@ -83,15 +91,25 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
     The workflows are locked: they cannot be deleted before the transaction ends.
     """
     limit = limits.quotas.schedules
-    user_ids = {new.actor.user_id for new in batch}
+    user_ids = {new.job.user_profile_id for new in batch}
     used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
+    known = await _known_teams(connection, batch)
     owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
     errors: list[CarillonError | None] = []
     for new in batch:
-        error = _refusal(new, owners.get(new.job.workflow_id), limit, used[new.actor.user_id])
+        owner = new.job.user_profile_id
+        if new.job.team_id is not None and new.job.team_id not in known:
+            error: CarillonError | None = NotFoundError("There is no such team.")
+        else:
+            error = _refusal(new, owners.get(new.job.workflow_id), limit, used[owner])
         errors.append(error)
-        used[new.actor.user_id] += error is None
+        used[owner] += error is None
     return errors
+
+
+async def _known_teams(connection: Connection, batch: Sequence[NewSchedule]) -> set[int]:
+    ids = {new.job.team_id for new in batch if new.job.team_id is not None}
+    return await teams.existing(connection, ids) if ids else set()
 
 
 def require_usable(actor: Actor, schedule_owner: int, workflow_owner: int | None, named: int | None) -> None:

@@ -28,7 +28,7 @@ from app.persistence.parked_runs import Callback, Completion, ShownSecret
 from app.persistence.settle import settle, settle_locked
 from app.services.admission import require_owned
 from app.services.inputs import CompletionInput, RunInput
-from app.services.listing import read_views
+from app.services.listing import read_views, visible_owners
 from app.services.schedules import owned_schedule
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
@@ -209,10 +209,13 @@ class ExecutionService:
         self._database = database
         self._ringer = ringer
 
-    async def list(self, actor: Actor, filters: Mapping[str, Any], part: Part) -> ExecutionPage:
+    async def list(
+        self, actor: Actor, filters: Mapping[str, Any], part: Part, team_id: int | None = None
+    ) -> ExecutionPage:
         """Return a page of the executions that the actor may see and that match the filters, newest first."""
         async with self._database.reading() as connection:
-            page = await read_views(partial(execution_queries.page, connection, actor, filters), _view, part)
+            owners = await visible_owners(connection, actor, team_id)
+            page = await read_views(partial(execution_queries.page, connection, owners, filters), _view, part)
         return ExecutionPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:

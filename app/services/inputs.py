@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.domain.access import Role, Scope
+from app.domain.access import Role, Scope, TeamRole
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl, url_problem
@@ -82,7 +82,7 @@ class DeclaredScheduleInput(ScheduleFields, kw_only=True):
     paused: bool = False
 
 
-@optional_fields_of(ScheduleInput)
+@optional_fields_of(ScheduleInput, without=("team_id",))
 class ScheduleChanges(Changes):
     """New values for some fields of a schedule."""
 
@@ -150,8 +150,8 @@ Nodes = Annotated[list[NodeInput], Meta(min_length=1, max_length=500, examples=[
 Edges = Annotated[list[Edge], Meta(max_length=5000, examples=[[{"from": "start", "to": "call"}]])]
 
 
-class WorkflowInput(Input):
-    """A new workflow."""
+class WorkflowFields(Input):
+    """All fields of a workflow but its owner."""
 
     name: Name
     nodes: Nodes
@@ -160,6 +160,12 @@ class WorkflowInput(Input):
     max_concurrent_runs: Positive | None = None
     breaker_threshold: Positive | None = None
     breaker_reset_seconds: Positive | None = None
+
+
+class WorkflowInput(WorkflowFields, kw_only=True):
+    """A new workflow."""
+
+    team_id: Positive | None = None
 
 
 # The history names "apply:" and the namespace as the author of changes by files.
@@ -180,7 +186,7 @@ class DeclarationInput(Input):
     schedules: list[Any] | None = None
 
 
-@optional_fields_of(WorkflowInput)
+@optional_fields_of(WorkflowFields)
 class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
 
@@ -199,9 +205,10 @@ class NotificationInput(Input):
     schedule_id: UUID | None = None
     workflow_id: Positive | None = None
     active: bool = True
+    team_id: Positive | None = None
 
 
-@optional_fields_of(NotificationInput, without=("schedule_id", "workflow_id"))
+@optional_fields_of(NotificationInput, without=("schedule_id", "workflow_id", "team_id"))
 class NotificationChanges(Changes):
     """New values for some fields of a notification."""
 
@@ -220,9 +227,10 @@ class WebhookInput(Input):
     active: bool = True
     timeout_seconds: TimeoutSeconds = 600
     max_retries: MaxRetries = 3
+    team_id: Positive | None = None
 
 
-@optional_fields_of(WebhookInput)
+@optional_fields_of(WebhookInput, without=("team_id",))
 class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
 
@@ -242,6 +250,7 @@ class SecretInput(Input):
     value: SecretValue
     allowed_hosts: AllowedHosts = msgspec.field(default_factory=list)
     shared_with: Sharing = msgspec.field(default_factory=list)
+    team_id: Positive | None = None
 
 
 @optional_fields_of(SecretInput, without=("name",))
@@ -277,6 +286,37 @@ class UserInput(Input):
         ),
     ]
     role: Role = Role.MEMBER
+
+
+class TeamInput(Input):
+    """A new team."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@ -]{0,199}$(?!\n)",
+            extra={
+                EXPECTED: "1 to 200 letters, digits, spaces, `_`, `.`, `@` and `-` that begin with a letter or a digit"
+            },
+        ),
+    ]
+
+
+@optional_fields_of(TeamInput)
+class TeamChanges(Changes):
+    """New values for some fields of a team."""
+
+
+class MemberInput(Input):
+    """A user who is to belong to a team."""
+
+    user_id: Positive
+    role: TeamRole
+
+
+@optional_fields_of(MemberInput, without=("user_id",))
+class MemberChanges(Changes):
+    """New values for some fields of a member of a team."""
 
 
 class RestrictionInput(Input):

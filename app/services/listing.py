@@ -10,8 +10,9 @@ from uuid import UUID
 import msgspec
 
 from app.cache import RowCache
+from app.domain.access import Actor
 from app.domain.schedules import ScheduledJob
-from app.persistence import schedules
+from app.persistence import schedules, teams
 from app.persistence.database import Connection
 from app.persistence.pagination import PAGE_BYTES, Page, Part
 
@@ -89,6 +90,13 @@ class _PageInProgress(Generic[V]):
     def rows_that_fit(self) -> int:
         """Estimate how many more rows fit, from the average size of those that are there."""
         return (PAGE_BYTES - self.used) // (self.used // max(1, len(self.items)) + 1) + 1
+
+
+async def visible_owners(connection: Connection, actor: Actor, team_id: int | None) -> tuple[int, ...] | None:
+    """Return the owners whose objects a list has; None for all. If a team is named, it alone, or nobody."""
+    if team_id is not None and not await teams.get(connection, team_id):
+        return ()
+    return actor.owners(team_id)
 
 
 async def read_views(

@@ -11,9 +11,9 @@ from app.persistence import notifications, workflows
 from app.persistence.database import Connection, Database
 from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
-from app.services.admission import NO_QUOTAS, Limits, require_owned, require_quota
+from app.services.admission import NO_QUOTAS, Limits, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_url
-from app.services.listing import read_views
+from app.services.listing import read_views, visible_owners
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -27,20 +27,24 @@ class NotificationService:
         self._database = database
 
     async def create(self, actor: Actor, notification: NotificationInput) -> NotificationView:
-        """Create a notification of the actor: events from now on are delivered."""
+        """Create a notification of the actor or of a team: events from now on are delivered."""
         values = msgspec.structs.asdict(notification)
         values["scheduled_job_id"] = values.pop("schedule_id")
+        team_id = values.pop("team_id")
         require_url(notification.url)
         async with self._database.transaction() as connection:
-            await require_quota(connection, self._limits, Quota.NOTIFICATIONS, actor.user_id)
+            owner = await new_owner(connection, actor, team_id)
+            await require_quota(connection, self._limits, Quota.NOTIFICATIONS, owner.user_profile_id)
             await _require_seen(connection, actor, values)
-            row = await notifications.add(connection, {**values, "user_profile_id": actor.user_id})
+            owned = {"user_profile_id": owner.user_profile_id, "team_id": owner.team_id}
+            row = await notifications.add(connection, {**values, **owned})
         return _view(row)
 
-    async def list(self, actor: Actor, part: Part) -> NotificationList:
-        """Return a page of the notifications that the actor may see, newest first."""
+    async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> NotificationList:
+        """Return a page of the notifications that the actor may see, of this team if one is named, newest first."""
         async with self._database.reading() as connection:
-            page = await read_views(partial(notifications.page, connection, actor), _view, part)
+            owners = await visible_owners(connection, actor, team_id)
+            page = await read_views(partial(notifications.page, connection, owners), _view, part)
         return NotificationList(page.items, page.next_cursor)
 
     async def get(self, actor: Actor, notification_id: int) -> NotificationView:
@@ -94,6 +98,7 @@ def _view(row: Notification) -> NotificationView:
     return NotificationView(
         id=row.id,
         user_profile_id=row.user_profile_id,
+        team_id=row.team_id,
         url=row.url,
         events=row.events,
         schedule_id=row.scheduled_job_id,

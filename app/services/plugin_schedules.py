@@ -15,7 +15,7 @@ from app.actions.context import (
     PluginScheduleInput,
     RefusedError,
 )
-from app.domain.access import Actor
+from app.domain.access import Actor, owner_for
 from app.domain.errors import CarillonError, NotFoundError, UnavailableError
 from app.domain.plugin_schedules import NODES, EnsureMode, Merge, may_create, merge
 from app.domain.revisions import Action, revision
@@ -189,7 +189,7 @@ class PluginSchedules:
     async def _added(self, connection: Connection, actor: Actor, wish: Wish, note: str = "") -> Stored:
         """Create the workflow and the schedule."""
         await self._workflows.check_secrets(connection, actor, actor.user_id, wish.workflow)
-        row = await workflows.add(connection, actor, wish.workflow, author_of(actor))
+        row = await workflows.add(connection, owner_for(actor, None), wish.workflow, author_of(actor))
         new = replace(wish.draft, workflow_id=row.id)
         return Stored(await schedule_changes.start_scheduled_job(connection, new, author_of(actor), note), row)
 

@@ -13,7 +13,7 @@ from app.domain.schedules import ScheduledJob
 from app.domain.specs import KINDS
 from app.domain.workflows import TRIGGER_TYPE
 from app.persistence.workflows import StoredWorkflow
-from app.services.inputs import WorkflowInput
+from app.services.inputs import WorkflowFields
 from app.services.schedules import draft, spec_values
 from app.services.validation import checked
 
@@ -55,7 +55,7 @@ def wish_of(actor: Actor, schedule: PluginScheduleInput) -> Wish:
     config, action, version = values.pop("config"), values.pop("action"), values.pop("version")
     values["trigger_payload"] = values.pop("payload")
     wanted = checked(given_values({"workflow_id": NO_WORKFLOW_YET, **values}), ScheduleInput)
-    flow = msgspec.to_builtins(checked({"name": schedule.name, **nodes_of(action, config)}, WorkflowInput))
+    flow = msgspec.to_builtins(checked({"name": schedule.name, **nodes_of(action, config)}, WorkflowFields))
     return Wish(name=schedule.name, version=version, draft=draft(spec_values(wanted), actor), workflow=flow)
 
 

@@ -107,8 +107,8 @@ class ScheduleQueryService:
         self._listed_views = database.history.watch(ViewCache(listed_view, whole=False))
         self._totals = database.history.watch(known_totals())
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
-        # One for each owner: the slow lists of one do not delay the others.
-        self._lists: dict[int | None, MicroBatcher[ListRequest, SchedulePage]] = {}
+        # One for each set of owners: the slow lists of one do not delay the others.
+        self._lists: dict[tuple[int, ...] | None, MicroBatcher[ListRequest, SchedulePage]] = {}
         # Few: every thread takes processor time from the event loop.
         self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="search")
 
@@ -121,10 +121,10 @@ class ScheduleQueryService:
         fields: frozenset[str] | None = None,
     ) -> SchedulePage:
         """Return a page of the schedules that the actor may see, newest first; payloads only if ``fields`` has them."""
-        listing = schedules.Listing(actor.owner_filter, filters, part)
-        return await self._lists_of(actor.owner_filter).ask(ListRequest(listing, fields))
+        owners = actor.owners(filters.team_id)
+        return await self._lists_of(owners).ask(ListRequest(schedules.Listing(owners, filters, part), fields))
 
-    def _lists_of(self, owner: int | None) -> MicroBatcher[ListRequest, SchedulePage]:
+    def _lists_of(self, owner: tuple[int, ...] | None) -> MicroBatcher[ListRequest, SchedulePage]:
         if owner not in self._lists:
             if len(self._lists) >= MOST_BATCHERS:
                 self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}

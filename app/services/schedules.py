@@ -1,6 +1,7 @@
 """Schedules: create, change, pause, resume, revive and delete them. Reading them needs no Redis: schedule_queries."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,7 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from app import clock
-from app.domain.access import Actor
+from app.domain.access import Actor, owner_for
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -89,12 +90,20 @@ class ScheduleService:
         drafts, errors = await _drafts(raw, actor, self.limits.caps)
         batch = list(drafts.values())
         async with self._database.transaction() as connection:
-            over = await quota_refusal(connection, self.limits, Quota.SCHEDULES, actor.user_id, len(batch))
+            over = await self._over_quota(connection, batch)
             refused = await refusals(connection, batch, NO_QUOTAS)
             _require_none(errors, dict(zip(drafts, refused, strict=True)), over)
             jobs = await _start(connection, batch)
         await self._ringer.ticks(jobs)
         return ScheduleList([schedule_view(job) for job in jobs])
+
+    async def _over_quota(self, connection: Connection, batch: Sequence[NewSchedule]) -> QuotaExceededError | None:
+        """Return the refusal of the first owner whose quota a batch exceeds, or None; owners are locked by id."""
+        for owner, count in sorted(Counter(new.job.user_profile_id for new in batch).items()):
+            over = await quota_refusal(connection, self.limits, Quota.SCHEDULES, owner, count)
+            if over is not None:
+                return over
+        return None
 
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """Give a schedule new values; a changed cadence moves the next run at once."""
@@ -136,12 +145,14 @@ class ScheduleService:
     async def delete(self, actor: Actor, job_id: UUID) -> None:
         """Delete a schedule with its history, and cancel its runs."""
         if not await self.delete_many(actor, [job_id]):
+            async with self._database.reading() as connection:
+                await owned_schedule(connection, actor, job_id)
             raise NotFoundError("There is no such schedule.")
 
     async def delete_many(self, actor: Actor, job_ids: Sequence[UUID]) -> int:
         """Delete those of these schedules that the actor may delete; return how many."""
         async with self._database.transaction() as connection:
-            deleted = await schedules.lock_visible(connection, actor, job_ids)
+            deleted = await schedules.lock_deletable(connection, actor, job_ids)
             running = await executions.active_ids(connection, deleted)
             await schedules.remove(connection, deleted)
         await self._ringer.call_off(running)
@@ -183,17 +194,15 @@ def spec_values(wanted: SpecInput) -> dict[str, Any]:
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
     """The same values without what is a part of the request only."""
-    return {name: value for name, value in values.items() if name != "workflow_owner"}
+    return {name: value for name, value in values.items() if name not in {"workflow_owner", "team_id"}}
 
 
-def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
-    """Return a schedule that is not stored yet; its times are set again, by the database's clock, when it is."""
+def draft(values: dict[str, Any], actor: Actor, team_id: int | None = None) -> ScheduledJob:
+    """Return a new schedule of the actor or a team. Its times are set again, by the database's clock, when it is stored."""
     moment = clock.now()
     return ScheduledJob(
         id=uuid4(),
-        user_profile_id=actor.user_id,
-        owner_kind=actor.kind,
-        owner_id=actor.owner_id,
+        **msgspec.structs.asdict(owner_for(actor, team_id)),
         anchor_at=moment,
         trace_context=current_context(),
         created_at=moment,
@@ -204,7 +213,7 @@ def draft(values: dict[str, Any], actor: Actor) -> ScheduledJob:
 
 def sound_draft(schedule: ScheduleInput, actor: Actor, caps: Caps) -> ScheduledJob:
     """Return a new schedule of the actor; ``InvalidError`` names what is wrong with it."""
-    return sound(draft(spec_values(schedule), actor), caps)
+    return sound(draft(spec_values(schedule), actor, schedule.team_id), caps)
 
 
 def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
@@ -240,7 +249,8 @@ async def _drafts(raw: Sequence[Any], actor: Actor, caps: Caps) -> tuple[dict[in
         await asyncio.sleep(0)
         try:
             schedule = read_as(item, ScheduleInput)
-            drafts[index] = NewSchedule(actor, draft(spec_values(schedule), actor), schedule.workflow_owner)
+            job = draft(spec_values(schedule), actor, schedule.team_id)
+            drafts[index] = NewSchedule(actor, job, schedule.workflow_owner)
             errors += _placed(index, _problems(drafts[index].job, caps))
         except InvalidError as error:
             # Every bad schedule is named; all of its errors only as long as the list is short.

@@ -19,7 +19,7 @@ from app.domain.errors import (
 from app.domain.trigger_event import rfc3339
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
-from app.persistence import audit, ownership, sessions, users
+from app.persistence import audit, ownership, sessions, teams, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.users import Token, TokenTerms, User
@@ -73,7 +73,7 @@ class UserService:
     async def current(self, actor: Actor) -> CurrentSessionView:
         """Return who a request comes from, and how far its token or session reaches."""
         async with self._database.reading() as connection:
-            user = await _existing(connection, actor.user_id)
+            user = await existing_user(connection, actor.user_id)
             ends = await sessions.end_of(connection, actor.session_id) if actor.session_id else actor.ends_at
         scopes = [scope for scope in Scope if actor.scope.includes(scope)]
         return CurrentSessionView(user=user_view(user), role=actor.role, scopes=scopes, expires_at=ends)
@@ -84,7 +84,7 @@ class UserService:
         given_values = given(changes)
         values: dict[str, Any] = {"role": given_values["role"]} if "role" in given_values else {}
         async with self._database.transaction() as connection:
-            before = await _existing(connection, user_id)
+            before = await existing_user(connection, user_id)
             _require_other(actor, before, "change the role of, or disable,")
             if "disabled" in given_values:
                 now = await database_now(connection)
@@ -94,7 +94,7 @@ class UserService:
             if differing:
                 await audit.record(connection, actor, AuditAction.USER_CHANGED, _user(after), changes=differing)
         if given_values.get("schedules") == "pause":
-            await self._pause_all(actor, user_id)
+            await pause_all(self._database, actor, user_id)
         log.info("user_changed", user=user_id, by=actor.user_id, **{name: str(value) for name, value in values.items()})
         return user_view(after)
 
@@ -102,34 +102,18 @@ class UserService:
         """Delete a user. ``schedules`` says what becomes of what the user has; without it a user with any is kept."""
         require_admin(actor)
         async with self._database.transaction() as connection:
-            user = await _existing(connection, user_id)
+            user = await existing_user(connection, user_id)
             _require_other(actor, user, "delete")
+            await _require_no_lone_team(connection, user)
             if schedules is None and await ownership.has_schedules(connection, user_id):
                 raise ConflictError(
                     f"'{user.username}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
                     "`transfer` with `to`."
                 )
             heir = await _heir(connection, actor, user, schedules, to)
-        if schedules == "pause":
-            await self._pause_all(actor, user_id)
-        async with self._database.transaction() as connection:
-            if heir is not None:
-                await ownership.hand_over(connection, user_id, heir)
-            running = await ownership.delete_user(connection, user_id)
-            details = {"schedules": schedules, "to": heir}
-            await audit.record(connection, actor, AuditAction.USER_DELETED, _user(user), details=details)
-        if self._ringer is not None:
-            await self._ringer.call_off(running)
+        gone = Event(AuditAction.USER_DELETED, _user(user), {"schedules": schedules, "to": heir})
+        await remove_owner(self._database, self._ringer, actor, user_id, schedules, heir)
         log.info("user_deleted", user=user_id, by=actor.user_id, schedules=schedules or "none", to=heir)
-
-    async def _pause_all(self, actor: Actor, user_id: int) -> None:
-        """Pause all active schedules of a user, some in each transaction, so that none of them waits long."""
-        paused = True
-        while paused:
-            async with self._database.transaction() as connection:
-                paused = bool(ids := await ownership.active_schedules(connection, user_id, PAUSED_AT_ONCE))
-                for job_id in ids:
-                    await schedule_changes.pause_scheduled_job(connection, job_id, author_of(actor), USER_GONE)
 
     async def create(self, actor: Actor, user: UserInput) -> UserView:
         """Create a user."""
@@ -156,7 +140,7 @@ class UserService:
         terms = token_terms(actor, token, clock.now(), is_own=user_id == actor.user_id)
         fresh = users.make_token()
         async with self._database.transaction() as connection:
-            owner = await _existing(connection, user_id)
+            owner = await existing_user(connection, user_id)
             row = await users.add_token(connection, user_id, terms, fresh)
             await audit.record(connection, actor, AuditAction.TOKEN_CREATED, _token(row), details=_terms(row))
         log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
@@ -176,7 +160,7 @@ class UserService:
         fresh = users.make_token()
         async with self._database.transaction() as connection:
             old = await _own_token(connection, actor, token_id)
-            owner = await _existing(connection, old.user_profile_id)
+            owner = await existing_user(connection, old.user_profile_id)
             terms = TokenTerms(
                 name=old.name,
                 kind=old.kind,
@@ -206,7 +190,7 @@ class UserService:
 
     async def _tokens_of(self, user_id: int, part: Part) -> TokenList:
         async with self._database.reading() as connection:
-            owner = await _existing(connection, user_id)
+            owner = await existing_user(connection, user_id)
             read = partial(users.tokens_of, connection, user_id)
             page = await read_views(read, partial(token_view, owner=owner), part)
         return TokenList(page.items, page.next_cursor)
@@ -221,7 +205,31 @@ class UserService:
 
     async def _get(self, user_id: int) -> UserView:
         async with self._database.transaction() as connection:
-            return user_view(await _existing(connection, user_id))
+            return user_view(await existing_user(connection, user_id))
+
+
+async def remove_owner(
+    database: Database, ringer: Ringer | None, actor: Actor, owner_id: int, fate: Fate | None, heir: int | None
+) -> None:
+    """Delete a user or a team: pause the schedules if asked to, hand everything over if there is an heir."""
+    if fate == "pause":
+        await pause_all(database, actor, owner_id)
+    async with database.transaction() as connection:
+        if heir is not None:
+            await ownership.hand_over(connection, owner_id, heir)
+        running = await ownership.delete_user(connection, owner_id)
+    if ringer is not None:
+        await ringer.call_off(running)
+
+
+async def pause_all(database: Database, actor: Actor, owner_id: int) -> None:
+    """Pause all active schedules of an owner, some in each transaction, so that none of them waits long."""
+    paused = True
+    while paused:
+        async with database.transaction() as connection:
+            paused = bool(ids := await ownership.active_schedules(connection, owner_id, PAUSED_AT_ONCE))
+            for job_id in ids:
+                await schedule_changes.pause_scheduled_job(connection, job_id, author_of(actor), USER_GONE)
 
 
 def _user(user: User) -> Subject:
@@ -248,12 +256,12 @@ def _terms(token: Token) -> dict[str, Any]:
 
 
 async def _heir(connection: Connection, actor: Actor, user: User, fate: Fate | None, to: int | None) -> int | None:
-    """Return the user who gets what the deleted one has; None if it is deleted too."""
+    """Return the user or the team that gets what the deleted user has; None if it is deleted too."""
     if fate == "transfer" and to is None:
         raise InvalidError(FieldError("to", "Name the user who gets the schedules."))
     if fate not in {"transfer", "pause"}:
         return None
-    heir = await _existing(connection, actor.user_id if to is None else to)
+    heir = await existing_user(connection, actor.user_id if to is None else to, or_team=True)
     if heir.id == user.id:
         raise InvalidError(FieldError("to", "The user who is deleted cannot get the schedules."))
     return heir.id
@@ -265,6 +273,13 @@ def _require_other(actor: Actor, user: User, what: str) -> None:
         raise ConflictError(f"You cannot {what} yourself or the built-in admin.")
     if user.kind != OwnerKind.USER:
         raise ConflictError(f"You cannot {what} a plugin.")
+
+
+async def _require_no_lone_team(connection: Connection, user: User) -> None:
+    """Refuse to delete the only owner of a team."""
+    team = await teams.only_owned_by(connection, user.id)
+    if team is not None:
+        raise ConflictError(f"'{user.username}' is the only owner of the team '{team}'. Make another its owner first.")
 
 
 def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool) -> TokenTerms:
@@ -300,9 +315,10 @@ def _restriction(given: RestrictionInput) -> Restriction | None:
     return None if restriction == Restriction() else restriction
 
 
-async def _existing(connection: Connection, user_id: int) -> User:
+async def existing_user(connection: Connection, user_id: int, *, or_team: bool = False) -> User:
+    """Return a user, or a team if it may be one; ``NotFoundError`` if there is none."""
     row = await users.get(connection, user_id) if user_id in IDS else None
-    if row is None:
+    if row is None or not (or_team or users.is_person(row) or row.kind != OwnerKind.USER):
         raise NotFoundError("There is no such user.")
     return row
 

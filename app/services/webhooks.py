@@ -17,9 +17,9 @@ from app.persistence.database import Connection, Database, database_now
 from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE, Webhook
-from app.services.admission import Admission, require_owned, require_quota
+from app.services.admission import Admission, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_url
-from app.services.listing import read_views
+from app.services.listing import read_views, visible_owners
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
@@ -40,26 +40,29 @@ class WebhookService:
         self._admission = admission
 
     async def create(self, actor: Actor, webhook: WebhookInput) -> WebhookView:
-        """Create a webhook of the actor and plan its first call."""
+        """Create a webhook of the actor or of a team, and plan its first call."""
         values = _stored(msgspec.structs.asdict(webhook))
+        team_id = values.pop("team_id")
         _require_one_kind(values)
         self._require_small(values)
         async with self._database.transaction() as connection:
-            await require_quota(connection, self._admission.limits, Quota.WEBHOOKS, actor.user_id)
-            planned = await _planned(connection, values)
-            row = await webhooks.add(connection, {**planned, "user_profile_id": actor.user_id})
+            owner = await new_owner(connection, actor, team_id)
+            await require_quota(connection, self._admission.limits, Quota.WEBHOOKS, owner.user_profile_id)
+            owned = {"user_profile_id": owner.user_profile_id, "team_id": owner.team_id}
+            row = await webhooks.add(connection, {**await _planned(connection, values), **owned})
             self._require_callable(row)
             await self._require_secrets(connection, actor, row)
             (view,) = await _views(connection, [row])
         return view
 
-    async def list(self, actor: Actor, part: Part) -> WebhookPage:
-        """Return a page of the webhooks that the actor may see, newest first."""
+    async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> WebhookPage:
+        """Return a page of the webhooks that the actor may see, of this team if one is named, newest first."""
         runs: dict[str, list[EntityRun]] = {}
         async with self._database.reading() as connection:
+            owners = await visible_owners(connection, actor, team_id)
 
             async def read(part: Part) -> Page[Webhook]:
-                rows = await webhooks.page(connection, actor, part)
+                rows = await webhooks.page(connection, owners, part)
                 runs.update(await _latest_runs(connection, rows.items))
                 return rows
 

@@ -18,9 +18,9 @@ from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.workflows import StoredWorkflow
-from app.services.admission import Admission, require_owned, require_quota
+from app.services.admission import Admission, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.listing import encode, read_views
+from app.services.listing import encode, read_views, visible_owners
 from app.services.schedules import author_of
 from app.services.views import (
     BreakerDetail,
@@ -48,19 +48,22 @@ class WorkflowService:
         self._admission = admission
 
     async def create(self, actor: Actor, workflow: WorkflowInput) -> WorkflowView:
-        """Create a workflow of the actor."""
+        """Create a workflow of the actor or of a team."""
         values = msgspec.to_builtins(workflow)
+        team_id = values.pop("team_id")
         self.check(values)
         async with self._database.transaction() as connection:
-            await self.check_secrets(connection, actor, actor.user_id, values)
-            await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, actor.user_id)
-            row = await workflows.add(connection, actor, values, author_of(actor))
+            owner = await new_owner(connection, actor, team_id)
+            await self.check_secrets(connection, actor, owner.user_profile_id, values)
+            await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
+            row = await workflows.add(connection, owner, values, author_of(actor))
         return workflow_view(row)
 
-    async def list(self, actor: Actor, part: Part) -> WorkflowPage:
-        """Return a page of the workflows that the actor may see, newest first."""
+    async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> WorkflowPage:
+        """Return a page of the workflows that the actor may see, of this team if one is named, newest first."""
         async with self._database.reading() as connection:
-            page = await read_views(partial(workflows.page, connection, actor), workflow_view, part)
+            read = partial(workflows.page, connection, await visible_owners(connection, actor, team_id))
+            page = await read_views(read, workflow_view, part)
         return WorkflowPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int) -> WorkflowView:
@@ -134,10 +137,11 @@ class BreakerService:
         """Work on this database. Workers notice a reset at their next tick."""
         self._database = database
 
-    async def list(self, actor: Actor, part: Part) -> BreakerList:
-        """Return a page of the breakers that the actor may see."""
+    async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> BreakerList:
+        """Return a page of the breakers that the actor may see, of this team if one is named."""
         async with self._database.reading() as connection:
-            page = await read_views(partial(breakers.page, connection, actor), _view, part)
+            owners = await visible_owners(connection, actor, team_id)
+            page = await read_views(partial(breakers.page, connection, owners), _view, part)
         return BreakerList(page.items, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:

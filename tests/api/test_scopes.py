@@ -20,6 +20,10 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/users": {"GET": ADMIN, "POST": ADMIN},
     "/users/{user_id:int}": {"GET": ADMIN, "PATCH": ADMIN, "DELETE": ADMIN},
     "/users/{user_id:int}/tokens": {"GET": ADMIN, "POST": ADMIN},
+    "/teams": {"GET": READ, "POST": WRITE},
+    "/teams/{team_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/teams/{team_id:int}/members": {"GET": READ, "POST": WRITE},
+    "/teams/{team_id:int}/members/{user_id:int}": {"PATCH": WRITE, "DELETE": WRITE},
     # A token makes and ends tokens that reach no further than itself.
     "/tokens": {"GET": READ, "POST": READ},
     "/tokens/{token_id:int}": {"DELETE": READ},

@@ -8,6 +8,8 @@ from app.persistence.tables.accounts import (
     SessionCodeRow,
     SessionRow,
     SigningKeyRow,
+    TeamMemberRow,
+    TeamRow,
     UserProfile,
 )
 from app.persistence.tables.audit import AuditEventRow, TokenAddressRow
@@ -75,6 +77,8 @@ __all__ = [
     "SigningKeyRow",
     "SitemapPingRow",
     "SwitchRow",
+    "TeamMemberRow",
+    "TeamRow",
     "TokenAddressRow",
     "UnsuccessfulExecutionRow",
     "UserProfile",

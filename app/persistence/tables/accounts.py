@@ -1,4 +1,4 @@
-"""Tables of users, their tokens, sessions and identities, of secrets and of keys."""
+"""Tables of users, their tokens, sessions and identities, of teams, of secrets and of keys."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.domain.access import OwnerKind, Role
+from app.domain.access import OwnerKind, Role, TeamRole
 from app.persistence.tables.base import Base, one_of
 
 
@@ -36,6 +36,32 @@ class UserProfile(Base):
     kind: Mapped[str] = mapped_column(server_default=OwnerKind.USER)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     disabled_at: Mapped[datetime | None]
+
+
+class TeamRow(Base):
+    """A team. It owns objects by the profile of the same id, whose name is the team's with a prefix."""
+
+    __tablename__ = "teams"
+
+    id: Mapped[int] = mapped_column(
+        ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class TeamMemberRow(Base):
+    """A user who belongs to a team, and the user's role in it."""
+
+    __tablename__ = "team_members"
+    __table_args__ = (CheckConstraint(one_of("role", TeamRole), name="role_known"),)
+
+    team_id: Mapped[int] = mapped_column(ForeignKey("teams.id", ondelete="CASCADE"), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(
+        ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    role: Mapped[str]
+    added_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
 class ApiToken(Base):
@@ -124,10 +150,11 @@ class SecretRow(Base):
     value: Mapped[str | None]
     # None without a value: the environment names the hosts.
     allowed_hosts: Mapped[Any] = mapped_column(JSONB(none_as_null=True), nullable=True)
-    # Ids of users, or "all".
+    # Ids of users and teams, or "all".
     shared_with: Mapped[Any] = mapped_column(JSONB, nullable=False)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    team_id: Mapped[int | None]
 
 
 class SigningKeyRow(Base):

@@ -158,6 +158,8 @@ class WebhookRow(Base):
     last_error: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    # The owner's id again if the owner is a team.
+    team_id: Mapped[int | None]
 
 
 class NotificationRow(Base):
@@ -175,6 +177,8 @@ class NotificationRow(Base):
     workflow_id: Mapped[int | None] = mapped_column(ForeignKey("workflows.id", ondelete="CASCADE"), index=True)
     active: Mapped[bool]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    # The owner's id again if the owner is a team.
+    team_id: Mapped[int | None]
 
 
 class DeliveryRow(Base):

@@ -48,6 +48,8 @@ class WorkflowRow(Base):
     breaker_reset_seconds: Mapped[int | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    # The owner's id again if the owner is a team.
+    team_id: Mapped[int | None]
 
 
 class ScheduledJobRow(Base):
@@ -166,6 +168,8 @@ class ScheduledJobRow(Base):
     trace_context: Mapped[str | None]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
+    # The owner's id again if the owner is a team.
+    team_id: Mapped[int | None]
 
 
 class PluginScheduleRow(Base):

@@ -14,7 +14,7 @@ from app.persistence import declarations, users, workflows
 from app.persistence.database import Connection, Database, read_one_moment
 from app.persistence.workflows import StoredWorkflow
 from app.services.declarations.yaml_text import write_documents
-from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowInput
+from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowFields
 from app.services.validation import checked
 
 _FIRST = ("name", "workflow")
@@ -23,10 +23,10 @@ _NOT_OF_ROW = {"workflow", "paused", "interval_seconds", "every"}
 
 def workflow_entry(name: str, row: StoredWorkflow) -> dict[str, Any]:
     """Return a workflow as the entry of a file, under this name."""
-    values = {field: getattr(row, field) for field in WorkflowInput.__struct_fields__}
+    values = {field: getattr(row, field) for field in WorkflowFields.__struct_fields__}
     nodes = [{part: value for part, value in node.items() if part != "config" or value} for node in row.nodes]
     edges = [{"from": edge["from"], "to": edge["to"]} for edge in row.edges]
-    return _said({**values, "name": name, "nodes": nodes, "edges": edges}, WorkflowInput)
+    return _said({**values, "name": name, "nodes": nodes, "edges": edges}, WorkflowFields)
 
 
 def schedule_entry(name: str, workflow: str, job: ScheduledJob) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _named(objects: Iterable[Any], taken: set[str] | None = None) -> dict[str, A
     return named
 
 
-_OF_WORKFLOW = WorkflowInput.__struct_fields__
+_OF_WORKFLOW = WorkflowFields.__struct_fields__
 _OF_SCHEDULE = tuple(name for name in EDITABLE if name != "workflow_id")
 
 

@@ -11,7 +11,7 @@ from app.actions.catalog import Catalog
 from app.domain.declarations import Declared, Key, Kind
 from app.domain.errors import CarillonError, FieldError, InvalidError
 from app.services.declarations.yaml_text import Document, YamlProblemError, read_documents
-from app.services.inputs import DeclarationInput, DeclaredScheduleInput, WorkflowInput
+from app.services.inputs import DeclarationInput, DeclaredScheduleInput, WorkflowFields
 from app.services.schedules import spec_values
 from app.services.validation import checked
 from app.services.workflows import check_workflow
@@ -167,7 +167,7 @@ def _item(namespace: str, kind: Kind, values: dict[str, Any], place: Place) -> I
 
 
 def _workflow(raw: Any, catalog: Catalog) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(checked(raw, WorkflowInput))
+    values: dict[str, Any] = msgspec.to_builtins(checked(raw, WorkflowFields))
     check_workflow(values, catalog)
     return values
 

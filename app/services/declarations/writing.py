@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.access import Actor
+from app.domain.access import Actor, owner_for
 from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, InvalidError, UnavailableError
 from app.domain.limits import Caps
@@ -64,7 +64,7 @@ async def write_workflows(connection: Connection, flows: Work, owner: Actor, the
         await workflows.save(connection, before, item.declared.values, _author(item.key.namespace))
     new = {}
     for item in flows.new:
-        row = await workflows.add(connection, owner, item.declared.values, _author(item.key.namespace))
+        row = await workflows.add(connection, owner_for(owner, None), item.declared.values, _author(item.key.namespace))
         new[item.key] = row.id
     await declarations.add_workflows(connection, new)
     return {**there.workflow_ids, **new}
@@ -167,7 +167,7 @@ async def prune(
     for workflow_id in sorted(flows):
         await workflows.lock_to_delete(connection, workflow_id)
     await _require_unused(connection, flows, set(job_ids), places)
-    deleted = await schedules.lock_visible(connection, actor, job_ids)
+    deleted = await schedules.lock_deletable(connection, actor, job_ids)
     running = await executions.active_ids(connection, deleted)
     await schedules.remove(connection, deleted)
     for workflow_id in sorted(flows):

@@ -1,11 +1,11 @@
-"""Views of users, tokens, secrets and signing keys."""
+"""Views of users, teams, tokens, secrets and signing keys."""
 
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from app.domain.access import OwnerKind, Role, Scope, highest, lesser, scope_of_role
+from app.domain.access import OwnerKind, Role, Scope, TeamRole, highest, lesser, scope_of_role
 from app.persistence.users import Token, User
 from app.services.inputs import Instant
 from app.services.listing import Encoded
@@ -27,6 +27,39 @@ class UserList(msgspec.Struct):
     """A page of the list of users."""
 
     items: list[Encoded[UserView]]
+    next_cursor: str | None
+
+
+class TeamView(msgspec.Struct, kw_only=True):
+    """A team, and your role in it."""
+
+    id: int
+    name: str
+    # None for an admin who does not belong to the team.
+    role: TeamRole | None
+    created_at: Instant
+
+
+class TeamList(msgspec.Struct):
+    """A page of the list of teams."""
+
+    items: list[Encoded[TeamView]]
+    next_cursor: str | None
+
+
+class MemberView(msgspec.Struct, kw_only=True):
+    """A member of a team."""
+
+    user_id: int
+    username: str
+    role: TeamRole
+    added_at: Instant
+
+
+class MemberList(msgspec.Struct):
+    """A page of a team's members."""
+
+    items: list[Encoded[MemberView]]
     next_cursor: str | None
 
 
@@ -152,6 +185,7 @@ class SecretView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     owner: int
+    team_id: int | None
     shared_to_you: bool
     allowed_hosts: list[str] | None
     shared_with: Literal["all"] | list[int]

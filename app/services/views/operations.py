@@ -93,6 +93,7 @@ class WebhookView(msgspec.Struct, kw_only=True):
 
     id: int
     user_profile_id: int
+    team_id: int | None
     name: str
     url: str
     method: str
@@ -126,6 +127,7 @@ class NotificationView(msgspec.Struct, kw_only=True):
 
     id: int
     user_profile_id: int
+    team_id: int | None
     url: str
     events: list[str]
     schedule_id: UUID | None

@@ -30,6 +30,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     user_profile_id: int
     owner_kind: OwnerKind
     owner_id: str
+    team_id: int | None
     interval_seconds: int | float | None
     every: str | None
     cron: str | None
@@ -115,6 +116,7 @@ class WorkflowView(msgspec.Struct, kw_only=True):
     user_profile_id: int
     owner_kind: OwnerKind
     owner_id: str
+    team_id: int | None
     name: str
     nodes: list[Node]
     edges: list[Edge]

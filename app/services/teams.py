@@ -1,0 +1,208 @@
+"""Teams: create, rename and delete them, and decide who belongs to them."""
+
+from collections.abc import Collection
+from functools import partial
+
+import structlog
+
+from app.domain.access import Actor, TeamRole, require_owner, require_team_owner
+from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
+from app.engine.ringing import Ringer
+from app.persistence import ownership, teams, users
+from app.persistence.database import Connection, Database
+from app.persistence.pagination import Part
+from app.persistence.teams import Member, Team
+from app.services.inputs import IDS, MemberChanges, MemberInput, TeamChanges, TeamInput, given
+from app.services.listing import read_views
+from app.services.users import Fate, existing_user, remove_owner
+from app.services.views import MemberList, MemberView, TeamList, TeamView
+
+# Each list reads a page for each team, and each team has quotas of its own.
+MOST_TEAMS = 100
+# Of users who are not admins.
+MOST_OWNED_TEAMS = 10
+
+log = structlog.get_logger(__name__)
+
+
+class TeamService:
+    """Use cases about teams."""
+
+    def __init__(self, database: Database, ringer: Ringer | None = None) -> None:
+        """Call off the runs of teams that are deleted."""
+        self._database = database
+        self._ringer = ringer
+
+    async def list(self, actor: Actor, part: Part) -> TeamList:
+        """Return a page of the teams that the actor belongs to; admins see all."""
+        async with self._database.reading() as connection:
+            page = await read_views(partial(teams.page, connection, actor), partial(_view, actor), part)
+        return TeamList(page.items, page.next_cursor)
+
+    async def create(self, actor: Actor, team: TeamInput) -> TeamView:
+        """Create a team, of which the actor is the first owner."""
+        async with self._database.transaction() as connection:
+            await _require_room(connection, actor.user_id, to_own=not actor.sees_all)
+            row = await teams.add(connection, team.name)
+            if row is None:
+                raise ConflictError(f"There is a team '{team.name}' already.")
+            await teams.add_member(connection, row.id, actor.user_id, TeamRole.OWNER)
+        log.info("team_created", team=row.id, by=actor.user_id)
+        return TeamView(id=row.id, name=row.name, role=TeamRole.OWNER, created_at=row.created_at)
+
+    async def get(self, actor: Actor, team_id: int) -> TeamView:
+        """Return a team."""
+        require_owner(actor, team_id, "team")
+        async with self._database.reading() as connection:
+            return _view(actor, _known(await teams.get(connection, team_id) if team_id in IDS else None))
+
+    async def change(self, actor: Actor, team_id: int, changes: TeamChanges) -> TeamView:
+        """Give a team another name."""
+        values = given(changes)
+        async with self._database.transaction() as connection:
+            row = await _managed(connection, actor, team_id)
+            if "name" in values:
+                renamed = await teams.rename(connection, team_id, values["name"])
+                if renamed is None:
+                    raise ConflictError(f"There is a team '{values['name']}' already.")
+                row = renamed
+        log.info("team_changed", team=team_id, by=actor.user_id)
+        return _view(actor, row)
+
+    async def delete(self, actor: Actor, team_id: int, schedules: Fate | None, to: int | None) -> None:
+        """Delete a team. ``schedules`` says what becomes of what it has; without it a team with schedules is kept."""
+        async with self._database.transaction() as connection:
+            team = await _managed(connection, actor, team_id)
+            if schedules is None and await ownership.has_schedules(connection, team_id):
+                raise ConflictError(
+                    f"The team '{team.name}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
+                    "`transfer` with `to`."
+                )
+            heir = await _heir(connection, actor, team_id, schedules, to)
+        await remove_owner(self._database, self._ringer, actor, team_id, schedules, heir)
+        log.info("team_deleted", team=team_id, by=actor.user_id, schedules=schedules or "none", to=heir)
+
+    async def members(self, actor: Actor, team_id: int, part: Part) -> MemberList:
+        """Return a page of a team's members."""
+        require_owner(actor, team_id, "team")
+        async with self._database.reading() as connection:
+            _known(await teams.get(connection, team_id) if team_id in IDS else None)
+            page = await read_views(partial(teams.members, connection, team_id), _member_view, part)
+        return MemberList(page.items, page.next_cursor)
+
+    async def add_member(self, actor: Actor, team_id: int, member: MemberInput) -> MemberView:
+        """Let a user belong to a team."""
+        async with self._database.transaction() as connection:
+            await _managed(connection, actor, team_id)
+            user = await users.get(connection, member.user_id)
+            if user is None or not users.is_person(user):
+                raise InvalidError(FieldError("user_id", f"There is no user {member.user_id}."))
+            await _require_room(connection, user.id)
+            if not await teams.add_member(connection, team_id, user.id, member.role):
+                raise ConflictError(f"'{user.username}' belongs to the team already.")
+            row = await _member(connection, team_id, user.id)
+        log.info("team_member_added", team=team_id, user=row.user_profile_id, role=row.role, by=actor.user_id)
+        return _member_view(row)
+
+    async def change_member(self, actor: Actor, team_id: int, user_id: int, changes: MemberChanges) -> MemberView:
+        """Give a member of a team another role; it holds from the member's next request."""
+        values = given(changes)
+        async with self._database.transaction() as connection:
+            await _managed(connection, actor, team_id)
+            row = await _member(connection, team_id, user_id)
+            if values.get("role", row.role) is not TeamRole.OWNER:
+                await _require_other_owner(connection, team_id, row)
+            if values:
+                await teams.change_member(connection, team_id, user_id, values)
+            row = await _member(connection, team_id, user_id)
+        log.info("team_member_changed", team=team_id, user=user_id, role=row.role, by=actor.user_id)
+        return _member_view(row)
+
+    async def remove_member(self, actor: Actor, team_id: int, user_id: int) -> None:
+        """Let a user belong to a team no more. Members may leave by themselves."""
+        async with self._database.transaction() as connection:
+            await _managed(connection, actor, team_id, or_is=user_id)
+            row = await _member(connection, team_id, user_id)
+            await _require_other_owner(connection, team_id, row)
+            await teams.remove_member(connection, team_id, user_id)
+        log.info("team_member_removed", team=team_id, user=user_id, by=actor.user_id)
+
+    async def sync_teams(self, user_id: int, groups: Collection[str], prefix: str = "") -> None:
+        """Let a user belong to the teams that groups of another party name, as an editor.
+
+        Only groups that begin with the prefix count, and the rest of their name is the team's. A user who belongs to
+        such a team already keeps the role, and teams that no group names are left alone.
+        """
+        names = {group.removeprefix(prefix) for group in groups if group.startswith(prefix)}
+        async with self._database.transaction("sync_teams") as connection:
+            roles = await teams.roles_of(connection, user_id)
+            wanted = [team for team in await teams.of_names(connection, names) if team.id not in roles]
+            for team in wanted[: max(0, MOST_TEAMS - len(roles))]:
+                if await teams.add_member(connection, team.id, user_id, TeamRole.EDITOR):
+                    log.info("team_member_added", team=team.id, user=user_id, role=TeamRole.EDITOR, by=user_id)
+
+
+def _view(actor: Actor, team: Team) -> TeamView:
+    return TeamView(id=team.id, name=team.name, role=dict(actor.teams).get(team.id), created_at=team.created_at)
+
+
+def _member_view(member: Member) -> MemberView:
+    return MemberView(
+        user_id=member.user_profile_id, username=member.username, role=member.role, added_at=member.added_at
+    )
+
+
+def _known(team: Team | None) -> Team:
+    if team is None:
+        raise NotFoundError("There is no such team.")
+    return team
+
+
+async def _managed(connection: Connection, actor: Actor, team_id: int, or_is: int | None = None) -> Team:
+    """Lock a team whose owner the actor is, or which the actor belongs to and only leaves."""
+    if or_is == actor.user_id:
+        require_owner(actor, team_id, "team") if actor.sees_all else _require_member(actor, team_id)
+    else:
+        require_team_owner(actor, team_id)
+    return _known(await teams.lock(connection, team_id) if team_id in IDS else None)
+
+
+def _require_member(actor: Actor, team_id: int) -> None:
+    if team_id not in dict(actor.teams):
+        raise NotFoundError("There is no such team.")
+
+
+async def _member(connection: Connection, team_id: int, user_id: int) -> Member:
+    row = await teams.member(connection, team_id, user_id) if user_id in IDS else None
+    if row is None:
+        raise NotFoundError("The team has no such member.")
+    return row
+
+
+async def _require_other_owner(connection: Connection, team_id: int, member: Member) -> None:
+    """Refuse to leave a team without an owner."""
+    is_owner = member.role is TeamRole.OWNER
+    if is_owner and not await teams.owners_beside(connection, team_id, member.user_profile_id):
+        raise ConflictError(f"'{member.username}' is the only owner of the team. Make another member its owner first.")
+
+
+async def _require_room(connection: Connection, user_id: int, *, to_own: bool = False) -> None:
+    """Refuse one more team for a user who belongs to very many, or owns many."""
+    roles = list((await teams.roles_of(connection, user_id)).values())
+    if len(roles) >= MOST_TEAMS:
+        raise ConflictError(f"The user belongs to {MOST_TEAMS} teams already.")
+    if to_own and roles.count(TeamRole.OWNER) >= MOST_OWNED_TEAMS:
+        raise ConflictError(f"You own {MOST_OWNED_TEAMS} teams already. Ask an admin to create this one.")
+
+
+async def _heir(connection: Connection, actor: Actor, team_id: int, fate: Fate | None, to: int | None) -> int | None:
+    """Return the user or the team that gets what the deleted team has; None if it is deleted too."""
+    if fate == "transfer" and to is None:
+        raise InvalidError(FieldError("to", "Name the user or the team that gets the schedules."))
+    if fate not in {"transfer", "pause"}:
+        return None
+    heir = actor.user_id if to is None else to
+    if heir == team_id:
+        raise InvalidError(FieldError("to", "The team that is deleted cannot get the schedules."))
+    require_owner(actor, heir, "user")
+    return (await existing_user(connection, heir, or_team=True)).id

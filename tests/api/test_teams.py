@@ -1,0 +1,137 @@
+"""Teams: who sees them, who decides who belongs to them, and what becomes of what a deleted team has.
+
+Covers app.api.teams, app.services.teams, app.persistence.teams.
+"""
+
+from app.persistence.database import Database
+from app.services.teams import MOST_OWNED_TEAMS, TeamService
+from tests.api.test_users import id_of
+from tests.support.carillon import Carillon, Json
+
+
+async def team_of(owner: Carillon, name: str = "ops") -> Json:
+    """Create a team of this user."""
+    made: Json = await owner.call("POST", "/teams/", 201, json={"name": name})
+    return made
+
+
+async def join(owner: Carillon, team: Json, user_id: int, role: str) -> Json:
+    """Add a user to a team."""
+    body = {"user_id": user_id, "role": role}
+    added: Json = await owner.call("POST", f"/teams/{team['id']}/members/", 201, json=body)
+    return added
+
+
+async def member_with(carillon: Carillon, owner: Carillon, team: Json, role: str) -> Carillon:
+    """Create a user who has this role in a team, and is named after it."""
+    client = await carillon.member(role)
+    await join(owner, team, await id_of(carillon, role), role)
+    return client
+
+
+async def test_who_creates_a_team_owns_it_and_others_do_not_see_it(carillon: Carillon) -> None:
+    """Admins see and change all teams."""
+    mia, olaf = await carillon.member(), await carillon.member("olaf")
+    team = await team_of(mia)
+    assert {"id", "name", "role", "created_at"} == set(team)
+    assert ("ops", "owner") == (team["name"], team["role"])
+    path = f"/teams/{team['id']}/"
+    assert team == await mia.call("GET", path)
+    assert [team] == (await mia.call("GET", "/teams/"))["items"]
+    assert [] == (await olaf.call("GET", "/teams/"))["items"]
+    for method in ("GET", "PATCH", "DELETE"):
+        await olaf.call(method, path, 404)
+    for method, below in (("GET", ""), ("PATCH", "1/"), ("DELETE", "1/")):
+        await olaf.call(method, f"{path}members/{below}", 404)
+    assert [None] == [one["role"] for one in (await carillon.call("GET", "/teams/"))["items"]]
+    assert "dev" == (await carillon.call("PATCH", path, json={"name": "dev"}))["name"]
+    await mia.call("POST", "/teams/", 409, json={"name": "dev"})
+    second = await team_of(mia, "ops")
+    await mia.call("PATCH", f"/teams/{second['id']}/", 409, json={"name": "dev"})
+    for bad in ("", "a:b", "x" * 201, "a\n"):
+        await mia.call("POST", "/teams/", 422, json={"name": bad})
+    await carillon.call("GET", "/teams/99999999999/", 404)
+    await carillon.call("GET", f"/teams/{await id_of(carillon, 'mia')}/", 404)
+
+
+async def test_a_team_is_no_user(carillon: Carillon) -> None:
+    """It is not listed among users, has no tokens, and is not changed or deleted as one."""
+    team = await team_of(carillon)
+    assert ["admin"] == [one["username"] for one in (await carillon.call("GET", "/users/"))["items"]]
+    path = f"/users/{team['id']}/"
+    await carillon.call("GET", path, 404)
+    await carillon.call("PATCH", path, 404, json={"role": "admin"})
+    await carillon.call("DELETE", path, 404)
+    await carillon.call("POST", f"{path}tokens/", 404, json={"name": "t"})
+    await carillon.call("POST", "/users/", 422, json={"username": "team:ops"})
+
+
+async def test_owners_decide_who_belongs_to_a_team(carillon: Carillon) -> None:
+    """Others of the team see its members and may leave; a role holds from the next request."""
+    mia = await carillon.member()
+    team = await team_of(mia)
+    eve = await member_with(carillon, mia, team, "editor")
+    user, path = await id_of(carillon, "editor"), f"/teams/{team['id']}/members/"
+    members = (await eve.call("GET", path))["items"]
+    assert [("mia", "owner"), ("editor", "editor")] == [(one["username"], one["role"]) for one in members]
+    assert {"user_id", "username", "role", "added_at"} == set(members[0])
+    olaf = await carillon.member("olaf")
+    other = await id_of(carillon, "olaf")
+    problem = await eve.call("POST", path, 403, json={"user_id": other, "role": "viewer"})
+    assert "`owner`" in problem["detail"]
+    await eve.call("PATCH", f"{path}{user}/", 403, json={"role": "owner"})
+    await eve.call("PATCH", f"/teams/{team['id']}/", 403, json={"name": "mine"})
+    await eve.call("DELETE", f"/teams/{team['id']}/", 403)
+    await eve.call("DELETE", f"{path}{members[0]['user_id']}/", 403)
+    await mia.call("POST", path, 409, json={"user_id": user, "role": "viewer"})
+    for unknown in (98765, team["id"]):
+        await mia.call("POST", path, 422, json={"user_id": unknown, "role": "viewer"})
+    await mia.call("POST", path, 422, json={"user_id": other, "role": "admin"})
+    assert "owner" == (await mia.call("PATCH", f"{path}{user}/", json={"role": "owner"}))["role"]
+    await eve.call("POST", path, 201, json={"user_id": other, "role": "viewer"})
+    await olaf.call("DELETE", f"{path}{other}/", 204)
+    await olaf.call("GET", path, 404)
+    await mia.call("DELETE", f"{path}{other}/", 404)
+
+
+async def test_a_team_keeps_an_owner(carillon: Carillon) -> None:
+    """The last one cannot leave, get a lesser role, or be deleted."""
+    mia = await carillon.member()
+    team = await team_of(mia)
+    user = await id_of(carillon, "mia")
+    path = f"/teams/{team['id']}/members/{user}/"
+    await mia.call("DELETE", path, 409)
+    await mia.call("PATCH", path, 409, json={"role": "editor"})
+    assert "owner" == (await mia.call("PATCH", path, json={"role": "owner"}))["role"]
+    assert "'ops'" in (await carillon.call("DELETE", f"/users/{user}/", 409))["detail"]
+    await carillon.member("olaf")
+    await join(mia, team, await id_of(carillon, "olaf"), "owner")
+    await mia.call("DELETE", path, 204)
+    await carillon.call("DELETE", f"/users/{user}/", 204)
+
+
+async def test_members_own_a_bounded_number_of_teams(carillon: Carillon) -> None:
+    """Each team has quotas of its own; admins may create more."""
+    mia = await carillon.member()
+    for number in range(MOST_OWNED_TEAMS):
+        await team_of(mia, f"team {number}")
+        await team_of(carillon, f"admins {number}")
+    await mia.call("POST", "/teams/", 409, json={"name": "more"})
+    await team_of(carillon, "more")
+
+
+async def test_groups_make_members_of_teams(carillon: Carillon, database: Database) -> None:
+    """As editors; a role that was given by hand stays, and groups that no team is named after count for nothing."""
+    mia = await carillon.member()
+    ops, dev = await team_of(carillon), await team_of(carillon, "dev")
+    user = await id_of(carillon, "mia")
+    service = TeamService(database)
+    await join(carillon, ops, user, "viewer")
+    await service.sync_teams(user, ["ops", "dev", "unknown"])
+    teams = (await mia.call("GET", "/teams/"))["items"]
+    assert [(ops["id"], "viewer"), (dev["id"], "editor")] == [(one["id"], one["role"]) for one in teams]
+    other = await team_of(carillon, "web")
+    await service.sync_teams(user, ["web"], prefix="carillon-")
+    assert 2 == len((await mia.call("GET", "/teams/"))["items"])
+    await service.sync_teams(user, ["carillon-web"], prefix="carillon-")
+    assert other["id"] in [one["id"] for one in (await mia.call("GET", "/teams/"))["items"]]
