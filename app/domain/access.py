@@ -217,11 +217,19 @@ def lesser_rights(schedule_owner: Actor, workflow_owner: Actor) -> Actor:
     """Return the actor whose rights a run has: only what both owners may do.
 
     The workflow's owner edits the nodes, the schedule's owner chooses when they run and with which payload. With the
-    rights of one of them alone, a run would lend these rights to the other.
+    rights of one of them alone, a run would lend these rights to the other. What a team and a user who may write in it
+    have in common are the rights of the team.
     """
     if workflow_owner.sees_all or workflow_owner.user_id == schedule_owner.user_id:
         return schedule_owner
-    return workflow_owner if schedule_owner.sees_all else NOBODY
+    if schedule_owner.sees_all or _writes_in(schedule_owner, workflow_owner.user_id):
+        return workflow_owner
+    return schedule_owner if _writes_in(workflow_owner, schedule_owner.user_id) else NOBODY
+
+
+def _writes_in(actor: Actor, team_id: int) -> bool:
+    role = dict(actor.teams).get(team_id)
+    return role is not None and _SCOPE_OF_TEAM_ROLE[role].includes(Scope.WRITE)
 
 
 def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int | None) -> None:

@@ -23,7 +23,7 @@ from app.domain.access import Actor, lesser_rights
 from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Workflow
 from app.persistence.sql_batches import fetch
-from app.persistence.users import as_actor
+from app.persistence.users import TEAMS, as_actor
 
 # Entries, and bytes of what may be large. Sizes are those of the JSON; in memory it takes several times as much.
 MOST_SCHEDULES = 20_000
@@ -146,11 +146,11 @@ def _text_bytes(job: ScheduledJob) -> int:
 
 
 _READ = (
-    "SELECT ids.user_id, ids.flow_id, u.xmin, u.username, u.role, u.kind, w.id, w.xmin, "
+    f"SELECT ids.user_id, ids.flow_id, u.xmin, u.username, u.role, u.kind, {TEAMS.format('u')}, w.id, w.xmin, "  # noqa: S608
     "w.xmin IS NOT DISTINCT FROM ids.version AS is_known, "
     "CASE WHEN w.xmin IS DISTINCT FROM ids.version THEN jsonb_build_object('id', w.id, 'name', w.name, "
     "'user_profile_id', w.user_profile_id, 'active', w.active, 'nodes', w.nodes, 'edges', w.edges) END AS body, "
-    "o.id, o.xmin, o.username, o.role, o.kind "
+    f"o.id, o.xmin, o.username, o.role, o.kind, {TEAMS.format('o')} "
     "FROM unnest($1::int[], $2::int[], $3::xid[]) AS ids(user_id, flow_id, version) "
     "LEFT JOIN user_profiles AS u ON u.id = ids.user_id LEFT JOIN workflows AS w ON w.id = ids.flow_id "
     "LEFT JOIN user_profiles AS o ON o.id = w.user_profile_id"
@@ -211,17 +211,19 @@ class SubjectCache:
         return [subjects[pair] for pair in ids]
 
     def _subject(self, row: Sequence[Any], known: Mapping[int, tuple[Workflow, int]]) -> Subject:
-        user, flow = self._user(row[0], *row[2:6]), self._flow(known, *row[6:10])
+        user, flow = self._user(row[0], *row[2:7]), self._flow(known, *row[7:11])
         if user is None or flow is None:
             return user, flow
-        owner = self._user(*row[10:])
+        owner = self._user(*row[11:])
         return (lesser_rights(user, owner) if owner else None), flow
 
-    def _user(self, user_id: int, version: int, username: str | None, role: str, kind: str) -> Actor | None:
-        """Cache a user that was read; None if there is none."""
+    def _user(
+        self, user_id: int, version: int, username: str | None, role: str, kind: str, teams: str | None
+    ) -> Actor | None:
+        """Cache a user that was read; None if there is none. A user whose teams change gets a new version."""
         if username is None:
             return None
-        actor = as_actor(user_id, username, role, kind)
+        actor = as_actor(user_id, username, role, kind, teams)
         self._users.keep(user_id, version, actor)
         return actor
 

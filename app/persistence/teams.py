@@ -112,17 +112,27 @@ async def add_member(connection: AsyncConnection, team_id: int, user_id: int, ro
     """Let a user belong to a team; return False if the user does already."""
     values = {"team_id": team_id, "user_profile_id": user_id, "role": role}
     statement = upsert(TeamMemberRow).values(values).on_conflict_do_nothing()
-    return (await connection.execute(statement)).rowcount == 1
+    is_new = (await connection.execute(statement)).rowcount == 1
+    if is_new:
+        await _touch(connection, user_id)
+    return is_new
 
 
 async def change_member(connection: AsyncConnection, team_id: int, user_id: int, values: Mapping[str, Any]) -> None:
     """Give a member of a team another role."""
     await connection.execute(update(TeamMemberRow).where(*_is(team_id, user_id)).values(**values))
+    await _touch(connection, user_id)
 
 
 async def remove_member(connection: AsyncConnection, team_id: int, user_id: int) -> None:
     """Let a user belong to a team no more."""
     await connection.execute(delete(TeamMemberRow).where(*_is(team_id, user_id)))
+    await _touch(connection, user_id)
+
+
+async def _touch(connection: AsyncConnection, user_id: int) -> None:
+    """Give a user's row a new version, so that workers read the user's teams again."""
+    await connection.execute(update(UserProfile).where(_USERS.c.id == user_id).values(role=_USERS.c.role))
 
 
 async def owners_beside(connection: AsyncConnection, team_id: int, user_id: int) -> int:

@@ -36,10 +36,11 @@ _TOKENS = ApiToken.__table__
 BUILT_IN_ADMIN = "admin"
 # The columns of a token's owner with the owner's teams, and of what the token allows; lists and JSON as text, which is
 # parsed once for all requests.
-OWNER = (
-    "u.id, u.username, u.role, u.kind, (SELECT string_agg(m.team_id || ':' || m.role, ',' ORDER BY m.team_id) "
-    "FROM team_members AS m WHERE m.user_profile_id = u.id) AS teams"
+TEAMS = (
+    "(SELECT string_agg(m.team_id || ':' || m.role, ',' ORDER BY m.team_id) FROM team_members AS m "
+    "WHERE m.user_profile_id = {}.id)"
 )
+OWNER = f"u.id, u.username, u.role, u.kind, {TEAMS.format('u')} AS teams"
 TOKEN_TERMS = (
     "t.id AS token_id, CAST(t.scopes AS text) AS scopes, CAST(t.restriction AS text) AS restriction, t.expires_at"  # noqa: S105 - SQL
 )

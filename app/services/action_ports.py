@@ -71,7 +71,8 @@ class ActionPorts:
         self._history = history
 
     def ports_for(self, actor: Actor) -> Ports:
-        """Return the ports for runs of this owner's schedules."""
+        """Return the ports for runs of this owner's schedules: they have the owner's rights, not those of a member."""
+        actor = msgspec.structs.replace(actor, teams=())
         schedules = _OwnerSchedules(actor, self._schedules, self._queries, self._manual_runs)
         history = _OwnerHistory(actor, self._history)
         return _OwnerPorts(schedules, history=history, upkeep=history)

@@ -198,7 +198,7 @@ def _stored(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def draft(values: dict[str, Any], actor: Actor, team_id: int | None = None) -> ScheduledJob:
-    """Return a new schedule of the actor or a team. Its times are set again, by the database's clock, when it is stored."""
+    """Return a new schedule of the actor or a team; its times are those of the database once it is stored."""
     moment = clock.now()
     return ScheduledJob(
         id=uuid4(),

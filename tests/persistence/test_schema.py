@@ -15,7 +15,7 @@ import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from msgspec.structs import replace
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
@@ -152,9 +152,8 @@ async def test_a_large_table_is_not_blocked_by_a_new_index(carillon: Carillon, d
         config = alembic_config()
         config.attributes["connection"] = connection
         command.downgrade(config, "0017")
-        copied = ", ".join(
-            column.name for column in Base.metadata.tables["scheduled_jobs"].columns if column.name != "id"
-        )
+        names = (column["name"] for column in inspect(connection).get_columns("scheduled_jobs"))
+        copied = ", ".join(name for name in names if name != "id")
         connection.execute(
             text(
                 f"INSERT INTO scheduled_jobs (id, {copied}) SELECT gen_random_uuid(), {copied} FROM scheduled_jobs, "
