@@ -24,6 +24,7 @@ from app.api.value_descriptions import (
     RUN_STATUSES,
     SCOPES,
     STATUSES,
+    TEAM_ROLES,
     TRIGGERS,
     WAYS,
     Texts,
@@ -48,7 +49,8 @@ def description_of(tables: Iterable[Table], name: str, field: str) -> str | None
 COMMON = {
     "created_at": "When it was created.",
     "updated_at": "When it was last changed.",
-    "user_profile_id": "The id of the user who owns it. A plugin has a user of its own.",
+    "user_profile_id": "The id of the user or the team that owns it. A plugin has a user of its own.",
+    "team_id": "The id of the team that owns it; null if a user or a plugin does.",
     "owner_kind": with_values("What owns it.", OWNER_KINDS),
     "owner_id": "The owner within its kind: the id of a user, as text, or the name of a plugin.",
     "items": "The objects of this page.",
@@ -245,6 +247,17 @@ USER = {
     "disabled_at": "Since when the user is disabled; null if not.",
     "schedules": "`pause` pauses all schedules of the user; `keep` leaves them as they are.",
 }
+TEAM = {
+    "id": "The id of the team, by which objects name it as their owner.",
+    "name": "The name of the team; unique.",
+    "role": with_values("Your role in the team; null for an admin who does not belong to it.", TEAM_ROLES),
+}
+MEMBER = {
+    "user_id": "The id of the user.",
+    "username": "The name by which the user is shown.",
+    "role": with_values("What the user may do with the objects of the team.", TEAM_ROLES),
+    "added_at": "When the user was added to the team.",
+}
 TOKEN = {
     "id": "The id of the token.",
     "name": "A name for people, such as the place where it is used.",
@@ -278,13 +291,13 @@ SESSION = {
 SECRET = {
     "name": "The name by which templates use it: `{{ secret.NAME }}`. Unique for its owner.",
     "value": "The secret itself. No response contains it.",
-    "owner": "The id of the user who owns it.",
-    "shared_to_you": "Whether it belongs to another user who shares it with you.",
+    "owner": "The id of the user or the team that owns it.",
+    "shared_to_you": "Whether it belongs to somebody else who shares it with you or with a team of yours.",
     "allowed_hosts": "The hosts that it may be sent to: `api.example.com`, `*.example.com`, either with a port, or `*` "
     "for any. Empty: it is sent nowhere. Null: it lends one of the environment, with the hosts that are "
     "named there.",
-    "shared_with": "The ids of the users who may use it besides its owner, or `all`. If it is shared with you, you see "
-    "only yourself.",
+    "shared_with": "The ids of the users and teams that may use it besides its owner, or `all`. If it is shared with "
+    "you, you see only yourself and your teams.",
 }
 SIGNING_KEY = {
     "key_id": "The name of the key.",
@@ -451,6 +464,8 @@ FIELDS = (
     Table(("NodeResultView",), NODE_RESULT),
     Table(("CompletionInput", "AcceptedView"), CALLBACK),
     Table(("UserView", "UserInput", "UserChanges"), USER),
+    Table(("TeamView", "TeamInput", "TeamChanges"), TEAM),
+    Table(("MemberView", "MemberInput", "MemberChanges"), MEMBER),
     Table(("TokenView", "TokenInput", "FreshTokenView", "RestrictionView", "RestrictionInput", "RotationInput"), TOKEN),
     Table(("SessionView", "SessionInput", "SessionCodeView", "CurrentSessionView"), SESSION),
     Table(("SecretView", "SecretInput", "SecretChanges"), SECRET),
@@ -489,6 +504,7 @@ PARAMETERS = (
             "to": "Only events at or before this time. Left out: no bound.",
         },
     ),
+    Table(("teams",), {"to": "The user or the team that gets what the team has. Left out: yourself."}),
     Table(("schedules",), {"status": with_values("Only schedules with this status.", STATUSES)}),
     Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
@@ -496,6 +512,7 @@ PARAMETERS = (
         (),
         {
             "user_id": "The id of the user.",
+            "team_id": "The id of the team. As a filter of a list: only what this team owns.",
             "token_id": "The id of the token.",
             "session_id": "The id of the session.",
             "schedule_id": "The id of the schedule.",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from app.domain.access import OwnerKind, Role, Scope
+from app.domain.access import OwnerKind, Role, Scope, TeamRole
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
 from app.domain.executions import ExecutionStatus, Trigger
@@ -121,6 +121,12 @@ SCOPES: Texts = {
     Scope.OPERATE: "pause, resume, revive, run, cancel and reset",
     Scope.WRITE: "create, change and delete",
     Scope.ADMIN: "users, settings, tokens of others",
+}
+TEAM_ROLES: Texts = {
+    TeamRole.VIEWER: "sees what the team has",
+    TeamRole.OPERATOR: "also pauses, resumes, revives, runs, cancels and resets",
+    TeamRole.EDITOR: "also creates, changes and deletes",
+    TeamRole.OWNER: "also decides who belongs to the team",
 }
 OWNER_KINDS: Texts = {OwnerKind.USER: "a person or a service", OwnerKind.PLUGIN: "an installed plugin"}
 

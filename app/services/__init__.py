@@ -5,14 +5,14 @@ kind. Services know neither HTTP nor SQL: they take inputs, return views, and ge
 
 admission         quotas, limits, owners and secrets: whether an object may be stored
 schedules         change schedules                      schedule_queries   read them, without Redis
-workflows         workflows and breakers                webhooks, notifications, secrets, users, executions
+workflows         workflows and breakers                webhooks, notifications, secrets, users, teams, executions
 identities        users of identity providers           identity_providers   their metadata and keys
 authentication    who a request comes from              sessions, single_sign_on   logins of browsers
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules
 action_ports      what actions may use
 oidc_keys         the issuer of the tokens of calls, and the rotation of its keys
 catalog           actions, triggers, entity types
-audit             the audit log                         authentication, sessions   who a request comes from
+audit             the audit log
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
 imports           schedules of other tools, as files for ``carillon apply``
 inputs, views     what comes in, what goes out          listing            pages of encoded views

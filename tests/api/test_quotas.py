@@ -69,6 +69,25 @@ async def test_a_quota_holds_for_each_user(serving_with: Opened, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["schedules", "workflows", "webhooks", "notifications"])
+async def test_a_quota_holds_for_each_team(serving_with: Opened, kind: str) -> None:
+    """Beside those of its members, in a batch too."""
+    async with serving_with(**{f"quota_{kind}": 1}) as carillon:
+        mia = await carillon.member()
+        team = await mia.call("POST", "/teams/", 201, json={"name": "ops"})
+        path, body = await made(mia, kind)
+        if kind != "workflows":
+            await mia.call("POST", path, 201, json=body)
+        own = {**body, "team_id": team["id"]}
+        if kind == "schedules":
+            own["workflow_id"] = (await mia.workflow(team_id=team["id"]))["id"]
+            problem = await mia.call("POST", "/schedules/batch/", 409, json={"schedules": [own, own]})
+            assert ("quota_exceeded", 1, 0) == (problem["code"], problem["limit"], problem["used"])
+        await mia.call("POST", path, 201, json=own)
+        problem = await mia.call("POST", path, 409, json=own)
+        assert ("quota_exceeded", 1, 1) == (problem["code"], problem["limit"], problem["used"])
+
+
+@pytest.mark.parametrize("kind", ["schedules", "workflows", "webhooks", "notifications"])
 async def test_concurrent_requests_do_not_pass_a_quota(settings: Settings, kind: str) -> None:
     """By two processes of the API at once: as many are made as there is room for."""
     limited = replace(settings, **{f"quota_{kind}": 3})

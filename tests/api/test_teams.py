@@ -3,6 +3,9 @@
 Covers app.api.teams, app.services.teams, app.persistence.teams.
 """
 
+import pytest
+from sqlalchemy import text
+
 from app.persistence.database import Database
 from app.services.teams import MOST_OWNED_TEAMS, TeamService
 from tests.api.test_users import id_of
@@ -135,3 +138,56 @@ async def test_groups_make_members_of_teams(carillon: Carillon, database: Databa
     assert 2 == len((await mia.call("GET", "/teams/"))["items"])
     await service.sync_teams(user, ["carillon-web"], prefix="carillon-")
     assert other["id"] in [one["id"] for one in (await mia.call("GET", "/teams/"))["items"]]
+
+
+@pytest.mark.parametrize("fate", [None, "delete", "transfer", "pause"])
+async def test_what_becomes_of_what_a_deleted_team_has(
+    carillon: Carillon, database: Database, fate: str | None
+) -> None:
+    """Without an answer a team with schedules is kept; what is handed over belongs to the new owner in every way."""
+    mia, olaf = await carillon.member(), await carillon.member("olaf")
+    team, heir = await team_of(mia), await team_of(mia, "dev")
+    foreign = await team_of(olaf, "foreign")
+    own = {"team_id": team["id"]}
+    schedule = await mia.schedule(await mia.workflow(**own), **own)
+    await mia.call("POST", "/secrets/", 201, json={"name": "KEY", "value": "v", **own})
+    path = f"/teams/{team['id']}/"
+    if fate is None:
+        assert "schedules=pause" in (await mia.call("DELETE", path, 409))["detail"]
+        for to, status in ((None, 422), (team["id"], 422), (foreign["id"], 404), (98765, 404)):
+            params = {"schedules": "transfer", **({} if to is None else {"to": to})}
+            await mia.call("DELETE", path, status, params=params)
+        await mia.get(schedule)
+        return
+    to = {"to": heir["id"]} if fate == "transfer" else {}
+    await mia.call("DELETE", path, 204, params={"schedules": fate, **to})
+    await mia.call("GET", path, 404)
+    async with database.transaction() as connection:
+        assert (
+            0
+            == (
+                await connection.execute(
+                    text("SELECT count(*) FROM team_members WHERE team_id = :id"), {"id": team["id"]}
+                )
+            ).scalar_one()
+        )
+    if fate == "delete":
+        await mia.call("GET", f"/schedules/{schedule['id']}/", 404)
+        return
+    found = await mia.get(schedule)
+    owner = heir["id"] if fate == "transfer" else await id_of(carillon, "mia")
+    team_id = heir["id"] if fate == "transfer" else None
+    assert (owner, str(owner), team_id) == (found["user_profile_id"], found["owner_id"], found["team_id"])
+    assert ("active" if fate == "transfer" else "paused") == found["status"]
+    (secret,) = (await mia.call("GET", "/secrets/"))["items"]
+    assert (owner, team_id) == (secret["owner"], secret["team_id"])
+
+
+async def test_what_a_user_has_can_go_to_a_team(carillon: Carillon) -> None:
+    """When the user is deleted."""
+    mia, olaf = await carillon.member(), await carillon.member("olaf")
+    team = await team_of(olaf)
+    schedule = await mia.schedule()
+    user = await id_of(carillon, "mia")
+    await carillon.call("DELETE", f"/users/{user}/?schedules=transfer&to={team['id']}", 204)
+    assert team["id"] == (await olaf.get(schedule))["team_id"]

@@ -3,6 +3,8 @@
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.domain.access import (
@@ -14,9 +16,11 @@ from app.domain.access import (
     Verdict,
     decide,
     lesser_rights,
+    owner_for,
     require_admin,
     require_owner,
     require_scope,
+    require_team_owner,
 )
 from app.domain.errors import ForbiddenError, InsufficientScopeError, NotFoundError
 
@@ -114,3 +118,48 @@ def test_what_only_the_token_lacks_is_told_from_what_the_role_lacks(needs: Scope
         else:
             with pytest.raises(InsufficientScopeError, match=f"`{needs}`"):
                 require_scope(limited, needs)
+
+
+TEAMS = (Actor(5, "team:ops", Role.MEMBER), Actor(6, "team:dev", Role.MEMBER))
+roles = st.none() | st.sampled_from(TeamRole)
+
+
+@given(st.tuples(roles, roles), st.tuples(roles, roles), st.sampled_from(Scope))
+def test_a_run_of_users_and_teams_may_do_nothing_that_one_of_its_owners_may_not(
+    mias: tuple[TeamRole | None, ...], olafs: tuple[TeamRole | None, ...], needs: Scope
+) -> None:
+    """Whatever their roles in the teams are; a team and a user who may write in it have the rights of the team."""
+    people = [ADMIN, *TEAMS]
+    for actor, given_roles in ((MEMBER, mias), (Actor(4, "olaf", Role.MEMBER), olafs)):
+        pairs = zip(TEAMS, given_roles, strict=True)
+        people.append(replace(actor, teams=tuple((team.user_id, role) for team, role in pairs if role)))
+    for schedule_owner, workflow_owner in itertools.product(people, repeat=2):
+        # Runs have the rights of their owner, not those of the owner's teams.
+        acting = replace(lesser_rights(schedule_owner, workflow_owner), teams=(), needs=needs)
+        for owner in people:
+            if acting.may_use(owner.user_id):
+                assert replace(schedule_owner, needs=needs).may_use(owner.user_id)
+                assert replace(workflow_owner, needs=needs).may_use(owner.user_id)
+    for team, role in zip(TEAMS, mias, strict=True):
+        expected = team if role in {TeamRole.EDITOR, TeamRole.OWNER} else NOBODY
+        assert (expected, expected) == (lesser_rights(people[3], team), lesser_rights(team, people[3]))
+
+
+def test_whose_objects_are_listed_and_created() -> None:
+    """One's own and those of one's teams; of a named team only as a member, and created only as an editor."""
+    mia = replace(MEMBER, teams=((5, TeamRole.VIEWER), (6, TeamRole.EDITOR)), needs=Scope.WRITE)
+    assert ((2, 5, 6), (5,), ()) == (mia.owners(), mia.owners(5), mia.owners(7))
+    assert (None, (7,), None) == (ADMIN.owners(), ADMIN.owners(7), ADMIN.usable_owners())
+    assert (2, 6) == mia.usable_owners()
+    assert (2, None) == (owner_for(mia, None).user_profile_id, owner_for(mia, None).team_id)
+    assert (6, "6", 6) == (owner_for(mia, 6).user_profile_id, owner_for(mia, 6).owner_id, owner_for(mia, 6).team_id)
+    assert 5 == owner_for(TEAMS[0], None).team_id
+    with pytest.raises(InsufficientScopeError):
+        owner_for(mia, 5)
+    with pytest.raises(NotFoundError):
+        owner_for(mia, 7)
+    for team in (5, 6):
+        with pytest.raises(ForbiddenError):
+            require_team_owner(mia, team)
+    require_team_owner(replace(mia, teams=((5, TeamRole.OWNER),)), 5)
+    require_team_owner(ADMIN, 5)

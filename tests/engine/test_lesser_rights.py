@@ -241,3 +241,63 @@ async def _age(database: Database) -> None:
                 "started_at = started_at - interval '1 hour', finished_at = finished_at - interval '1 hour'"
             )
         )
+
+
+async def test_runs_of_a_team_have_the_teams_rights(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """They list and create for the team, and reach nothing of its members."""
+    mia = await carillon.member()
+    team = await mia.call("POST", "/teams/", 201, json={"name": "ops"})
+    own = {"team_id": team["id"]}
+    await mia.schedule(name="mia's")
+    target = await mia.workflow(**own)
+    arguments = {"name": "made", "workflow_id": target["id"], "interval_seconds": 60}
+    listing = await mia.workflow(node("scheduler_tools", tool="list_schedules"), **own)
+    making = await mia.workflow(node("scheduler_tools", tool="create_schedule", arguments=arguments), **own)
+    async with engine_of(settings) as engine:
+        made = await fired(mia, engine, database, await mia.schedule(making, name="maker", **own))
+        assert "success" == made["status"], made
+        found = await fired(mia, engine, database, await mia.schedule(listing, name="lister", **own))
+    assert ["lister", "made", "maker"] == names_of(found)
+    assert [team["id"]] == [
+        one["team_id"] for one in (await mia.call("GET", "/schedules/"))["items"] if one["name"] == "made"
+    ]
+
+
+async def test_a_members_schedule_on_a_teams_workflow_acts_as_the_team(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """As long as the member may write in the team: a changed role counts at the next run."""
+    mia, eve = await carillon.member(), await carillon.member("eve")
+    user = (await eve.call("GET", "/me/"))["id"]
+    team = await mia.call("POST", "/teams/", 201, json={"name": "ops"})
+    members = f"/teams/{team['id']}/members/"
+    await mia.call("POST", members, 201, json={"user_id": user, "role": "editor"})
+    listing = await mia.workflow(node("scheduler_tools", tool="list_schedules"), team_id=team["id"])
+    await mia.schedule(await mia.workflow(team_id=team["id"]), team_id=team["id"], name="team's")
+    body = {"name": "eve's", "workflow_id": listing["id"], "interval_seconds": 300}
+    await eve.call("POST", "/schedules/", 409, json=body)
+    schedule = await eve.schedule(listing, name="eve's", workflow_owner=team["id"])
+    async with engine_of(settings) as engine:
+        for _ in range(2):
+            assert ["team's"] == names_of(await fired(eve, engine, database, schedule))
+        await mia.call("PATCH", f"{members}{user}/", json={"role": "operator"})
+        assert [] == names_of(await fired(eve, engine, database, schedule))
+        await mia.call("DELETE", f"{members}{user}/", 204)
+        assert [] == names_of(await fired(eve, engine, database, schedule))
+
+
+async def test_runs_of_a_member_do_not_reach_the_teams_of_the_member(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """A role in a team is for requests: a run has what its owner has."""
+    mia = await carillon.member()
+    team = await mia.call("POST", "/teams/", 201, json={"name": "ops"})
+    shared = await mia.schedule(await mia.workflow(team_id=team["id"]), team_id=team["id"], name="team's")
+    listing = await mia.workflow(node("scheduler_tools", tool="list_schedules"))
+    stopping = await mia.workflow(
+        node("scheduler_tools", tool="stop_schedule", arguments={"schedule_id": shared["id"]})
+    )
+    async with engine_of(settings) as engine:
+        assert ["mine"] == names_of(await fired(mia, engine, database, await mia.schedule(listing, name="mine")))
+        assert "failed" == (await fired(mia, engine, database, await mia.schedule(stopping)))["status"]
+    await mia.get(shared)

@@ -29,12 +29,18 @@ async def plans(connection: AsyncConnection, listing: Listing, monkeypatch: pyte
 
     monkeypatch.setattr(pagination, "fetch", watched)
     await page(connection, listing, known_totals())
-    ((sql, values),) = asked
+    assert len(asked) == (1 if listing.owners is None else len(listing.owners))
+    return "\n".join([await explained(connection, *one) for one in asked])
+
+
+async def explained(connection: AsyncConnection, sql: str, values: tuple[Any, ...]) -> str:
+    """Return how Postgres carries out a statement, without knowing the values."""
     driver = (await connection.get_raw_connection()).driver_connection
     assert driver is not None
     await driver.execute(f"PREPARE listed AS {sql}")
     given = ", ".join(str(value) if isinstance(value, int) else f"'{value}'" for value in values)
     rows = await driver.fetch(f"EXPLAIN EXECUTE listed({given})" if values else "EXPLAIN EXECUTE listed")
+    await driver.execute("DEALLOCATE listed")
     return "\n".join(row[0] for row in rows)
 
 
@@ -62,3 +68,22 @@ async def test_a_filter_uses_its_index(
         plan = await plans(connection, Listing(None, filters, Part(50)), monkeypatch)
     assert 2 == plan.count(index), plan
     assert "Seq Scan" not in plan
+
+
+async def test_what_several_owners_have_is_read_by_the_index_of_owners(
+    carillon: Carillon, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of each, which no sort stands behind, however many schedules they have."""
+    schedule = await carillon.schedule()
+    teams = [await carillon.call("POST", "/teams/", 201, json={"name": name}) for name in ("ops", "dev")]
+    for team in teams:
+        await carillon.schedule(await carillon.workflow(team_id=team["id"]), team_id=team["id"])
+    async with database.transaction() as connection:
+        await connection.execute(MANY)
+    async with database.transaction() as connection:
+        await connection.execute(text("ANALYZE scheduled_jobs"))
+    owners = (schedule["user_profile_id"], *(team["id"] for team in teams))
+    async with database.reading() as connection:
+        plan = await plans(connection, Listing(owners, Filters(), Part(50)), monkeypatch)
+    assert 3 <= plan.count("ix_scheduled_jobs_owner_newest"), plan
+    assert "Sort" not in plan
