@@ -504,7 +504,14 @@ PARAMETERS = (
             "to": "Only events at or before this time. Left out: no bound.",
         },
     ),
-    Table(("teams",), {"to": "The user or the team that gets what the team has. Left out: yourself."}),
+    Table(
+        ("teams",),
+        {
+            "schedules": "What becomes of the schedules and of all else that the team has: `delete`, `transfer` to `to`, "
+            "or `pause` and transfer.",
+            "to": "The user or the team that gets what the team has. Left out with `pause`: yourself.",
+        },
+    ),
     Table(("schedules",), {"status": with_values("Only schedules with this status.", STATUSES)}),
     Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
