@@ -507,7 +507,7 @@ PARAMETERS = (
     Table(
         ("teams",),
         {
-            "schedules": "What becomes of the schedules and of all else that the team has: `delete`, `transfer` to `to`, "
+            "schedules": "What becomes of the schedules and all else that the team has: `delete`, `transfer` to `to`, "
             "or `pause` and transfer.",
             "to": "The user or the team that gets what the team has. Left out with `pause`: yourself.",
         },
