@@ -87,6 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The claim that lists a user's groups, and the group whose members are admins (blank: claims decide on no roles).
     oidc_groups_claim: str = "groups"
     oidc_admin_group: str = ""
+    # Groups that begin so name teams, by the rest of their name.
+    oidc_team_prefix: str = ""
     # Files: the certificate authority of the provider's server, and a bearer token that it requires.
     oidc_ca_file: str = ""
     oidc_token_file: str = ""
@@ -166,6 +168,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             issuer = getattr(self, name)
             if issuer and not is_protected_url(issuer):
                 raise SettingsError(f"{env_name(name)} must be a URL with https:// (http:// only on loopback)")
+            if issuer and issuer.rstrip("/") == self.public_url.rstrip("/"):
+                # Everybody whose workflow makes a call could use its token as a user.
+                raise SettingsError(f"{env_name(name)} must differ from CARILLON_PUBLIC_URL")
         if self.oidc_issuer and self.oidc_issuer == self.kubernetes_issuer:
             raise SettingsError("CARILLON_KUBERNETES_ISSUER must differ from CARILLON_OIDC_ISSUER")
         if (self.oidc_issuer or self.kubernetes_issuer) and not self.oidc_audience:

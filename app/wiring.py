@@ -206,6 +206,7 @@ def _oidc_issuer(settings: Settings) -> TrustedIssuer | None:
         audience=settings.oidc_audience,
         groups_claim=settings.oidc_groups_claim,
         admin_group=settings.oidc_admin_group,
+        team_prefix=settings.oidc_team_prefix,
     )
 
 

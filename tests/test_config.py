@@ -62,6 +62,15 @@ def test_an_issuer_has_tls_or_is_on_loopback(issuer: str) -> None:
         load_settings({"CARILLON_OIDC_ISSUER": issuer, "CARILLON_KUBERNETES_ISSUER": issuer})
 
 
+@pytest.mark.parametrize("name", ["CARILLON_OIDC_ISSUER", "CARILLON_KUBERNETES_ISSUER"])
+def test_carillon_does_not_trust_its_own_tokens(name: str) -> None:
+    """Everybody whose workflow makes a call could send its token to the API and be another user."""
+    own = "https://carillon.example.org"
+    for issuer in (own, f"{own}/"):
+        with pytest.raises(SettingsError, match=f"{name} must differ from CARILLON_PUBLIC_URL"):
+            load_settings({name: issuer, "CARILLON_PUBLIC_URL": own})
+
+
 @pytest.mark.parametrize("missing", sorted(STORES))
 def test_a_process_without_a_store_says_which(missing: str) -> None:
     """Every process but ``carillon up`` needs both."""

@@ -32,8 +32,9 @@ from app.services.inputs import (
     UserInput,
     require_secret_name,
 )
+from app.services.removal import Fate
 from app.services.secrets import SecretService, SigningKeyService
-from app.services.users import Fate, UserService
+from app.services.users import UserService
 from app.services.views import FreshTokenView, SecretPage, SecretView, SigningKeyView, TokenList, UserList, UserView
 
 Users = NamedDependency[UserService]

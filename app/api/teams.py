@@ -8,8 +8,8 @@ from litestar.params import JSONBody, QueryParameter
 
 from app.api.requests import Acting, Cursor, Id, Limit, OptionalBody, listed
 from app.services.inputs import INT_MAX, MemberChanges, MemberInput, TeamChanges, TeamInput
+from app.services.removal import Fate
 from app.services.teams import TeamService
-from app.services.users import Fate
 from app.services.views import MemberList, MemberView, TeamList, TeamView
 
 Teams = NamedDependency[TeamService]

@@ -39,10 +39,12 @@ WAYS: Texts = {
 }
 OBJECT_TYPES: Texts = {
     ObjectType.USER: "a user",
+    ObjectType.TEAM: "a team",
     ObjectType.TOKEN: "a token",
     ObjectType.SESSION: "a session of a browser",
     ObjectType.SECRET: "a secret",
     ObjectType.SIGNING_KEY: "a signing key",
+    ObjectType.OIDC_KEY: "a key that signs the tokens of calls",
     ObjectType.SETTINGS: "the settings",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }

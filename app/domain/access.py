@@ -63,6 +63,8 @@ class TeamRole(StrEnum):
     OWNER = "owner"
 
 
+# The role of members whose identity provider names a team and no role.
+ROLE_BY_CLAIM = TeamRole.EDITOR
 _SCOPE_OF_TEAM_ROLE = {
     TeamRole.VIEWER: Scope.READ,
     TeamRole.OPERATOR: Scope.OPERATE,

@@ -29,10 +29,12 @@ class ObjectType(StrEnum):
     """The kinds of objects that events are about."""
 
     USER = "user"
+    TEAM = "team"
     TOKEN = "token"  # noqa: S105 - the name of a kind
     SESSION = "session"
     SECRET = "secret"  # noqa: S105 - the name of a kind
     SIGNING_KEY = "signing_key"
+    OIDC_KEY = "oidc_key"
     SETTINGS = "settings"
     # The address of a client that was not authenticated.
     ADDRESS = "address"
@@ -50,6 +52,13 @@ class AuditAction(StrEnum):
     USER_CREATED = "user_created"
     USER_CHANGED = "user_changed"
     USER_DELETED = "user_deleted"
+    TEAM_CREATED = "team_created"
+    TEAM_CHANGED = "team_changed"
+    TEAM_DELETED = "team_deleted"
+    TEAM_MEMBER_ADDED = "team_member_added"
+    TEAM_MEMBER_CHANGED = "team_member_changed"
+    TEAM_MEMBER_REMOVED = "team_member_removed"
+    OIDC_KEY_ROTATED = "oidc_key_rotated"
     SECRET_CREATED = "secret_created"  # noqa: S105 - the name of an action
     SECRET_CHANGED = "secret_changed"  # noqa: S105 - the name of an action
     SECRET_DELETED = "secret_deleted"  # noqa: S105 - the name of an action

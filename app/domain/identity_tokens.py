@@ -9,12 +9,14 @@ import hmac
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 import msgspec
+
+from app.domain.access import ROLE_BY_CLAIM, TeamRole
 
 MOST_TOKEN_CHARACTERS = 16_384
 MOST_SUBJECT_CHARACTERS = 255
@@ -40,6 +42,8 @@ RESERVED_NAMES = frozenset({"admin", "nobody", "system"})
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.@-]+")
 _MOST_NAME_CHARACTERS = 200
+# From the least to the highest.
+_TEAM_ROLES = tuple(TeamRole)
 
 
 class TokenRefusedError(Exception):
@@ -86,6 +90,21 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...]
     issued_at: datetime
     expires_at: datetime
+
+
+def teams_of(groups: Iterable[str], prefix: str) -> dict[str, TeamRole]:
+    """Return the teams that groups name, each with the user's role in it.
+
+    A group is the prefix and the name of a team, or also a colon and a role. Of several roles the highest counts.
+    """
+    named: dict[str, TeamRole] = {}
+    for group in groups:
+        if group.startswith(prefix):
+            team, _, role = group.removeprefix(prefix).partition(":")
+            if team and (not role or role in _TEAM_ROLES):
+                roles = (TeamRole(role) if role else ROLE_BY_CLAIM, named.get(team, TeamRole.VIEWER))
+                named[team] = max(roles, key=_TEAM_ROLES.index)
+    return named
 
 
 def looks_like_jwt(token: str) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Actor, Role
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import IdentityRow
-from app.persistence.users import OWNER, as_actor
+from app.persistence.users import OWNER, owner_actor
 
 Key = tuple[str, str]
 
@@ -24,7 +24,7 @@ _BY_KEY = (
 _HAS = "SELECT FROM identities WHERE user_profile_id = $1 AND issuer = $2 LIMIT 1"
 # The first key differs from those of the quotas' locks.
 _LOCK = "SELECT pg_advisory_xact_lock(20, hashtext($1))"
-_APPLY_CLAIMS = "UPDATE identities SET claims_at = $2 WHERE id = $1 AND claims_at <= $2 RETURNING user_profile_id"
+_CLAIMS_AT = "UPDATE identities SET claims_at = $2 WHERE id = $1 AND claims_at <= $2 RETURNING id"
 _SET_ROLE = "UPDATE user_profiles SET role = $2 WHERE id = $1 AND role <> $2 RETURNING id"
 _SEEN = (
     "UPDATE identities AS i SET last_seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
@@ -50,7 +50,7 @@ async def find(connection: AsyncConnection, keys: Sequence[Key]) -> dict[Key, Kn
 def _known(row: Any) -> KnownIdentity:
     return KnownIdentity(
         id=row["identity_id"],
-        actor=as_actor(row["id"], row["username"], row["role"], row["kind"]),
+        actor=owner_actor(row),
         is_disabled=row["disabled_at"] is not None,
         claims_at=row["claims_at"],
     )
@@ -73,10 +73,14 @@ async def add(connection: AsyncConnection, key: Key, user_id: int, claims_at: da
     await connection.execute(insert(IdentityRow).values(values))
 
 
-async def apply_claims(connection: AsyncConnection, identity_id: int, issued_at: datetime, role: Role | None) -> bool:
-    """Apply the role of a token, unless claims of a newer one were applied; return whether the role has changed."""
-    rows = await fetch(connection, _APPLY_CLAIMS, identity_id, issued_at)
-    return bool(rows and role is not None and await fetch(connection, _SET_ROLE, rows[0]["user_profile_id"], role))
+async def take_claims(connection: AsyncConnection, identity_id: int, issued_at: datetime) -> bool:
+    """Note when claims were issued that are now applied; return False if newer ones were applied before."""
+    return bool(await fetch(connection, _CLAIMS_AT, identity_id, issued_at))
+
+
+async def set_role(connection: AsyncConnection, user_id: int, role: Role) -> bool:
+    """Give a user a role; return whether it is another one."""
+    return bool(await fetch(connection, _SET_ROLE, user_id, role))
 
 
 async def note_use(connection: AsyncConnection, moments: Mapping[int, datetime]) -> None:

@@ -120,7 +120,7 @@ async def add_member(connection: AsyncConnection, team_id: int, user_id: int, ro
 
 async def change_member(connection: AsyncConnection, team_id: int, user_id: int, values: Mapping[str, Any]) -> None:
     """Give a member of a team another role."""
-    await connection.execute(update(TeamMemberRow).where(*_is(team_id, user_id)).values(**values))
+    await connection.execute(update(TeamMemberRow).where(*_is(team_id, user_id)).values(**values, by_claims=False))
     await _touch(connection, user_id)
 
 
@@ -133,6 +133,57 @@ async def remove_member(connection: AsyncConnection, team_id: int, user_id: int)
 async def _touch(connection: AsyncConnection, user_id: int) -> None:
     """Give a user's row a new version, so that workers read the user's teams again."""
     await connection.execute(update(UserProfile).where(_USERS.c.id == user_id).values(role=_USERS.c.role))
+
+
+class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What claims have changed: the user's role in a team before and after; None for no member."""
+
+    team: Team
+    before: TeamRole | None
+    after: TeamRole | None
+
+
+async def apply_claims(
+    connection: AsyncConnection, user_id: int, wanted: Mapping[str, TeamRole], most: int
+) -> list[MemberChange]:
+    """Let a user belong to the teams of these names, and to no others that earlier claims named.
+
+    What people decided stays. Names that no team has are left alone, and so are teams beyond ``most``.
+    """
+    await connection.execute(select(_USERS.c.id).where(_USERS.c.id == user_id).with_for_update(key_share=True))
+    mine = select(*_TEAMS.c, _MEMBERS.c.role, _MEMBERS.c.by_claims).where(_MEMBERS.c.user_profile_id == user_id)
+    rows = (await connection.execute(mine.join(_TEAMS, _TEAMS.c.id == _MEMBERS.c.team_id))).all()
+    decided = {row.id for row in rows if not row.by_claims}
+    before = {_team(row): TeamRole(row.role) for row in rows if row.by_claims}
+    named = [team for team in await of_names(connection, wanted) if team.id not in decided]
+    after = {team: wanted[team.name] for team in named[: max(0, most - len(decided))]}
+    changes = [
+        MemberChange(team=team, before=before.get(team), after=after.get(team))
+        for team in sorted({*before, *after}, key=lambda team: team.id)
+        if before.get(team) is not after.get(team)
+    ]
+    for change in changes:
+        await _apply_change(connection, user_id, change)
+    if changes:
+        await _touch(connection, user_id)
+    return changes
+
+
+def _team(row: Any) -> Team:
+    return Team(id=row.id, name=row.name, created_at=row.created_at)
+
+
+async def _apply_change(connection: AsyncConnection, user_id: int, change: MemberChange) -> None:
+    if change.after is None:
+        await connection.execute(delete(TeamMemberRow).where(*_is(change.team.id, user_id)))
+        return
+    values = {"team_id": change.team.id, "user_profile_id": user_id, "role": change.after, "by_claims": True}
+    statement = upsert(TeamMemberRow).values(values)
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=[_MEMBERS.c.team_id, _MEMBERS.c.user_profile_id], set_={"role": change.after}
+        )
+    )
 
 
 async def owners_beside(connection: AsyncConnection, team_id: int, user_id: int) -> int:

@@ -123,7 +123,7 @@ async def find_by_tokens(connection: AsyncConnection, tokens: Sequence[str]) -> 
 async def built_in_admin(connection: AsyncConnection) -> Actor | None:
     """Return the user that the token of the settings stands for."""
     rows = await fetch(connection, _BY_NAME, BUILT_IN_ADMIN)
-    return _actor(rows[0]) if rows else None
+    return owner_actor(rows[0]) if rows else None
 
 
 def may_be_token(token: str) -> bool:
@@ -144,13 +144,14 @@ def _owner_of(token: str, row: Any) -> Actor | None:
     return token_actor(row) if row is not None and is_right else None
 
 
-def _actor(row: Any) -> Actor:
+def owner_actor(row: Any) -> Actor:
+    """Return the actor of a row with the columns of ``OWNER``."""
     return as_actor(row["id"], row["username"], row["role"], row["kind"], row["teams"])
 
 
 def token_actor(row: Any) -> Actor:
     """Return the owner of a token as the actor of a request, with what the token allows; without a token, all."""
-    owner = _actor(row)
+    owner = owner_actor(row)
     if row["token_id"] is None:
         return owner
     return _with_token(owner, row["token_id"], row["scopes"], row["restriction"], row["expires_at"])

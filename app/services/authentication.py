@@ -100,7 +100,7 @@ class Authenticator:
         return login
 
     async def store_uses(self) -> None:
-        """Store when, and from where, tokens, sessions and identities were used. A failure is tried again the next time."""
+        """Store when, and from where, tokens, sessions and identities were used; after a failure, the next time."""
         used, self._uses = self._uses, Uses()
         seen, self._identities.uses = self._identities.uses, {}
         if not used.tokens and not used.sessions and not seen:

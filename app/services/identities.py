@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 import structlog
@@ -10,6 +11,7 @@ import structlog
 from app import clock
 from app.cache import ExpiringCache
 from app.domain.access import Actor, Role
+from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.identity_tokens import (
     CLOCK_SKEW,
@@ -18,18 +20,26 @@ from app.domain.identity_tokens import (
     IdentityToken,
     TokenRefusedError,
     read_token,
+    teams_of,
     usernames_for,
 )
 from app.micro_batcher import MicroBatcher
 from app.observability.logs import LogThrottle
-from app.persistence import identities, users
+from app.persistence import audit, identities, teams, users
 from app.persistence.database import Connection, Database
 from app.persistence.identities import Key, KnownIdentity
 from app.services.identity_providers import IdentityProvider
+from app.services.teams import MOST_TEAMS
 
 MOST_CACHED_TOKENS = 10_000
 # A verified token is verified again after this time, so that a key that the provider has withdrawn ends its tokens.
 VERIFIED_SECONDS = 300.0
+# What the audit log and the log call a change of a membership, by whether the user was and is a member.
+_MEMBER_EVENTS = {
+    (False, True): (AuditAction.TEAM_MEMBER_ADDED, "team_member_added"),
+    (True, True): (AuditAction.TEAM_MEMBER_CHANGED, "team_member_changed"),
+    (True, False): (AuditAction.TEAM_MEMBER_REMOVED, "team_member_removed"),
+}
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +52,8 @@ class TrustedIssuer(msgspec.Struct, frozen=True, kw_only=True):
     groups_claim: str = "groups"
     # Its members are admins, others are not. Blank: claims do not decide on roles.
     admin_group: str = ""
+    # Groups that begin so name teams.
+    team_prefix: str = ""
 
     @property
     def name(self) -> str:
@@ -125,25 +137,57 @@ class Identities:
         return [found.get(key) for key in keys]
 
     async def _apply(self, key: Key, identity: Identity) -> KnownIdentity:
-        """Create the user of a new identity, or apply the role that newer claims give."""
-        role = self._issuers[identity.issuer].role_of(identity)
+        """Create the user of a new identity, or apply the role and the teams that newer claims give."""
+        issuer = self._issuers[identity.issuer]
         async with self._database.transaction("apply_identity") as connection:
             # Two first requests at once would create two users.
             await identities.lock(connection, key)
             known = (await identities.find(connection, [key])).get(key)
             if known is None:
-                user = await _create_user(connection, identity, role or Role.MEMBER)
+                user = await _create_user(connection, identity, issuer.role_of(identity) or Role.MEMBER)
                 await identities.add(connection, key, user.user_id, identity.issued_at)
-                log.info("identity_user_created", user=user.user_id, role=user.role, issuer=identity.issuer)
-            elif await identities.apply_claims(connection, known.id, identity.issued_at, role):
-                log.info("identity_role_changed", user=known.actor.user_id, role=role, issuer=identity.issuer)
+                await _apply_teams(connection, user, issuer, identity)
+            elif await identities.take_claims(connection, known.id, identity.issued_at):
+                await _apply_role(connection, known.actor, issuer, identity)
+                await _apply_teams(connection, known.actor, issuer, identity)
             return (await identities.find(connection, [key]))[key]
+
+
+async def _apply_role(connection: Connection, user: Actor, issuer: TrustedIssuer, identity: Identity) -> None:
+    role = issuer.role_of(identity)
+    if role is None or not await identities.set_role(connection, user.user_id, role):
+        return
+    changes = {"role": {"from": user.role, "to": role}}
+    await _record(connection, AuditAction.USER_CHANGED, user, identity, changes=changes)
+    log.info("identity_role_changed", user=user.user_id, role=role, issuer=identity.issuer)
+
+
+async def _apply_teams(connection: Connection, user: Actor, issuer: TrustedIssuer, identity: Identity) -> None:
+    wanted = teams_of(identity.groups, issuer.team_prefix)
+    for change in await teams.apply_claims(connection, user.user_id, wanted, MOST_TEAMS):
+        action, event = _MEMBER_EVENTS[change.before is not None, change.after is not None]
+        subject = Subject(ObjectType.TEAM, str(change.team.id), change.team.name, change.team.id)
+        details = {"user_id": user.user_id, "username": user.username, "role": change.after, "issuer": identity.issuer}
+        await audit.record(connection, user, action, subject, details=details)
+        log.info(event, team=change.team.id, user=user.user_id, role=change.after, by=identity.issuer)
+
+
+async def _record(
+    connection: Connection, action: AuditAction, user: Actor, identity: Identity, changes: dict[str, Any] | None = None
+) -> None:
+    """Add an event of a user whose provider has vouched for them."""
+    subject = Subject(ObjectType.USER, str(user.user_id), user.username, user.user_id)
+    details = {"issuer": identity.issuer, "role": user.role}
+    await audit.record(connection, user, action, subject, changes=changes, details=details)
 
 
 async def _create_user(connection: Connection, identity: Identity, role: Role) -> Actor:
     for name in usernames_for(identity):
-        user = await users.add(connection, name, role)
-        if user is not None:
-            return users.to_actor(user)
+        row = await users.add(connection, name, role)
+        if row is not None:
+            user = users.to_actor(row)
+            await _record(connection, AuditAction.USER_CREATED, user, identity)
+            log.info("identity_user_created", user=user.user_id, role=user.role, issuer=identity.issuer)
+            return user
     log.error("identity_names_taken", issuer=identity.issuer)
     raise UnauthenticatedError

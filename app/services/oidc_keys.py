@@ -7,10 +7,11 @@ import msgspec
 
 from app import clock
 from app.domain.access import Actor, require_admin
+from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.call_tokens import ALGORITHM, PUBLISHED_BEFORE, SHORTEST_PUBLISHED_BEFORE
 from app.domain.errors import NotFoundError, UnavailableError
 from app.engine import oidc_keys as key_rotation
-from app.persistence import oidc_keys
+from app.persistence import audit, oidc_keys
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.oidc_keys import OidcKey
 from app.services.views import IssuerView, JwksView, JwkView, OidcKeyView
@@ -104,4 +105,7 @@ class OidcKeyService:
         """Publish a new key. It signs a day later, or, if ``soon``, as soon as all processes have published it."""
         require_admin(actor)
         key = await key_rotation.rotate(self._database, SHORTEST_PUBLISHED_BEFORE if soon else PUBLISHED_BEFORE)
+        async with self._database.transaction() as connection:
+            subject = Subject(ObjectType.OIDC_KEY, key.kid)
+            await audit.record(connection, actor, AuditAction.OIDC_KEY_ROTATED, subject)
         return OidcKeyView(key_id=key.kid, activates_at=key.activates_at)

@@ -1,20 +1,21 @@
 """Teams: create, rename and delete them, and decide who belongs to them."""
 
-from collections.abc import Collection
 from functools import partial
 
 import structlog
 
 from app.domain.access import Actor, TeamRole, require_owner, require_team_owner
+from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.engine.ringing import Ringer
-from app.persistence import ownership, teams, users
+from app.persistence import audit, ownership, teams, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
 from app.persistence.teams import Member, Team
 from app.services.inputs import IDS, MemberChanges, MemberInput, TeamChanges, TeamInput, given
 from app.services.listing import read_views
-from app.services.users import Fate, existing_user, remove_owner
+from app.services.removal import Fate, Removal, remove_owner
+from app.services.users import existing_user
 from app.services.views import MemberList, MemberView, TeamList, TeamView
 
 # Each list reads a page for each team, and each team has quotas of its own.
@@ -47,6 +48,7 @@ class TeamService:
             if row is None:
                 raise ConflictError(f"There is a team '{team.name}' already.")
             await teams.add_member(connection, row.id, actor.user_id, TeamRole.OWNER)
+            await audit.record(connection, actor, AuditAction.TEAM_CREATED, _subject(row))
         log.info("team_created", team=row.id, by=actor.user_id)
         return TeamView(id=row.id, name=row.name, role=TeamRole.OWNER, created_at=row.created_at)
 
@@ -65,6 +67,8 @@ class TeamService:
                 renamed = await teams.rename(connection, team_id, values["name"])
                 if renamed is None:
                     raise ConflictError(f"There is a team '{values['name']}' already.")
+                differing = {"name": {"from": row.name, "to": renamed.name}}
+                await audit.record(connection, actor, AuditAction.TEAM_CHANGED, _subject(renamed), changes=differing)
                 row = renamed
         log.info("team_changed", team=team_id, by=actor.user_id)
         return _view(actor, row)
@@ -79,7 +83,10 @@ class TeamService:
                     "`transfer` with `to`."
                 )
             heir = await _heir(connection, actor, team_id, schedules, to)
-        await remove_owner(self._database, self._ringer, actor, team_id, schedules, heir)
+        removal = Removal(
+            owner_id=team_id, fate=schedules, heir=heir, action=AuditAction.TEAM_DELETED, subject=_subject(team)
+        )
+        await remove_owner(self._database, self._ringer, actor, removal)
         log.info("team_deleted", team=team_id, by=actor.user_id, schedules=schedules or "none", to=heir)
 
     async def members(self, actor: Actor, team_id: int, part: Part) -> MemberList:
@@ -93,7 +100,7 @@ class TeamService:
     async def add_member(self, actor: Actor, team_id: int, member: MemberInput) -> MemberView:
         """Let a user belong to a team."""
         async with self._database.transaction() as connection:
-            await _managed(connection, actor, team_id)
+            team = await _managed(connection, actor, team_id)
             user = await users.get(connection, member.user_id)
             if user is None or not users.is_person(user):
                 raise InvalidError(FieldError("user_id", f"There is no user {member.user_id}."))
@@ -101,6 +108,7 @@ class TeamService:
             if not await teams.add_member(connection, team_id, user.id, member.role):
                 raise ConflictError(f"'{user.username}' belongs to the team already.")
             row = await _member(connection, team_id, user.id)
+            await _record(connection, actor, AuditAction.TEAM_MEMBER_ADDED, team, row)
         log.info("team_member_added", team=team_id, user=row.user_profile_id, role=row.role, by=actor.user_id)
         return _member_view(row)
 
@@ -108,38 +116,37 @@ class TeamService:
         """Give a member of a team another role; it holds from the member's next request."""
         values = given(changes)
         async with self._database.transaction() as connection:
-            await _managed(connection, actor, team_id)
+            team = await _managed(connection, actor, team_id)
             row = await _member(connection, team_id, user_id)
             if values.get("role", row.role) is not TeamRole.OWNER:
                 await _require_other_owner(connection, team_id, row)
             if values:
                 await teams.change_member(connection, team_id, user_id, values)
             row = await _member(connection, team_id, user_id)
+            await _record(connection, actor, AuditAction.TEAM_MEMBER_CHANGED, team, row)
         log.info("team_member_changed", team=team_id, user=user_id, role=row.role, by=actor.user_id)
         return _member_view(row)
 
     async def remove_member(self, actor: Actor, team_id: int, user_id: int) -> None:
         """Let a user belong to a team no more. Members may leave by themselves."""
         async with self._database.transaction() as connection:
-            await _managed(connection, actor, team_id, or_is=user_id)
+            team = await _managed(connection, actor, team_id, or_is=user_id)
             row = await _member(connection, team_id, user_id)
             await _require_other_owner(connection, team_id, row)
             await teams.remove_member(connection, team_id, user_id)
+            await _record(connection, actor, AuditAction.TEAM_MEMBER_REMOVED, team, row)
         log.info("team_member_removed", team=team_id, user=user_id, by=actor.user_id)
 
-    async def sync_teams(self, user_id: int, groups: Collection[str], prefix: str = "") -> None:
-        """Let a user belong to the teams that groups of another party name, as an editor.
 
-        Only groups that begin with the prefix count, and the rest of their name is the team's. A user who belongs to
-        such a team already keeps the role, and teams that no group names are left alone.
-        """
-        names = {group.removeprefix(prefix) for group in groups if group.startswith(prefix)}
-        async with self._database.transaction("sync_teams") as connection:
-            roles = await teams.roles_of(connection, user_id)
-            wanted = [team for team in await teams.of_names(connection, names) if team.id not in roles]
-            for team in wanted[: max(0, MOST_TEAMS - len(roles))]:
-                if await teams.add_member(connection, team.id, user_id, TeamRole.EDITOR):
-                    log.info("team_member_added", team=team.id, user=user_id, role=TeamRole.EDITOR, by=user_id)
+def _subject(team: Team) -> Subject:
+    """Return a team as the subject of an event, which its members may see."""
+    return Subject(ObjectType.TEAM, str(team.id), team.name, team.id)
+
+
+async def _record(connection: Connection, actor: Actor, action: AuditAction, team: Team, member: Member) -> None:
+    """Add an event about who belongs to a team."""
+    details = {"user_id": member.user_profile_id, "username": member.username, "role": member.role}
+    await audit.record(connection, actor, action, _subject(team), details=details)
 
 
 def _view(actor: Actor, team: Team) -> TeamView:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
@@ -17,7 +17,6 @@ from app.domain.errors import (
     NotFoundError,
 )
 from app.domain.trigger_event import rfc3339
-from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import audit, ownership, sessions, teams, users
 from app.persistence.database import Connection, Database, database_now
@@ -25,7 +24,7 @@ from app.persistence.pagination import Part
 from app.persistence.users import Token, TokenTerms, User
 from app.services.inputs import IDS, RestrictionInput, RotationInput, TokenInput, UserChanges, UserInput, given
 from app.services.listing import read_views
-from app.services.schedules import author_of
+from app.services.removal import Fate, Removal, pause_all, remove_owner
 from app.services.views import (
     CurrentSessionView,
     FreshTokenView,
@@ -37,9 +36,6 @@ from app.services.views import (
     user_view,
 )
 
-Fate = Literal["pause", "delete", "transfer"]
-PAUSED_AT_ONCE = 100
-USER_GONE = "Their owner was disabled or deleted."
 # Tokens of this kind read calendars: they can be part of an address, and read only.
 FEED = "feed"
 
@@ -111,8 +107,10 @@ class UserService:
                     "`transfer` with `to`."
                 )
             heir = await _heir(connection, actor, user, schedules, to)
-        gone = Event(AuditAction.USER_DELETED, _user(user), {"schedules": schedules, "to": heir})
-        await remove_owner(self._database, self._ringer, actor, user_id, schedules, heir)
+        removal = Removal(
+            owner_id=user_id, fate=schedules, heir=heir, action=AuditAction.USER_DELETED, subject=_user(user)
+        )
+        await remove_owner(self._database, self._ringer, actor, removal)
         log.info("user_deleted", user=user_id, by=actor.user_id, schedules=schedules or "none", to=heir)
 
     async def create(self, actor: Actor, user: UserInput) -> UserView:
@@ -206,30 +204,6 @@ class UserService:
     async def _get(self, user_id: int) -> UserView:
         async with self._database.transaction() as connection:
             return user_view(await existing_user(connection, user_id))
-
-
-async def remove_owner(
-    database: Database, ringer: Ringer | None, actor: Actor, owner_id: int, fate: Fate | None, heir: int | None
-) -> None:
-    """Delete a user or a team: pause the schedules if asked to, hand everything over if there is an heir."""
-    if fate == "pause":
-        await pause_all(database, actor, owner_id)
-    async with database.transaction() as connection:
-        if heir is not None:
-            await ownership.hand_over(connection, owner_id, heir)
-        running = await ownership.delete_user(connection, owner_id)
-    if ringer is not None:
-        await ringer.call_off(running)
-
-
-async def pause_all(database: Database, actor: Actor, owner_id: int) -> None:
-    """Pause all active schedules of an owner, some in each transaction, so that none of them waits long."""
-    paused = True
-    while paused:
-        async with database.transaction() as connection:
-            paused = bool(ids := await ownership.active_schedules(connection, owner_id, PAUSED_AT_ONCE))
-            for job_id in ids:
-                await schedule_changes.pause_scheduled_job(connection, job_id, author_of(actor), USER_GONE)
 
 
 def _user(user: User) -> Subject:

@@ -29,6 +29,8 @@ def upgrade() -> None:
         sa.Column("team_id", sa.Integer(), nullable=False),
         sa.Column("user_profile_id", sa.Integer(), nullable=False),
         sa.Column("role", sa.Text(), nullable=False),
+        # True if the claims of an identity provider made the user a member, and may end that too.
+        sa.Column("by_claims", sa.Boolean(), server_default=sa.false(), nullable=False),
         _moment("added_at"),
         sa.CheckConstraint(
             "role IN ('editor', 'operator', 'owner', 'viewer')", name=op.f("ck_team_members_role_known")

@@ -117,6 +117,38 @@ async def test_the_admin_group_decides_on_the_role_at_each_new_token(trusting: C
     assert "admin" == (await me(trusting, provider.token(groups=["ops"], iat=now)))["role"]
 
 
+async def test_groups_make_members_of_teams(provider: Provider, settings: Settings) -> None:
+    """As long as the newest token names them; what people decided stays, and other groups count for nothing."""
+    configured = replace(settings, oidc_issuer=provider.issuer, oidc_team_prefix="carillon-")
+    now = int(datetime.now(UTC).timestamp())
+
+    def token(age: int, *groups: str) -> str:
+        return provider.token(sub="jane", preferred_username="jane", iat=now - age, groups=list(groups))
+
+    async with serving(configured) as admin:
+        ids = {name: (await admin.call("POST", "/teams/", 201, json={"name": name}))["id"] for name in ("a", "b", "c")}
+
+        async def roles(bearer: str) -> dict[str, str]:
+            shown = await admin.with_token(bearer).call("GET", "/teams/")
+            return {team["name"]: team["role"] for team in shown["items"]}
+
+        jane = (await me(admin, token(50)))["id"]
+        await admin.call("POST", f"/teams/{ids['c']}/members/", 201, json={"user_id": jane, "role": "viewer"})
+        groups = ("carillon-a", "carillon-b:viewer", "carillon-c:owner", "carillon-z", "b", "carillon-a:nonsense")
+        assert {"a": "editor", "b": "viewer", "c": "viewer"} == await roles(token(40, *groups))
+        assert {"a": "editor", "b": "operator", "c": "viewer"} == await roles(
+            token(30, "carillon-a", "carillon-b:operator", "carillon-b:viewer")
+        )
+        await admin.call("PATCH", f"/teams/{ids['a']}/members/{jane}/", json={"role": "operator"})
+        assert {"a": "operator", "c": "viewer"} == await roles(token(20))
+        assert {"a": "operator", "c": "viewer"} == await roles(token(35, *groups)), "an older token changes nothing"
+        events = (await admin.call("GET", "/audit/", params={"object_type": "team", "object_id": str(ids["b"])}))[
+            "items"
+        ]
+        changed = ["team_member_removed", "team_member_changed", "team_member_added", "team_created"]
+        assert changed == [event["action"] for event in events]
+
+
 async def test_without_an_admin_group_roles_are_given_by_hand(provider: Provider, settings: Settings) -> None:
     """And tokens leave them alone."""
     async with serving(replace(settings, oidc_issuer=provider.issuer)) as carillon:

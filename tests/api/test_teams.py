@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from app.persistence.database import Database
-from app.services.teams import MOST_OWNED_TEAMS, TeamService
+from app.services.teams import MOST_OWNED_TEAMS
 from tests.api.test_users import id_of
 from tests.support.carillon import Carillon, Json
 
@@ -121,23 +121,6 @@ async def test_members_own_a_bounded_number_of_teams(carillon: Carillon) -> None
         await team_of(carillon, f"admins {number}")
     await mia.call("POST", "/teams/", 409, json={"name": "more"})
     await team_of(carillon, "more")
-
-
-async def test_groups_make_members_of_teams(carillon: Carillon, database: Database) -> None:
-    """As editors; a role that was given by hand stays, and groups that no team is named after count for nothing."""
-    mia = await carillon.member()
-    ops, dev = await team_of(carillon), await team_of(carillon, "dev")
-    user = await id_of(carillon, "mia")
-    service = TeamService(database)
-    await join(carillon, ops, user, "viewer")
-    await service.sync_teams(user, ["ops", "dev", "unknown"])
-    teams = (await mia.call("GET", "/teams/"))["items"]
-    assert [(ops["id"], "viewer"), (dev["id"], "editor")] == [(one["id"], one["role"]) for one in teams]
-    other = await team_of(carillon, "web")
-    await service.sync_teams(user, ["web"], prefix="carillon-")
-    assert 2 == len((await mia.call("GET", "/teams/"))["items"])
-    await service.sync_teams(user, ["carillon-web"], prefix="carillon-")
-    assert other["id"] in [one["id"] for one in (await mia.call("GET", "/teams/"))["items"]]
 
 
 @pytest.mark.parametrize("fate", [None, "delete", "transfer", "pause"])

@@ -1,6 +1,6 @@
 """Users are disabled, enabled, given another role and deleted; what becomes of their schedules is asked.
 
-Covers app.persistence.ownership.
+Covers app.persistence.ownership, app.services.removal.
 """
 
 from uuid import UUID

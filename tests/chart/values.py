@@ -118,6 +118,7 @@ EVERYTHING: Values = {
         "oidcIssuer": "https://login.example.org/realms/bells",
         "oidcClientId": "carillon",
         "oidcAdminGroup": "ops",
+        "oidcTeamPrefix": "carillon-",
         "oidcCaFile": "/issuer/ca.crt",
         "oidcTokenFile": "/issuer/token",
         "kubernetesIssuer": "https://kubernetes.default.svc.cluster.local",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
+from app.domain.access import TeamRole
 from app.domain.identity_tokens import (
     ALGORITHMS,
     ClaimRules,
@@ -16,6 +17,7 @@ from app.domain.identity_tokens import (
     identity_of,
     matching_keys,
     read_token,
+    teams_of,
     usernames_for,
 )
 
@@ -169,3 +171,10 @@ def test_clock_skew_is_a_minute() -> None:
     """As the API documents."""
     late = identity_of(CLAIMS, RULES, NOW + timedelta(seconds=119))
     assert "jane" == late.subject
+
+
+def test_groups_name_teams_and_roles() -> None:
+    """By a prefix, and a role behind a colon; the highest role counts, and what is no role is no team."""
+    groups = ["t-shop", "t-shop:viewer", "t-web:viewer", "t-web:operator", "t-web:viewer", "t-ops:admin", "other", "t-"]
+    assert {"shop": TeamRole.EDITOR, "web": TeamRole.OPERATOR} == teams_of(groups, "t-")
+    assert {"a": TeamRole.OWNER} == teams_of(["a:owner"], "")

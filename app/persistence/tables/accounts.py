@@ -11,6 +11,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     UniqueConstraint,
+    false,
     func,
     text,
 )
@@ -61,6 +62,8 @@ class TeamMemberRow(Base):
         ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True, index=True
     )
     role: Mapped[str]
+    # True if the claims of an identity provider made the user a member, and may end that too.
+    by_claims: Mapped[bool] = mapped_column(server_default=false())
     added_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
