@@ -8,6 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
+    KEEPS_TO_RESTRICTIONS,
     SCOPE,
     Acting,
     AnyRequest,
@@ -38,6 +39,7 @@ class ExecutionController(Controller):
 
     path = "/executions"
     tags = ("executions",)
+    opt = KEEPS_TO_RESTRICTIONS
 
     @get("/", summary="List executions, newest first. Pass `next_cursor` as `cursor` to get the next page.")
     async def list_all(  # noqa: PLR0913 - the filters of one list

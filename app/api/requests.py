@@ -120,6 +120,8 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
 
 # The option of a handler that keeps to the restriction of a token. To all other calls such a token does not reach.
 RESTRICTABLE = "restrictable"
+# For controllers all of whose handlers do.
+KEEPS_TO_RESTRICTIONS: dict[str, Any] = {RESTRICTABLE: True}
 # The option by which a handler says which scope it needs, if not the usual one for its method.
 SCOPE = "scope"
 

@@ -8,6 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
+    KEEPS_TO_RESTRICTIONS,
     SCOPE,
     Acting,
     At,
@@ -72,6 +73,7 @@ class ScheduleController(Controller):
 
     path = "/schedules"
     tags = ("schedules",)
+    opt = KEEPS_TO_RESTRICTIONS
 
     @post("/", opt={"errors": (404, 409)}, summary="Create a schedule and plan its first run.")
     async def create(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleInput]) -> ScheduleView:
@@ -212,6 +214,7 @@ class ScheduleQueryController(Controller):
 
     path = "/schedules"
     tags = ("schedules",)
+    opt = KEEPS_TO_RESTRICTIONS
 
     @post(
         "/preview",

@@ -14,6 +14,7 @@ from litestar.types import ASGIApp, Message, Receive, Send
 from litestar.types import Scope as AsgiScope
 
 from app.api.requests import (
+    KEEPS_TO_RESTRICTIONS,
     SCOPE,
     Acting,
     AnyConnection,
@@ -94,6 +95,7 @@ class ActionController(Controller):
 
     path = "/actions"
     tags = ("actions",)
+    opt = KEEPS_TO_RESTRICTIONS
 
     @get("/", sync_to_thread=False, summary="List all actions with the JSON Schema of their configuration.")
     def list_all(self, actor: Acting, action_service: ActionsDependency) -> ActionList:

@@ -4,7 +4,19 @@ from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.requests import SCOPE, Acting, Cursor, Id, Limit, Offset, OptionalBody, TeamFilter, listed
+from app.api.requests import (
+    KEEPS_TO_RESTRICTIONS,
+    RESTRICTABLE,
+    SCOPE,
+    Acting,
+    Cursor,
+    Id,
+    Limit,
+    Offset,
+    OptionalBody,
+    TeamFilter,
+    listed,
+)
 from app.domain.access import Scope
 from app.services.inputs import WorkflowChanges, WorkflowInput
 from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
@@ -18,8 +30,13 @@ class WorkflowController(Controller):
 
     path = "/workflows"
     tags = ("workflows",)
+    opt = KEEPS_TO_RESTRICTIONS
 
-    @post("/", opt={"errors": (404, 409)}, summary="Create a workflow, of a team if `team_id` names one.")
+    @post(
+        "/",
+        opt={"errors": (404, 409), RESTRICTABLE: False},
+        summary="Create a workflow, of a team if `team_id` names one.",
+    )
     async def create(self, actor: Acting, workflow_service: Workflows, data: JSONBody[WorkflowInput]) -> WorkflowView:
         return await workflow_service.create(actor, data)
 
@@ -74,6 +91,7 @@ class BreakerController(Controller):
 
     path = "/breakers"
     tags = ("breakers",)
+    opt = KEEPS_TO_RESTRICTIONS
 
     @get("/", summary="List the circuit breakers of all workflows that have one.")
     async def list_all(

@@ -1,6 +1,7 @@
 """Access: who may see and change what. An object of another user is reported like one that does not exist."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -96,6 +97,35 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     workflow_ids: tuple[int, ...] = ()
 
+    @property
+    def workflows(self) -> tuple[int, ...]:
+        """Return the workflows to which, with their schedules and executions, it leaves access.
+
+        No object has a label or a namespace yet: a token that is restricted to one reaches no object.
+        """
+        return () if self.labels or self.namespace else self.workflow_ids
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Whose objects a list has, and of which workflows; None for all."""
+
+    owners: tuple[int, ...] | None
+    workflow_ids: tuple[int, ...] | None = None
+
+    def of_workflow(self, workflow_id: int | None) -> "Reach":
+        """Return what of it belongs to one workflow; None: all of it."""
+        if workflow_id is None:
+            return self
+        reaches = self.workflow_ids is None or workflow_id in self.workflow_ids
+        return msgspec.structs.replace(self, workflow_ids=(workflow_id,) if reaches else ())
+
+    @property
+    def sources(self) -> list[tuple[int | None, int | None]]:
+        """Return the pairs of owner and workflow whose objects make up the list; None stands for any."""
+        owners: Sequence[int | None] = (None,) if self.owners is None else self.owners
+        workflow_ids: Sequence[int | None] = (None,) if self.workflow_ids is None else self.workflow_ids
+        return list(itertools.product(owners, workflow_ids))
+
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """The owner of a new object, by the names of the columns."""
@@ -152,20 +182,24 @@ class Actor(msgspec.Struct, frozen=True):
         """Return the actor as the only owner whose rows are looked at, or None for the rows of all owners."""
         return None if self.sees_all else self.user_id
 
-    def owners(self, team_id: int | None = None) -> tuple[int, ...] | None:
-        """Return the owners whose objects the actor sees, of this team alone if there is one; None for all owners."""
+    def reach(self, team_id: int | None = None) -> Reach:
+        """Return the objects that the actor sees, of this team alone if one is named."""
+        workflows = None if self.restriction is None else self.restriction.workflows
         if team_id is not None:
-            return (team_id,) if _sees(self, team_id) else ()
-        return None if self.sees_all else (self.user_id, *(team for team, _ in self.teams))
+            return Reach((team_id,) if _sees(self, team_id) else (), workflows)
+        return Reach(None if self.sees_all else (self.user_id, *(team for team, _ in self.teams)), workflows)
 
-    def usable_owners(self) -> tuple[int, ...] | None:
-        """Return the owners to whose objects the actor may do what the call needs; None for all owners."""
-        owners = self.owners()
-        return None if owners is None else tuple(owner for owner in owners if self.may_use(owner))
+    def usable(self) -> Reach:
+        """Return the objects to which the actor may do what the call needs."""
+        seen = self.reach()
+        if seen.owners is None:
+            return seen
+        usable = (owner for owner in seen.owners if _verdict(self, self.needs, owner) is Verdict.ALLOWED)
+        return msgspec.structs.replace(seen, owners=tuple(usable))
 
-    def may_use(self, owner_id: int | None) -> bool:
+    def may_use(self, owner_id: int | None, workflow_id: int | None = None) -> bool:
         """Return whether the actor may use an object of this owner; None means that the object does not exist."""
-        return decide(self, self.needs, owner_id) is Verdict.ALLOWED
+        return decide(self, self.needs, owner_id, workflow_id) is Verdict.ALLOWED
 
 
 class Verdict(StrEnum):
@@ -178,8 +212,18 @@ class Verdict(StrEnum):
     INSUFFICIENT_SCOPE = "insufficient_scope"
 
 
-def decide(actor: Actor, needs: Scope, owner_id: int | None) -> Verdict:
-    """Decide whether an actor may do what needs a scope to an object of this owner; None: there is no such object."""
+def decide(actor: Actor, needs: Scope, owner_id: int | None, workflow_id: int | None = None) -> Verdict:
+    """Decide whether an actor may do what needs a scope to an object of this owner; None: there is no such object.
+
+    ``workflow_id`` is the workflow that the object is or belongs to: a restricted token reaches no other object.
+    """
+    if actor.restriction is not None and workflow_id not in actor.restriction.workflows:
+        return Verdict.HIDDEN
+    return _verdict(actor, needs, owner_id)
+
+
+def _verdict(actor: Actor, needs: Scope, owner_id: int | None) -> Verdict:
+    """Decide by the owner alone."""
     if owner_id is None or not _sees(actor, owner_id):
         return Verdict.HIDDEN
     if not actor.scope.includes(needs):
@@ -200,7 +244,8 @@ def owner_for(actor: Actor, team_id: int | None) -> Owner:
         return Owner(
             user_profile_id=actor.user_id, owner_kind=actor.kind, owner_id=actor.owner_id, team_id=actor.team_id
         )
-    require_owner(actor, team_id, "team")
+    # Whether a restricted token may create an object is a question of the object's workflow, not of its owner.
+    require_owner(msgspec.structs.replace(actor, restriction=None), team_id, "team")
     return Owner(user_profile_id=team_id, owner_kind=OwnerKind.USER, owner_id=str(team_id), team_id=team_id)
 
 
@@ -255,9 +300,9 @@ def require_admin(actor: Actor) -> None:
     require_scope(actor, Scope.ADMIN)
 
 
-def require_owner(actor: Actor, owner_id: int | None, what: str) -> None:
+def require_owner(actor: Actor, owner_id: int | None, what: str, workflow_id: int | None = None) -> None:
     """Refuse what the actor may not do to an object of this owner: ``NotFoundError`` if the actor may not see it."""
-    verdict = decide(actor, actor.needs, owner_id)
+    verdict = decide(actor, actor.needs, owner_id, workflow_id)
     if verdict is Verdict.HIDDEN:
         raise NotFoundError(f"There is no such {what}.")
     if verdict is Verdict.INSUFFICIENT_SCOPE:

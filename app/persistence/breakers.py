@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import Integer
 
+from app.domain.access import Reach
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
 from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page
 from app.persistence.sql_batches import fetch, insert_many, run_batch
@@ -175,8 +176,8 @@ async def save_breakers(connection: AsyncConnection, changed: Sequence[Breaker])
     await run_batch(connection, _INSERT_TRANSITIONS, [change for breaker in changed for change in breaker.transitions])
 
 
-async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[StoredBreaker]:
-    """Return a page of the breakers of the workflows of these owners, in the order of the workflows' ids."""
+async def page(connection: AsyncConnection, reach: Reach, part: Part) -> Page[StoredBreaker]:
+    """Return a page of the breakers of the workflows within reach, in the order of the workflows' ids."""
 
     async def read(owner: int | None, part: Part) -> Page[StoredBreaker]:
         query: Select[Any] = _with_workflow().where(
@@ -184,9 +185,11 @@ async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: 
         )
         if owner is not None:
             query = query.where(_WORKFLOWS.c.user_profile_id == owner)
+        if reach.workflow_ids is not None:
+            query = query.where(_WORKFLOWS.c.id.in_(reach.workflow_ids))
         return await read_page(connection, query, StoredBreaker, (_WORKFLOWS.c.id,), part, ascending=True)
 
-    return await read_of_owners(owners, part, read, ascending=True)
+    return await read_of_owners(reach.owners, part, read, ascending=True)
 
 
 async def of_workflow(connection: AsyncConnection, workflow_id: int) -> StoredBreaker | None:

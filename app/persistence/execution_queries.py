@@ -6,12 +6,14 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, and_, exists, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.access import Reach
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.run_ids import first_id_at
-from app.persistence.pagination import Page, Part, read_newest, read_of_owners, read_one, read_page
+from app.persistence.pagination import Page, Part, read_merged, read_newest, read_one, read_page
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,
@@ -93,30 +95,32 @@ async def runs(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[St
 
 
 async def page(
-    connection: AsyncConnection, owners: Sequence[int] | None, values: Mapping[str, Any], part: Part
+    connection: AsyncConnection, reach: Reach, values: Mapping[str, Any], part: Part
 ) -> Page[ListedExecution]:
-    """Return a page of the executions of these owners, newest first.
+    """Return a page of the executions within reach, newest first.
 
     ``values`` filters by column; None stands for any value.
     """
     filters = {name: value for name, value in values.items() if value is not None}
+    within = reach.of_workflow(filters.pop("workflow_id", None))
     job_id = filters.get("scheduled_job_id")
     if job_id is not None:
         # All runs of a schedule belong to its owner. No index has both columns, so the owner is checked first instead.
-        if not await _may_see_schedule(connection, job_id, owners):
+        if not await _may_see_schedule(connection, job_id, within.owners):
             return Page([], 0)
-        return await _page(connection, filters, part)
+        within = replace(within, owners=None)
 
-    async def read(owner: int | None, part: Part) -> Page[ListedExecution]:
-        return await _page_of_owner(connection, owner, filters, part)
+    async def read(source: tuple[int | None, int | None], part: Part) -> Page[ListedExecution]:
+        return await _page_of(connection, source, filters, part)
 
-    return await read_of_owners(owners, part, read)
+    return await read_merged(within.sources, part, read)
 
 
-async def _page_of_owner(
-    connection: AsyncConnection, owner: int | None, values: Mapping[str, Any], part: Part
+async def _page_of(
+    connection: AsyncConnection, source: tuple[int | None, int | None], values: Mapping[str, Any], part: Part
 ) -> Page[ListedExecution]:
-    filters = dict(values)
+    owner, workflow_id = source
+    filters = {**values, **({} if workflow_id is None else {"workflow_id": workflow_id})}
     if owner is not None:
         filters["user_profile_id"] = owner
         # The filter that stands first chooses the index. Few runs of another owner's workflow are the member's, so the

@@ -38,6 +38,7 @@ _FIRST_ID, _LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
 
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 
+S = TypeVar("S")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -136,15 +137,22 @@ async def read_of_owners(
     *,
     ascending: bool = False,
 ) -> Page[T]:
-    """Return a page of what several owners have, None standing for all owners, in the order of the page's keys.
+    """Return a page of what several owners have, None standing for all owners, in the order of the page's keys."""
+    return await read_merged((None,) if owners is None else owners, part, read, ascending=ascending)
 
-    One page of each owner is read from the same position, and they are merged: each comes from the index of its owner.
-    A query for all of them together would sort everything that they have.
+
+async def read_merged(
+    sources: Sequence[S], part: Part, read: Callable[[S, Part], Awaitable[Page[T]]], *, ascending: bool = False
+) -> Page[T]:
+    """Return a page of what comes from several sources, in the order of the page's keys.
+
+    One page of each source is read from the same position, and they are merged: each comes from an index. A query for
+    all of them together would sort everything that they have.
     """
-    if owners is None or len(owners) == 1:
-        return await read(owners[0] if owners else None, part)
+    if len(sources) == 1:
+        return await read(sources[0], part)
     first = msgspec.structs.replace(part, limit=part.offset + part.limit, offset=0)
-    return merged([await read(owner, first) for owner in owners], part, ascending=ascending)
+    return merged([await read(source, first) for source in sources], part, ascending=ascending)
 
 
 def merged(pages: Sequence[Page[T]], part: Part, *, ascending: bool = False) -> Page[T]:

@@ -12,11 +12,11 @@ from sqlalchemy import Row, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, OwnerKind
+from app.domain.access import Actor, OwnerKind, Reach
 from app.domain.errors import ConflictError
 from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob, Status
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
-from app.persistence.pagination import KnownTotals, Page, Part, read_keys, read_of_owners
+from app.persistence.pagination import KnownTotals, Page, Part, read_keys, read_merged
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
@@ -106,7 +106,7 @@ async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
 
 
 _VERSIONS = (
-    "SELECT j.id, j.xmin, j.user_profile_id FROM unnest($1::uuid[]) AS ids(id) "
+    "SELECT j.id, j.xmin, j.user_profile_id, j.workflow_id FROM unnest($1::uuid[]) AS ids(id) "
     "JOIN scheduled_jobs AS j ON j.id = ids.id"
 )
 _MANY = (
@@ -117,8 +117,8 @@ _MANY = (
 _MANY_LISTED = _MANY.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
 
 
-async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
-    """Return id, version (xmin) and owner of those of these schedules that exist."""
+async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[UUID, int, int, int]]:
+    """Return id, version (xmin), owner and workflow of those of these schedules that exist."""
     return await fetch(connection, _VERSIONS, ids)
 
 
@@ -233,9 +233,9 @@ NO_FILTERS = Filters()
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Whose schedules are listed (None: of all owners), with which values, and which page of them."""
+    """Whose schedules are listed, with which values, and which page of them."""
 
-    owners: tuple[int, ...] | None
+    reach: Reach
     filters: Filters
     part: Part
 
@@ -260,16 +260,17 @@ class ScheduleVersion(msgspec.Struct, frozen=True):
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ScheduleVersion]:
     """Return a page of these schedules, newest first: their ids and versions."""
 
-    async def read(owner: int | None, part: Part) -> Page[ScheduleVersion]:
-        return await _page_of_owner(connection, owner, listing.filters, part, totals)
+    async def read(source: tuple[int | None, int | None], part: Part) -> Page[ScheduleVersion]:
+        owner, workflow_id = source
+        given = {"user_profile_id": owner, **msgspec.structs.asdict(listing.filters), "workflow_id": workflow_id}
+        return await _page_of(connection, given, part, totals)
 
-    return await read_of_owners(listing.owners, listing.part, read)
+    return await read_merged(listing.reach.of_workflow(listing.filters.workflow_id).sources, listing.part, read)
 
 
-async def _page_of_owner(
-    connection: AsyncConnection, owner: int | None, wanted: Filters, part: Part, totals: KnownTotals
+async def _page_of(
+    connection: AsyncConnection, given: Mapping[str, Any], part: Part, totals: KnownTotals
 ) -> Page[ScheduleVersion]:
-    given = {"user_profile_id": owner, **msgspec.structs.asdict(wanted)}
     filters = {name: value for name, value in given.items() if value is not None}
     implied = [condition for name, value, condition in _IMPLIED if filters.get(name, value) != value]
     keys = (_TABLE.c.created_at, _TABLE.c.id)
@@ -283,9 +284,11 @@ async def _page_of_owner(
 async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
     """Lock those of these schedules that the actor may delete, before they are deleted."""
     query = select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids)))
-    owners = actor.usable_owners()
-    if owners is not None:
-        query = query.where(_TABLE.c.user_profile_id.in_(owners))
+    usable = actor.usable()
+    if usable.owners is not None:
+        query = query.where(_TABLE.c.user_profile_id.in_(usable.owners))
+    if usable.workflow_ids is not None:
+        query = query.where(_TABLE.c.workflow_id.in_(usable.workflow_ids))
     return list((await connection.execute(query.order_by(_TABLE.c.id).with_for_update())).scalars())
 
 

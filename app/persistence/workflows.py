@@ -1,6 +1,6 @@
 """Workflows in the database: read, locked and written, each change with a revision."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Owner
+from app.domain.access import Owner, Reach
 from app.domain.declarations import same
 from app.domain.revisions import Author, workflow_revision
 from app.persistence import revisions
@@ -121,13 +121,15 @@ def _one(workflow_id: int) -> Select[Any]:
     return select(_TABLE).where(_TABLE.c.id == workflow_id)
 
 
-async def page(connection: AsyncConnection, owners: Sequence[int] | None, part: Part) -> Page[StoredWorkflow]:
-    """Return a page of the workflows of these owners, newest first."""
+async def page(connection: AsyncConnection, reach: Reach, part: Part) -> Page[StoredWorkflow]:
+    """Return a page of the workflows within reach, newest first."""
 
     async def read(owner: int | None, part: Part) -> Page[StoredWorkflow]:
         query: Select[Any] = select(_TABLE)
         if owner is not None:
             query = query.where(_TABLE.c.user_profile_id == owner)
+        if reach.workflow_ids is not None:
+            query = query.where(_TABLE.c.id.in_(reach.workflow_ids))
         return await read_page(connection, query, StoredWorkflow, (_TABLE.c.id,), part)
 
-    return await read_of_owners(owners, part, read)
+    return await read_of_owners(reach.owners, part, read)

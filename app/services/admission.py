@@ -42,9 +42,12 @@ class Owned(Protocol):
 OwnedT = TypeVar("OwnedT", bound=Owned)
 
 
-def require_owned(actor: Actor, row: OwnedT | None, kind: str) -> OwnedT:
-    """Return an object that the actor may see; ``NotFoundError`` if there is none, or it is not the actor's."""
-    require_owner(actor, None if row is None else row.user_profile_id, kind)
+def require_owned(actor: Actor, row: OwnedT | None, kind: str, workflow_id: int | None = None) -> OwnedT:
+    """Return an object that the actor may see; ``NotFoundError`` if there is none, or it is not the actor's.
+
+    ``workflow_id`` is the workflow that the object is or belongs to, if any.
+    """
+    require_owner(actor, None if row is None else row.user_profile_id, kind, workflow_id)
     if row is None:
         raise AssertionError(f"a {kind} that does not exist passed the check of its owner")
     return row
@@ -112,16 +115,18 @@ async def _known_teams(connection: Connection, batch: Sequence[NewSchedule]) -> 
     return await teams.existing(connection, ids) if ids else set()
 
 
-def require_usable(actor: Actor, schedule_owner: int, workflow_owner: int | None, named: int | None) -> None:
-    """Refuse a workflow that the actor may not see, or that has another owner who is not named."""
-    require_owner(actor, workflow_owner, "workflow")
+def require_usable(actor: Actor, schedule_owner: int, workflow: tuple[int, int | None], named: int | None) -> None:
+    """Refuse a workflow, given with its owner, that the actor may not see, or whose other owner is not named."""
+    workflow_id, workflow_owner = workflow
+    require_owner(actor, workflow_owner, "workflow", workflow_id)
     if workflow_owner is not None:
         require_workflow_owner(schedule_owner, workflow_owner, named)
 
 
 def _refusal(new: NewSchedule, workflow_owner: int | None, limit: int, used: int) -> CarillonError | None:
     try:
-        require_usable(new.actor, new.job.user_profile_id, workflow_owner, new.workflow_owner)
+        workflow = (new.job.workflow_id, workflow_owner)
+        require_usable(new.actor, new.job.user_profile_id, workflow, new.workflow_owner)
         require_room(Quota.SCHEDULES, limit, used)
     except CarillonError as error:
         return error

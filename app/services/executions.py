@@ -28,7 +28,7 @@ from app.persistence.parked_runs import Callback, Completion, ShownSecret
 from app.persistence.settle import settle, settle_locked
 from app.services.admission import require_owned
 from app.services.inputs import CompletionInput, RunInput
-from app.services.listing import read_views, visible_owners
+from app.services.listing import read_views, visible
 from app.services.schedules import owned_schedule
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
@@ -214,8 +214,8 @@ class ExecutionService:
     ) -> ExecutionPage:
         """Return a page of the executions that the actor may see and that match the filters, newest first."""
         async with self._database.reading() as connection:
-            owners = await visible_owners(connection, actor, team_id)
-            page = await read_views(partial(execution_queries.page, connection, owners, filters), _view, part)
+            reach = await visible(connection, actor, team_id)
+            page = await read_views(partial(execution_queries.page, connection, reach, filters), _view, part)
         return ExecutionPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def get(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
@@ -253,4 +253,5 @@ def _view(row: ListedExecution) -> ExecutionView:
 
 
 async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> StoredExecution:
-    return require_owned(actor, await execution_queries.get(connection, execution_id), "execution")
+    row = await execution_queries.get(connection, execution_id)
+    return require_owned(actor, row, "execution", row.workflow_id if row else None)

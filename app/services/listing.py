@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from app.cache import RowCache
-from app.domain.access import Actor
+from app.domain.access import Actor, Reach
 from app.domain.schedules import ScheduledJob
 from app.persistence import schedules, teams
 from app.persistence.database import Connection
@@ -92,11 +92,11 @@ class _PageInProgress(Generic[V]):
         return (PAGE_BYTES - self.used) // (self.used // max(1, len(self.items)) + 1) + 1
 
 
-async def visible_owners(connection: Connection, actor: Actor, team_id: int | None) -> tuple[int, ...] | None:
-    """Return the owners whose objects a list has; None for all. If a team is named, it alone, or nobody."""
+async def visible(connection: Connection, actor: Actor, team_id: int | None) -> Reach:
+    """Return the objects that a list has; if a team is named, those of the team alone."""
     if team_id is not None and not await teams.get(connection, team_id):
-        return ()
-    return actor.owners(team_id)
+        return Reach(())
+    return actor.reach(team_id)
 
 
 async def read_views(

@@ -13,7 +13,7 @@ from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_url
-from app.services.listing import read_views, visible_owners
+from app.services.listing import read_views, visible
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -43,7 +43,7 @@ class NotificationService:
     async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> NotificationList:
         """Return a page of the notifications that the actor may see, of this team if one is named, newest first."""
         async with self._database.reading() as connection:
-            owners = await visible_owners(connection, actor, team_id)
+            owners = (await visible(connection, actor, team_id)).owners
             page = await read_views(partial(notifications.page, connection, owners), _view, part)
         return NotificationList(page.items, page.next_cursor)
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app import clock
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor, Reach, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot, next_unrestricted_slot
@@ -68,6 +68,10 @@ MOST_BATCHERS = 1000
 
 T = TypeVar("T")
 
+# The owner and the workflow of a schedule; ``NOTHING`` if there is no such schedule.
+Belongs = tuple[int | None, int | None]
+NOTHING: Belongs = (None, None)
+
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -108,7 +112,7 @@ class ScheduleQueryService:
         self._totals = database.history.watch(known_totals())
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         # One for each set of owners: the slow lists of one do not delay the others.
-        self._lists: dict[tuple[int, ...] | None, MicroBatcher[ListRequest, SchedulePage]] = {}
+        self._lists: dict[Reach, MicroBatcher[ListRequest, SchedulePage]] = {}
         # Few: every thread takes processor time from the event loop.
         self._searches = ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="search")
 
@@ -121,15 +125,15 @@ class ScheduleQueryService:
         fields: frozenset[str] | None = None,
     ) -> SchedulePage:
         """Return a page of the schedules that the actor may see, newest first; payloads only if ``fields`` has them."""
-        owners = actor.owners(filters.team_id)
-        return await self._lists_of(owners).ask(ListRequest(schedules.Listing(owners, filters, part), fields))
+        reach = actor.reach(filters.team_id)
+        return await self._lists_of(reach).ask(ListRequest(schedules.Listing(reach, filters, part), fields))
 
-    def _lists_of(self, owner: tuple[int, ...] | None) -> MicroBatcher[ListRequest, SchedulePage]:
-        if owner not in self._lists:
+    def _lists_of(self, reach: Reach) -> MicroBatcher[ListRequest, SchedulePage]:
+        if reach not in self._lists:
             if len(self._lists) >= MOST_BATCHERS:
                 self._lists = {key: batcher for key, batcher in self._lists.items() if not batcher.is_idle}
-            self._lists[owner] = MicroBatcher("list", self._list, shared=(UnavailableError,))
-        return self._lists[owner]
+            self._lists[reach] = MicroBatcher("list", self._list, shared=(UnavailableError,))
+        return self._lists[reach]
 
     async def _list(self, requests: Sequence[ListRequest]) -> Sequence[SchedulePage]:
         """Answer equal requests of one moment with the same page."""
@@ -160,19 +164,19 @@ class ScheduleQueryService:
 
     async def get(self, actor: Actor, job_id: UUID) -> Encoded[ScheduleView]:
         """Return a schedule, encoded."""
-        owner, view = await self._reads.ask(job_id)
-        require_owner(actor, owner, "schedule")
+        (owner, workflow_id), view = await self._reads.ask(job_id)
+        require_owner(actor, owner, "schedule", workflow_id)
         if view is None:
             raise AssertionError("a schedule that does not exist passed the check of its owner")
         return view
 
-    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[int | None, Encoded[ScheduleView] | None]]:
-        """Return the owner and the view of each schedule, or None; read together for all requests of one moment."""
+    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[Belongs, Encoded[ScheduleView] | None]]:
+        """Return what each schedule belongs to, and its view or None; read together for all requests of one moment."""
         async with self._database.reading() as connection:
             rows = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
-            views = await self._whole_views.read(connection, [(job_id, version) for job_id, version, _ in rows])
-        owners = {job_id: owner for job_id, _, owner in rows if job_id in views}
-        return [(owners.get(job_id), views.get(job_id)) for job_id in job_ids]
+            views = await self._whole_views.read(connection, [(job_id, version) for job_id, version, _, _ in rows])
+        belongs = {job_id: (owner, workflow_id) for job_id, _, owner, workflow_id in rows if job_id in views}
+        return [(belongs.get(job_id, NOTHING), views.get(job_id)) for job_id in job_ids]
 
     async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
         """Return a page of a schedule's runs, newest first."""

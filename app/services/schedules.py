@@ -177,7 +177,8 @@ class ScheduleService:
 
 async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
     """Return a schedule that the actor may see."""
-    return require_owned(actor, await schedules.get(connection, job_id), "schedule")
+    job = await schedules.get(connection, job_id)
+    return require_owned(actor, job, "schedule", job.workflow_id if job else None)
 
 
 def author_of(actor: Actor) -> Author:
@@ -301,4 +302,4 @@ async def _require_workflow(
         return
     target = workflow_id or job.workflow_id
     owners = await workflows.owners(connection, {target})
-    require_usable(actor, job.user_profile_id, owners.get(target), named)
+    require_usable(actor, job.user_profile_id, (target, owners.get(target)), named)

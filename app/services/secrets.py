@@ -15,7 +15,7 @@ from app.persistence.pagination import Part
 from app.persistence.secrets import SecretInfo
 from app.services.admission import new_owner
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
-from app.services.listing import visible_owners
+from app.services.listing import visible
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
 MOST_SECRETS = 1000
@@ -33,7 +33,7 @@ class SecretService:
     async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> SecretPage:
         """Return a page of the secrets that the actor or a team of the actor owns or may use; admins see all names."""
         async with self._database.transaction() as connection:
-            page = await secrets.page(connection, await visible_owners(connection, actor, team_id), part)
+            page = await secrets.page(connection, (await visible(connection, actor, team_id)).owners, part)
         return SecretPage([_view(actor, row) for row in page.items], page.next_cursor)
 
     async def create(self, actor: Actor, secret: SecretInput) -> SecretView:

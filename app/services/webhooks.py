@@ -19,7 +19,7 @@ from app.persistence.pagination import Page, Part
 from app.persistence.webhooks import ENTITY_TYPE, Webhook
 from app.services.admission import Admission, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_url
-from app.services.listing import read_views, visible_owners
+from app.services.listing import read_views, visible
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
@@ -59,7 +59,7 @@ class WebhookService:
         """Return a page of the webhooks that the actor may see, of this team if one is named, newest first."""
         runs: dict[str, list[EntityRun]] = {}
         async with self._database.reading() as connection:
-            owners = await visible_owners(connection, actor, team_id)
+            owners = (await visible(connection, actor, team_id)).owners
 
             async def read(part: Part) -> Page[Webhook]:
                 rows = await webhooks.page(connection, owners, part)

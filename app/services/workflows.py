@@ -20,7 +20,7 @@ from app.persistence.pagination import Part
 from app.persistence.workflows import StoredWorkflow
 from app.services.admission import Admission, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
-from app.services.listing import encode, read_views, visible_owners
+from app.services.listing import encode, read_views, visible
 from app.services.schedules import author_of
 from app.services.views import (
     BreakerDetail,
@@ -62,7 +62,7 @@ class WorkflowService:
     async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> WorkflowPage:
         """Return a page of the workflows that the actor may see, of this team if one is named, newest first."""
         async with self._database.reading() as connection:
-            read = partial(workflows.page, connection, await visible_owners(connection, actor, team_id))
+            read = partial(workflows.page, connection, await visible(connection, actor, team_id))
             page = await read_views(read, workflow_view, part)
         return WorkflowPage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
@@ -127,7 +127,8 @@ def check_workflow(values: dict[str, Any], catalog: Catalog, *, checks_config: b
 
 
 async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> StoredWorkflow:
-    return require_owned(actor, await read(connection, workflow_id) if workflow_id in IDS else None, "workflow")
+    row = await read(connection, workflow_id) if workflow_id in IDS else None
+    return require_owned(actor, row, "workflow", workflow_id)
 
 
 class BreakerService:
@@ -140,8 +141,8 @@ class BreakerService:
     async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> BreakerList:
         """Return a page of the breakers that the actor may see, of this team if one is named."""
         async with self._database.reading() as connection:
-            owners = await visible_owners(connection, actor, team_id)
-            page = await read_views(partial(breakers.page, connection, owners), _view, part)
+            reach = await visible(connection, actor, team_id)
+            page = await read_views(partial(breakers.page, connection, reach), _view, part)
         return BreakerList(page.items, page.next_cursor)
 
     async def get(self, actor: Actor, workflow_id: int, limit: int) -> BreakerDetail:
@@ -165,7 +166,7 @@ class BreakerService:
 
 async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> StoredBreaker:
     row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
-    return require_owned(actor, row, "workflow")
+    return require_owned(actor, row, "workflow", workflow_id)
 
 
 async def _detail(connection: Connection, row: StoredBreaker, limit: int) -> BreakerDetail:

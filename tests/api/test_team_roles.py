@@ -1,69 +1,15 @@
-"""What each role in a team allows: every route about one object of a team, by role; and objects of teams in lists."""
+"""What each role in a team allows: creating objects for it, secrets and keys; and objects of teams in lists.
 
-from typing import Any
+Every route about one object, by role, is in tests/api/test_who_may_what.py.
+"""
 
 import pytest
 
-from app.domain.access import Scope
-from tests.api.test_scopes import CALLS
 from tests.api.test_teams import member_with, team_of
+from tests.api.test_who_may_what import WEBHOOK, objects_of
 from tests.support.carillon import Carillon, Json
 
-ALLOWED = {"viewer": Scope.READ, "operator": Scope.OPERATE, "editor": Scope.WRITE, "owner": Scope.WRITE}
-# Calls about an object that belongs to a user alone, or that other tests cover; a new one is about an object of a team.
-NOT_OWNED = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
 LISTS = ("/workflows/", "/schedules/", "/webhooks/", "/notifications/", "/executions/", "/breakers/", "/secrets/")
-WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}
-
-
-async def objects_of(owner: Carillon, team: Json) -> dict[str, Any]:
-    """Create an object of each kind for a team, and return their ids by the names that paths have for them."""
-    own = {"team_id": team["id"]}
-    workflow = await owner.workflow(breaker_threshold=3, **own)
-    schedule = await owner.schedule(workflow, **own)
-    run = await owner.call("POST", f"/schedules/{schedule['id']}/run/", 202)
-    webhook = await owner.call("POST", "/webhooks/", 201, json={**WEBHOOK, **own})
-    notification = await owner.call("POST", "/notifications/", 201, json={"url": "http://127.0.0.1:9/", **own})
-    for made in (workflow, schedule, webhook, notification):
-        assert (team["id"], team["id"]) == (made["team_id"], made["user_profile_id"])
-    return {
-        "workflow_id:int": workflow["id"],
-        "schedule_id:uuid": schedule["id"],
-        "execution_id:uuid": run["id"],
-        "webhook_id:int": webhook["id"],
-        "notification_id:int": notification["id"],
-    }
-
-
-def calls_on(ids: dict[str, Any]) -> list[tuple[str, str, Scope]]:
-    """Return all calls about one object, with these ids; deletions last, and of workflows after all others."""
-    found = []
-    for method, path, needed in CALLS:
-        if "{" in path and not path.startswith(NOT_OWNED):
-            found.append((method, f"{path.replace('{', '').replace('}', '')}/", needed))
-    for name, value in ids.items():
-        found = [(method, path.replace(name, str(value)), needed) for method, path, needed in found]
-    assert not [path for _, path, _ in found if ":" in path]
-    return sorted(found, key=lambda call: (call[0] == "DELETE", call[1].startswith("/workflows")))
-
-
-@pytest.mark.parametrize("role", ["viewer", "operator", "editor", "owner", None])
-async def test_every_route_by_role(carillon: Carillon, role: str | None) -> None:
-    """What the role does not allow is 403 for those who see the object, and 404 for others."""
-    mia = await carillon.member()
-    team = await team_of(mia)
-    client = await carillon.member("stranger") if role is None else await member_with(carillon, mia, team, role)
-    calls = calls_on(await objects_of(mia, team))
-    assert len(calls) > 25
-    for method, path, needed in calls:
-        response = await client.request(method, path)
-        code = response.json().get("code", "") if response.content else ""
-        if role is None:
-            assert 404 == response.status_code, (method, path, response.text)
-        elif ALLOWED[role].includes(needed):
-            assert response.status_code in {200, 202, 204, 400, 409}, (method, path, response.text)
-        else:
-            assert (403, "insufficient_scope") == (response.status_code, code), (method, path, response.text)
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "editor"])

@@ -140,5 +140,5 @@ async def test_a_restricted_token_reaches_nothing_that_is_not_made_for_it(carill
     token = await made(carillon, restrict={"workflow_ids": [1]})
     holder = carillon.with_token(token["token"])
     await holder.call("GET", "/me/")
-    for method, path in (("GET", "/schedules/"), ("GET", "/users/"), ("GET", "/secrets/"), ("POST", "/workflows/")):
+    for method, path in (("GET", "/webhooks/"), ("GET", "/users/"), ("GET", "/secrets/"), ("POST", "/workflows/")):
         assert "restricted" == (await holder.call(method, path, 403))["code"]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from app.domain.access import (
     NOBODY,
     Actor,
+    Restriction,
     Role,
     Scope,
     TeamRole,
@@ -148,9 +149,9 @@ def test_a_run_of_users_and_teams_may_do_nothing_that_one_of_its_owners_may_not(
 def test_whose_objects_are_listed_and_created() -> None:
     """One's own and those of one's teams; of a named team only as a member, and created only as an editor."""
     mia = replace(MEMBER, teams=((5, TeamRole.VIEWER), (6, TeamRole.EDITOR)), needs=Scope.WRITE)
-    assert ((2, 5, 6), (5,), ()) == (mia.owners(), mia.owners(5), mia.owners(7))
-    assert (None, (7,), None) == (ADMIN.owners(), ADMIN.owners(7), ADMIN.usable_owners())
-    assert (2, 6) == mia.usable_owners()
+    assert ((2, 5, 6), (5,), ()) == (mia.reach().owners, mia.reach(5).owners, mia.reach(7).owners)
+    assert (None, (7,), None) == (ADMIN.reach().owners, ADMIN.reach(7).owners, ADMIN.usable().owners)
+    assert (2, 6) == mia.usable().owners
     assert (2, None) == (owner_for(mia, None).user_profile_id, owner_for(mia, None).team_id)
     assert (6, "6", 6) == (owner_for(mia, 6).user_profile_id, owner_for(mia, 6).owner_id, owner_for(mia, 6).team_id)
     assert 5 == owner_for(TEAMS[0], None).team_id
@@ -163,3 +164,26 @@ def test_whose_objects_are_listed_and_created() -> None:
             require_team_owner(mia, team)
     require_team_owner(replace(mia, teams=((5, TeamRole.OWNER),)), 5)
     require_team_owner(ADMIN, 5)
+
+
+RESTRICTED = replace(MEMBER, teams=((5, TeamRole.EDITOR),), restriction=Restriction(workflow_ids=(7, 8)))
+
+
+def test_a_restricted_token_sees_what_belongs_to_its_workflows() -> None:
+    """Of the owners that the user sees; what belongs to no workflow is hidden, and no label or namespace is known."""
+    seen = {(owner, flow) for owner in (2, 5, 77) for flow in (7, 9, None) if RESTRICTED.may_use(owner, flow)}
+    assert {(2, 7), (5, 7)} == seen
+    for named in (Restriction(labels=(("a", "b"),), workflow_ids=(7,)), Restriction(namespace="n", workflow_ids=(7,))):
+        assert not replace(RESTRICTED, restriction=named).may_use(2, 7)
+    assert 5 == owner_for(RESTRICTED, 5).team_id
+
+
+def test_the_sources_of_a_list() -> None:
+    """One for each owner and workflow, and none where a filter and a restriction have nothing in common."""
+    assert [(2, 7), (2, 8), (5, 7), (5, 8)] == RESTRICTED.reach().sources
+    assert [(2, 8), (5, 8)] == RESTRICTED.reach().of_workflow(8).sources
+    assert [] == RESTRICTED.reach().of_workflow(9).sources
+    assert [(5, 7), (5, 8)] == RESTRICTED.reach(5).sources
+    assert [(None, 9)] == ADMIN.reach().of_workflow(9).sources
+    assert [(None, None)] == ADMIN.reach().of_workflow(None).sources
+    assert [] == MEMBER.reach(5).sources

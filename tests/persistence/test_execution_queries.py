@@ -60,7 +60,7 @@ async def test_a_filter_by_an_end_uses_its_index(
     """What did not succeed stands in a narrow table."""
     async with database.reading() as connection:
         watched = Watched(connection)
-        await execution_queries.page(watched, actor.owners(), {**wanted, "status": "failed"}, Part(50))  # type: ignore[arg-type]
+        await execution_queries.page(watched, actor.reach(), {**wanted, "status": "failed"}, Part(50))  # type: ignore[arg-type]
         plan = await watched.plan()
     assert f"ix_unsuccessful_executions_{index} " in plan
 
@@ -71,7 +71,7 @@ async def test_a_filter_by_schedule_and_end_uses_its_index(carillon: Carillon, d
     async with database.reading() as connection:
         watched = Watched(connection)
         wanted = {"scheduled_job_id": UUID(schedule["id"]), "status": "failed"}
-        await execution_queries.page(watched, ADMIN.owners(), wanted, Part(50))  # type: ignore[arg-type]
+        await execution_queries.page(watched, ADMIN.reach(), wanted, Part(50))  # type: ignore[arg-type]
         assert "ix_unsuccessful_executions_newest_of_job " in await watched.plan()
 
 
@@ -80,7 +80,7 @@ async def test_a_filter_by_what_is_under_way_reads_what_is_under_way(database: D
     """And not the whole history."""
     async with database.reading() as connection:
         watched = Watched(connection)
-        await execution_queries.page(watched, MEMBER.owners(), {"status": status}, Part(50))  # type: ignore[arg-type]
+        await execution_queries.page(watched, MEMBER.reach(), {"status": status}, Part(50))  # type: ignore[arg-type]
         assert "active_executions" in await watched.plan()
 
 

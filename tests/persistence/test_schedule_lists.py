@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.access import Reach
 from app.persistence import pagination, sql_batches
 from app.persistence.database import Database
 from app.persistence.pagination import Part, known_totals
@@ -29,7 +30,7 @@ async def plans(connection: AsyncConnection, listing: Listing, monkeypatch: pyte
 
     monkeypatch.setattr(pagination, "fetch", watched)
     await page(connection, listing, known_totals())
-    assert len(asked) == (1 if listing.owners is None else len(listing.owners))
+    assert len(asked) == len(listing.reach.sources)
     return "\n".join([await explained(connection, *one) for one in asked])
 
 
@@ -65,7 +66,7 @@ async def test_a_filter_uses_its_index(
     async with database.transaction() as connection:
         await connection.execute(text("ANALYZE scheduled_jobs"))
     async with database.reading() as connection:
-        plan = await plans(connection, Listing(None, filters, Part(50)), monkeypatch)
+        plan = await plans(connection, Listing(Reach(None), filters, Part(50)), monkeypatch)
     assert 2 == plan.count(index), plan
     assert "Seq Scan" not in plan
 
@@ -84,6 +85,6 @@ async def test_what_several_owners_have_is_read_by_the_index_of_owners(
         await connection.execute(text("ANALYZE scheduled_jobs"))
     owners = (schedule["user_profile_id"], *(team["id"] for team in teams))
     async with database.reading() as connection:
-        plan = await plans(connection, Listing(owners, Filters(), Part(50)), monkeypatch)
+        plan = await plans(connection, Listing(Reach(owners), Filters(), Part(50)), monkeypatch)
     assert 3 <= plan.count("ix_scheduled_jobs_owner_newest"), plan
     assert "Sort" not in plan
