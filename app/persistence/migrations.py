@@ -19,7 +19,7 @@ import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import retention
 from app.persistence.database import Database, database_now, state_of, translate_db_errors, unreachable_reason
-from app.persistence.schema_version import is_later
+from app.persistence.schema_version import is_later, newest_revision
 from app.persistence.tables import Base
 
 # The key of an advisory lock, the same in every release: of two migrations, the second waits for the first.
@@ -29,14 +29,19 @@ INDEX_LOCK = 7_245_301_848
 WAIT_SECONDS = 3.0
 # Statements that come after a migration that waits for a table wait too. So it gives up soon, lets them go first, and
 # tries again with a longer timeout. All timeouts are below a second, after which Postgres looks for deadlocks and may
-# end either side: that must not be a worker or a client.
+# end either side: that must not be a worker or a client. Therefore all tables are locked by one statement before the
+# first change: the waits for one table after the other, each short, would take longer together.
 LOCK_TIMEOUT_MILLISECONDS = (100, 200, 300, 400, 500)
 AGAIN_SECONDS = 0.5
-# lock_not_available and deadlock_detected.
-_TABLE_IN_USE = {"55P03", "40P01"}
+# lock_not_available, deadlock_detected and query_canceled.
+_TABLE_IN_USE = {"55P03", "40P01", "57014"}
 
 _VALID_INDEXES = text(
     "SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid"
+)
+_TABLES = text(
+    "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_table_is_visible(oid) "
+    "AND relname = ANY(:names) ORDER BY relname"
 )
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:lock)")
 
@@ -150,14 +155,24 @@ async def _make_weeks(database_url: str) -> None:
 
 def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
-    connection.execute(text(f"SET LOCAL lock_timeout = {lock_timeout_milliseconds}"))
     revision = MigrationContext.configure(connection).get_current_revision()
     if is_later(revision):
         log.info("newer_schema_accepted", revision=revision)
         return
+    if revision != newest_revision():
+        _lock_tables(connection, lock_timeout_milliseconds)
     config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _lock_tables(connection: Connection, most_milliseconds: int) -> None:
+    """Lock all tables that there are, or none of them if that takes too long."""
+    names = list(connection.execute(_TABLES, {"names": list(Base.metadata.tables)}).scalars())
+    if names:
+        connection.execute(text(f"SET LOCAL statement_timeout = {most_milliseconds}"))
+        connection.execute(text(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE"))
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
 
 
 def migrate_now(database_url: str) -> None:

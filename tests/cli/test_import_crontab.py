@@ -382,6 +382,7 @@ def test_what_apply_would_refuse_is_left_out(line: str) -> None:
 
 @given(expressions | sparse_expressions | aliases, zones)
 @example("0 0 */2 * 1", "UTC")
+@example("* * LW * */6", "Africa/Cairo")
 @examples(150)
 def test_a_converted_line_fires_when_the_line_does(expression: str, zone: str) -> None:
     """For every expression that Carillon takes."""
@@ -390,8 +391,13 @@ def test_a_converted_line_fires_when_the_line_does(expression: str, zone: str) -
     except ValueError:
         reject()
     result = converted(f"CRON_TZ={zone}\n {expression}\tcmd %x\n")
+    expected = times({"cron": stored, "timezone": zone})
+    if not expected:
+        # Such as the last working day of a month, on Sundays only: it never fires, and Carillon refuses it.
+        assert [2] == [notice.line for notice in result.notices if notice.left_out and notice.message]
+        return
     (schedule,) = schedules(result)
-    assert times({"cron": stored, "timezone": zone}) == times(schedule)
+    assert expected == times(schedule)
     assert "cmd" == schedule["trigger_payload"]["command"]
 
 

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from alembic import command
+from alembic.config import Config
 from alembic.script import ScriptDirectory
 from msgspec.structs import replace
 from sqlalchemy import Connection, inspect, text
@@ -81,18 +82,17 @@ async def test_a_later_schema_is_left_alone(database_url: str) -> None:
     await engine.dispose()
 
 
+def _downgrade(revision: str, connection: Connection) -> None:
+    config = alembic_config()
+    config.attributes["connection"] = connection
+    command.downgrade(config, revision)
+
+
 async def test_a_migration_keeps_nobody_waiting(database: Database, database_url: str) -> None:
     """While a writer holds a table that it needs, others write to it too; it is done when the writer has gone."""
-
-    def back(connection: Connection) -> None:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        # The next one refers to workflows, for which nobody may be writing to them.
-        command.downgrade(config, "0007")
-
     # Two connections from before: a new one would wait for the migration.
     async with database.transaction(), database.transaction():
-        await run_alembic(database_url, back)
+        await run_alembic(database_url, partial(_downgrade, "0007"))
     async with database.transaction() as writer:
         await writer.execute(text("LOCK TABLE workflows IN ROW EXCLUSIVE MODE"))
         with capture_logs() as events:
@@ -105,6 +105,32 @@ async def test_a_migration_keeps_nobody_waiting(database: Database, database_url
     await asyncio.wait_for(migrating, 60)
     async with database.transaction() as connection:
         await connection.execute(text("SELECT * FROM managed_workflows"))
+
+
+LOCKED = text(
+    "SELECT count(*) FROM pg_class AS t WHERE t.relname = ANY(:names) AND pg_table_is_visible(t.oid) AND NOT EXISTS "
+    "(SELECT FROM pg_locks AS l WHERE l.relation = t.oid AND l.pid = pg_backend_pid() AND l.granted "
+    "AND l.mode = 'AccessExclusiveLock')"
+)
+
+
+async def test_a_migration_waits_for_all_tables_before_it_changes_one(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it waited between two changes, those who wait for the first table could be ended as part of a deadlock."""
+    await run_alembic(database_url, partial(_downgrade, known_revisions()[-2]))
+    not_locked: list[int] = []
+    carried_out = command.upgrade
+
+    def upgrade(config: Config, revision: str) -> None:
+        connection = config.attributes["connection"]
+        names = ["workflows", "scheduled_jobs", "user_profiles", "workflow_executions"]
+        not_locked.append(connection.execute(LOCKED, {"names": names}).scalar_one())
+        carried_out(config, revision)
+
+    monkeypatch.setattr(command, "upgrade", upgrade)
+    await migrate(database_url)
+    assert [0] == not_locked
 
 
 async def test_a_new_column_spoils_no_prepared_statement(database: Database) -> None:
