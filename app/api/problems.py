@@ -133,7 +133,7 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, InsufficientScopeError):
-        _count_denial(request)
+        _count_denial(request, error)
     if isinstance(error, ShareUsedUpError | ProviderUnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
@@ -144,12 +144,12 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
     return problem_response(status, error.code, error.detail, errors, headers, **members)
 
 
-def _count_denial(request: Request[Any, Any, Any]) -> None:
+def _count_denial(request: Request[Any, Any, Any], error: InsufficientScopeError) -> None:
     """Count for the audit log that a token or session did not reach far enough."""
     actor: Actor | None = request.scope.get("user")
     if actor is not None:
         audit: AuditService = request.app.state.audit
-        audit.count_denial(actor)
+        audit.count_denial(actor, error.scope)
 
 
 def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:

@@ -158,7 +158,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 class Refusals(msgspec.Struct, frozen=True, kw_only=True):
-    """The key by which refusals are counted: those of one minute to one client, or to one token or session.
+    """The key by which refusals are counted: those of one minute to one client, or to one token or session and scope.
 
     Without an address and an actor it stands for all those that are not counted one by one.
     """
@@ -167,6 +167,8 @@ class Refusals(msgspec.Struct, frozen=True, kw_only=True):
     minute: datetime
     address: str | None = None
     actor: Actor | None = None
+    # The scope that was missing.
+    scope: str = ""
 
 
 def identity_of(actor: Actor) -> Actor:
@@ -185,8 +187,8 @@ def refusals_event(refusals: Refusals, count: int) -> AuditEvent:
         _refused(refusals),
         Origin(via, refusals.address),
         refusals.minute,
-        f"{refusals.action}/{refusals.address}/{by}",
-        details={"count": count},
+        f"{refusals.action}/{refusals.address}/{by}/{refusals.scope}",
+        details={"count": count, **({"scope": refusals.scope} if refusals.scope else {})},
     )
 
 

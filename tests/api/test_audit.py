@@ -370,6 +370,7 @@ def test_processes_give_the_same_refusals_the_same_id() -> None:
         Refusals(action=refused, minute=MINUTE + timedelta(minutes=1), address="192.0.2.1"),
         Refusals(action=refused, minute=MINUTE),
         Refusals(action=denied, minute=MINUTE, actor=mia),
+        Refusals(action=denied, minute=MINUTE, actor=mia, scope="write"),
         Refusals(action=denied, minute=MINUTE, actor=replace(mia, token_id=4)),
         Refusals(action=denied, minute=MINUTE, actor=replace(mia, session_id=4)),
         Refusals(action=denied, minute=MINUTE),
@@ -378,7 +379,7 @@ def test_processes_give_the_same_refusals_the_same_id() -> None:
     assert all(refusals_event(one, 1).id == refusals_event(one, 5).id for one in different)
 
 
-async def test_denied_scopes_are_one_row_for_a_token_and_a_minute(settings: Settings) -> None:
+async def test_denied_scopes_are_one_row_for_a_token_a_scope_and_a_minute(settings: Settings) -> None:
     """Wherever the call is refused; its owner sees it. What the role does not allow is no matter of scopes."""
     async with serving(settings) as carillon:
         mia = await carillon.member()
@@ -395,6 +396,7 @@ async def test_denied_scopes_are_one_row_for_a_token_and_a_minute(settings: Sett
     assert {("mia", "token", str(token["id"]))} == {
         (one["actor"], one["object_type"], one["object_id"]) for one in found
     }
+    assert {"write"} == {one["details"]["scope"] for one in found}
     assert len(found) <= 2
 
 
