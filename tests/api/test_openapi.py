@@ -37,6 +37,10 @@ CALLS = {
     *("GET /api/v1/tokens/", "POST /api/v1/tokens/", "POST /api/v1/tokens/{token_id}/rotate/"),
     *("GET /api/v1/session/", LOGIN, "DELETE /api/v1/session/", "POST /api/v1/session/codes/"),
     *("GET /api/v1/sessions/", "DELETE /api/v1/sessions/{session_id}/"),
+    *("GET /api/v1/teams/", "POST /api/v1/teams/"),
+    *(f"{method} /api/v1/teams/{{team_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *("GET /api/v1/teams/{team_id}/members/", "POST /api/v1/teams/{team_id}/members/"),
+    *(f"{method} /api/v1/teams/{{team_id}}/members/{{user_id}}/" for method in ("PATCH", "DELETE")),
     *("GET /api/v1/workflows/", "POST /api/v1/workflows/"),
     *(f"{method} /api/v1/workflows/{{workflow_id}}/" for method in ("GET", "PATCH", "DELETE")),
     "GET /api/v1/workflows/{workflow_id}/history/",
@@ -224,6 +228,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 user_id=1,
                 token_id=1,
                 session_id=1,
+                team_id=1,
                 workflow_id=1,
                 schedule_id=ID,
                 execution_id=ID,
@@ -319,6 +324,8 @@ class World:
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
             case "session_id":
                 return self._session()
+            case "team_id":
+                return self._made("/teams/", {"name": uuid4().hex})
             case "token_id":
                 return self._made("/users/1/tokens/", {"name": "t"})
             case "workflow_id":
