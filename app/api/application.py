@@ -12,6 +12,7 @@ from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
 from app.api.audit import AuditController
+from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
@@ -136,6 +137,7 @@ def create_application(
             AuditController,
         ],
         guards=[check_request],
+        after_request=add_etag,
         security=NEEDS_TOKEN,
     )
     app = Litestar(

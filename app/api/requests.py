@@ -23,6 +23,7 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
+from app.api.etags import note_precondition
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, require_scope
@@ -38,6 +39,7 @@ from app.persistence.pagination import MOST_OFFSET, Part
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.inputs import INT_MAX
+from app.services.preconditions import PRECONDITION, Precondition
 from app.services.validation import read
 
 Network = IPv4Network | IPv6Network
@@ -115,6 +117,7 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
         require_scope(actor, needs)
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
+        note_precondition(connection)
         await check_query(connection, handler)
 
 
@@ -275,11 +278,13 @@ def origin_middleware(proxies: TrustedProxies) -> Callable[[ASGIApp], ASGIApp]:
         async def identified(scope: AsgiScope, receive: Receive, send: Send) -> None:
             request_id = _request_id(scope)
             before = ORIGIN.set(Origin(Via.API, _client_of(scope, proxies), request_id))
+            said = PRECONDITION.set(Precondition())
             try:
                 with bound_contextvars(request_id=request_id):
                     await app(scope, receive, send)
             finally:
                 ORIGIN.reset(before)
+                PRECONDITION.reset(said)
 
         return identified
 

@@ -1,7 +1,6 @@
 """Access: who may see and change what. An object of another user is reported like one that does not exist."""
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
@@ -120,11 +119,25 @@ class Reach(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, workflow_ids=(workflow_id,) if reaches else ())
 
     @property
-    def sources(self) -> list[tuple[int | None, int | None]]:
-        """Return the pairs of owner and workflow whose objects make up the list; None stands for any."""
-        owners: Sequence[int | None] = (None,) if self.owners is None else self.owners
-        workflow_ids: Sequence[int | None] = (None,) if self.workflow_ids is None else self.workflow_ids
-        return list(itertools.product(owners, workflow_ids))
+    def sources(self) -> list["Source"]:
+        """Return the sources that make up the list: one for each workflow, or else one for each owner."""
+        if self.owners == ():
+            return []
+        if self.workflow_ids is not None:
+            return [Source(self.owners, workflow_id) for workflow_id in dict.fromkeys(self.workflow_ids)]
+        return [Source(None)] if self.owners is None else [Source((owner,)) for owner in self.owners]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A part of a list that is read by itself: what these owners have, of one workflow; None for any."""
+
+    owners: tuple[int, ...] | None
+    workflow_id: int | None = None
+
+    @property
+    def owner(self) -> int | None:
+        """Return the owner if there is only one."""
+        return self.owners[0] if self.owners is not None and len(self.owners) == 1 else None
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,14 @@ _LOCKS = (
     text("SELECT FROM scheduled_jobs WHERE user_profile_id = :user ORDER BY id FOR UPDATE"),
 )
 _TEAM = "(SELECT t.id FROM teams AS t WHERE t.id = :to)"
+# A key that the new owner has already is dropped.
+_DROP_KEYS = tuple(
+    text(
+        f"UPDATE {table} AS t SET key = NULL WHERE t.user_profile_id = :user AND t.key IS NOT NULL "  # noqa: S608
+        f"AND EXISTS (SELECT FROM {table} AS o WHERE o.user_profile_id = :to AND o.key = t.key)"
+    )
+    for table in ("workflows", "scheduled_jobs")
+)
 _HAND_OVER = tuple(
     text(f"UPDATE {table} SET user_profile_id = :to, team_id = {_TEAM}{owner} WHERE user_profile_id = :user")  # noqa: S608
     for table, owner in (
@@ -57,7 +65,7 @@ async def active_schedules(connection: AsyncConnection, user_id: int, limit: int
 async def hand_over(connection: AsyncConnection, user_id: int, to: int) -> None:
     """Give everything that a user has to another user."""
     values = {"user": user_id, "to": to, "owner_id": str(to)}
-    for statement in (*_LOCKS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS):
+    for statement in (*_LOCKS, *_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS):
         await connection.execute(statement, {name: values[name] for name in statement.compile().params})
 
 

@@ -16,6 +16,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
+from app.domain.labels import Key, Labels
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
@@ -160,6 +161,8 @@ class WorkflowFields(Input):
     max_concurrent_runs: Positive | None = None
     breaker_threshold: Positive | None = None
     breaker_reset_seconds: Positive | None = None
+    key: Key | None = None
+    labels: Labels = msgspec.field(default_factory=dict)
 
 
 class WorkflowInput(WorkflowFields, kw_only=True):

@@ -14,6 +14,7 @@ from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_url
 from app.services.listing import read_views, visible
+from app.services.preconditions import require_match, tag_of
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -59,12 +60,14 @@ class NotificationService:
             require_url(values["url"])
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
+            require_match(lambda: tag_of(_view(row)))
             return _view(await notifications.save(connection, notification_id, values) if values else row)
 
     async def delete(self, actor: Actor, notification_id: int) -> None:
         """Delete a notification with its deliveries."""
         async with self._database.transaction() as connection:
-            await _owned(connection, actor, notification_id)
+            row = await _owned(connection, actor, notification_id)
+            require_match(lambda: tag_of(_view(row)))
             await notifications.remove(connection, notification_id)
 
     async def deliveries(self, actor: Actor, notification_id: int, part: Part) -> DeliveryList:

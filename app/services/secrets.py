@@ -16,6 +16,7 @@ from app.persistence.secrets import SecretInfo
 from app.services.admission import new_owner
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.listing import visible
+from app.services.preconditions import require_absent, require_match, tag_of
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
 MOST_SECRETS = 1000
@@ -60,6 +61,8 @@ class SecretService:
             owner = await new_owner(connection, actor, team_id)
             before = await secrets.lock(connection, owner.user_profile_id, name)
             if before is not None:
+                require_absent()
+                require_match(lambda: tag_of(_view(actor, before)))
                 row = await _changed(connection, before, values)
             else:
                 may_lend = actor.sees_all and team_id is None

@@ -14,6 +14,7 @@ from app.persistence.pagination import Part
 from app.persistence.teams import Member, Team
 from app.services.inputs import IDS, MemberChanges, MemberInput, TeamChanges, TeamInput, given
 from app.services.listing import read_views
+from app.services.preconditions import require_match, tag_of
 from app.services.removal import Fate, Removal, remove_owner
 from app.services.users import existing_user
 from app.services.views import MemberList, MemberView, TeamList, TeamView
@@ -63,6 +64,7 @@ class TeamService:
         values = given(changes)
         async with self._database.transaction() as connection:
             row = await _managed(connection, actor, team_id)
+            require_match(lambda: tag_of(_view(actor, row)))
             if "name" in values:
                 renamed = await teams.rename(connection, team_id, values["name"])
                 if renamed is None:
@@ -77,6 +79,7 @@ class TeamService:
         """Delete a team. ``schedules`` says what becomes of what it has; without it a team with schedules is kept."""
         async with self._database.transaction() as connection:
             team = await _managed(connection, actor, team_id)
+            require_match(lambda: tag_of(_view(actor, team)))
             if schedules is None and await ownership.has_schedules(connection, team_id):
                 raise ConflictError(
                     f"The team '{team.name}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "

@@ -24,6 +24,7 @@ from app.persistence.pagination import Part
 from app.persistence.users import Token, TokenTerms, User
 from app.services.inputs import IDS, RestrictionInput, RotationInput, TokenInput, UserChanges, UserInput, given
 from app.services.listing import read_views
+from app.services.preconditions import require_match, tag_of
 from app.services.removal import Fate, Removal, pause_all, remove_owner
 from app.services.views import (
     CurrentSessionView,
@@ -82,6 +83,7 @@ class UserService:
         async with self._database.transaction() as connection:
             before = await existing_user(connection, user_id)
             _require_other(actor, before, "change the role of, or disable,")
+            require_match(lambda: tag_of(user_view(before)))
             if "disabled" in given_values:
                 now = await database_now(connection)
                 values["disabled_at"] = (before.disabled_at or now) if given_values["disabled"] else None
@@ -100,6 +102,7 @@ class UserService:
         async with self._database.transaction() as connection:
             user = await existing_user(connection, user_id)
             _require_other(actor, user, "delete")
+            require_match(lambda: tag_of(user_view(user)))
             await _require_no_lone_team(connection, user)
             if schedules is None and await ownership.has_schedules(connection, user_id):
                 raise ConflictError(

@@ -44,6 +44,8 @@ CALLS = {
     *("GET /api/v1/workflows/", "POST /api/v1/workflows/"),
     *(f"{method} /api/v1/workflows/{{workflow_id}}/" for method in ("GET", "PATCH", "DELETE")),
     "GET /api/v1/workflows/{workflow_id}/history/",
+    *(f"{method} /api/v1/workflows/by-key/{{key}}/" for method in ("GET", "PUT", "DELETE")),
+    *(f"{method} /api/v1/schedules/by-key/{{key}}/" for method in ("GET", "PUT", "DELETE")),
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -76,7 +78,8 @@ BEYOND_SCHEMAS = re.compile(
     r"|There is no user -?[0-9]+\."
     r"|Expected an integer.*, got a decimal number"  # 1.0 is an integer to JSON Schema
     r"|The year must be between|The end must not be before|At the edge of the calendar"
-    r"|There is no such workflow|There is no such schedule"
+    r"|There is no such workflow|There is no such schedule|There is no such team|There is no user or team"
+    r"|The path names the key|is not a label\.|has the key\."
     r"|One of .* is needed|Exactly one of|Expected a duration|The duration is|The shortest interval|is too long"
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
@@ -235,6 +238,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 notification_id=1,
                 webhook_id=1,
                 secret_name="X",
+                key="k",
             ).split()
             response = await carillon.raw(method, path)
             assert (401, *told["content"]) == (response.status_code, response.headers["content-type"])
@@ -318,7 +322,7 @@ class World:
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:  # noqa: PLR0911 - one for each kind of thing
+    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
         match name:
             case "user_id":
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
@@ -326,6 +330,8 @@ class World:
                 return self._session()
             case "team_id":
                 return self._made("/teams/", {"name": uuid4().hex})
+            case "key":
+                return self._key()
             case "token_id":
                 return self._made("/users/1/tokens/", {"name": "t"})
             case "workflow_id":
@@ -341,6 +347,14 @@ class World:
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")
+
+    def _key(self) -> str:
+        """Return the key of a workflow and of a schedule."""
+        key = uuid4().hex
+        nodes = [{"id": "start", "type": "trigger_schedule"}]
+        workflow_id = self._made("/workflows/", {"name": "w", "nodes": nodes, "key": key})
+        self._made("/schedules/", {"name": "s", "workflow_id": workflow_id, "interval_seconds": 300, "key": key})
+        return key
 
     def _session(self) -> int:
         login = f"{self.address}/api/v1/session/"

@@ -13,7 +13,11 @@ from tests.api.test_teams import member_with, team_of
 from tests.support.carillon import Carillon, Json
 
 # Calls about an object that belongs to a user alone, or that other tests cover; a new one is about an owned object.
-NOT_OWNED = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
+# Keys are names of one's own: another's is not found, whatever one may do to the object (tests/api/test_keys.py).
+NOT_OWNED = (
+    *("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/"),
+    *("/schedules/by-key/", "/workflows/by-key/"),
+)
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
 WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/")
 WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}
