@@ -53,6 +53,7 @@ from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
 from app.services.notifications import NotificationService
@@ -61,6 +62,7 @@ from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
+from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
@@ -156,6 +158,7 @@ def wire_services(
     return Services(
         authenticator=authenticator,
         audit=AuditService(database),
+        idempotency=IdempotencyService(database),
         users=UserService(database, ringer),
         teams=TeamService(database, ringer),
         sessions=sessions,
@@ -170,6 +173,7 @@ def wire_services(
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
         breakers=BreakerService(database),
+        search=SearchService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),
         signing_keys=SigningKeyService(database),

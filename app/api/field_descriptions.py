@@ -488,6 +488,16 @@ FIELDS = (
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
     Table(("DeliveryView",), DELIVERY),
+    Table(
+        ("FoundView",),
+        {
+            "type": "What was found.",
+            "id": "The id of the schedule or the workflow.",
+            "name": "Its name.",
+            "status": "The status of the schedule; of a workflow whether it is `active` or `inactive`.",
+            "match": "The field that matches the text.",
+        },
+    ),
     Table(("WebhookView", "WebhookInput", "WebhookChanges"), WEBHOOK),
     Table(("ActionList", "ActionView", "PluginProblemView"), ACTION),
     Table(("EntityTypeView", "EntityTypeList"), ENTITY_TYPE),
@@ -539,6 +549,13 @@ PARAMETERS = (
             "ids": "Only schedules with these ids, with commas between them; at most 500.",
             "sort": with_values("The order of the list. Schedules without the value come last.", ORDERS),
             "key": "The key of the schedule. It may have slashes.",
+        },
+    ),
+    Table(
+        ("search",),
+        {
+            "q": "A part of a name, a key or a host that is called, in any case of letters; or an id.",
+            "limit": "At most this many objects.",
         },
     ),
     Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),

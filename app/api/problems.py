@@ -29,6 +29,7 @@ from app.domain.errors import (
     UnavailableError,
     WrongStateError,
 )
+from app.domain.idempotency import IdempotencyMismatchError, InProgressError
 from app.observability.logs import LogThrottle
 from app.persistence.database import unreachable_reason
 from app.services.audit import AuditService
@@ -49,6 +50,8 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    IdempotencyMismatchError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    InProgressError: HTTPStatus.CONFLICT,
     ForeignWorkflowError: HTTPStatus.CONFLICT,
     QuotaExceededError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,

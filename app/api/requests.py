@@ -24,6 +24,8 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
 from app.api.etags import note_precondition
+from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
+from app.api.idempotency import begin_idempotent
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, require_scope
@@ -119,6 +121,10 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
             raise RestrictedError
         note_precondition(connection)
         await check_query(connection, handler)
+        if "POST" in getattr(handler, "http_methods", ()) and IDEMPOTENCY_KEY in connection.headers:
+            # The only guard that reads the body, of a client that has proved who it is.
+            request = JsonRequest(connection.scope, connection.receive, connection.send)
+            await begin_idempotent(connection, actor, await request.body())
 
 
 # The option of a handler that keeps to the restriction of a token. To all other calls such a token does not reach.

@@ -5,12 +5,15 @@ from datetime import datetime, timedelta
 import structlog
 
 from app import clock
+from app.domain.idempotency import KEPT
 from app.engine import oidc_keys
-from app.persistence import execution_queries, retention
+from app.persistence import execution_queries, idempotency, retention
 from app.persistence.database import Database, database_now
 from app.persistence.retention import PartitionError, Week
 
 HOUR_SECONDS = 3600.0
+# Idempotency keys that are deleted in an hour at most, in one statement.
+MOST_KEYS = 100_000
 # How often it looks for histories of deleted schedules, and the pause between two parts of one.
 LOOK_SECONDS = 5.0
 REST_SECONDS = 0.05
@@ -54,6 +57,7 @@ class Housekeeper:
             await self._drop_orphans(retention.week_of(now - self._keep))
         async with self._database.transaction() as connection:
             await retention.delete_spent_records(connection)
+            await idempotency.drop_old(connection, now - KEPT, MOST_KEYS)
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
 

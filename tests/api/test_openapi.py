@@ -55,7 +55,7 @@ CALLS = {
     "POST /api/v1/breakers/{workflow_id}/reset/",
     *("GET /api/v1/executions/", "GET /api/v1/executions/{execution_id}/"),
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("cancel", "complete", "heartbeat")),
-    "GET /api/v1/entity-types/",
+    *("GET /api/v1/entity-types/", "GET /api/v1/search/"),
     *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
     *("GET /api/v1/signing-key/", "POST /api/v1/signing-key/rotate/"),
     "GET /api/v1/audit/",

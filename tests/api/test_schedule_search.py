@@ -1,4 +1,7 @@
-"""Lists of schedules by what they have: parts of names, labels, health, namespaces, kinds, ids; in several orders."""
+"""Lists of schedules by what they have: parts of names, labels, health, namespaces, kinds, ids; in several orders.
+
+Covers app.domain.labels, app.services.schedule_views.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -55,6 +55,7 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/executions": {"GET": READ},
     "/executions/{execution_id:uuid}": {"GET": READ},
     "/executions/{execution_id:uuid}/cancel": {"POST": OPERATE},
+    "/search": {"GET": READ},
     "/breakers": {"GET": READ},
     "/breakers/{workflow_id:int}": {"GET": READ},
     "/breakers/{workflow_id:int}/reset": {"POST": OPERATE},

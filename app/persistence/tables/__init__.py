@@ -2,6 +2,7 @@
 
 from app.persistence.tables.accounts import (
     ApiToken,
+    IdempotencyKeyRow,
     IdentityRow,
     OidcKeyRow,
     SecretRow,
@@ -61,6 +62,7 @@ __all__ = [
     "DeletedHistoryRow",
     "DeliveryRow",
     "DueTickRow",
+    "IdempotencyKeyRow",
     "IdentityRow",
     "LedgerEntryRow",
     "LockRow",

@@ -67,6 +67,20 @@ class TeamMemberRow(Base):
     added_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
+class IdempotencyKeyRow(Base):
+    """A request with an idempotency key, and its answer once there is one."""
+
+    __tablename__ = "idempotency_keys"
+
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    request_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    began_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)
+    status: Mapped[int | None]
+    headers: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
 class ApiToken(Base):
     """A bearer token: found by its prefix, proved by its hash; the token itself is not stored.
 
