@@ -114,7 +114,7 @@ class Order:
 
 
 # What stands between the scheme and the end of a host; a template is no host.
-_HOST = re.compile(r"https?://(?:[^/@\\s\"{}]*@)?([^/:?#\\s\"\\\\{}]+)", re.IGNORECASE)
+_HOST = re.compile(r"https?://(?:[^/@\s\"{}]*@)?([^/:?#\s\"\\{}]+)", re.IGNORECASE)
 
 
 def target_hosts(nodes: Iterable[Any]) -> str:

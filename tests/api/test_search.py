@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.support.carillon import Carillon
 
-CALL = {"id": "call", "type": "core.http_request", "config": {"url": "https://API.shop.example:8443/x?y={{ trigger.payload.y }}"}}
+URL = "https://API.shop.example:8443/x?y={{ trigger.payload.y }}"
+CALL = {"id": "call", "type": "core.http_request", "config": {"url": URL}}
 
 
 async def found(client: Carillon, q: str, **params: Any) -> list[tuple[str, str, str]]:
