@@ -38,7 +38,7 @@ NEEDS_TOKEN: list[dict[str, list[str]]] = [{"bearer": []}]
 PROBLEMS = {
     400: "The body is not valid JSON, or the object's state does not allow the operation.",
     401: "The bearer token is missing or not valid.",
-    403: "The role `admin` is required.",
+    403: "The role, or the token in use, does not allow this.",
     404: "The object does not exist, or it is not yours.",
     409: "The request conflicts with another change, the workflow belongs to another user, or a quota is used up: "
     "see `code`.",

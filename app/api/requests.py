@@ -28,7 +28,7 @@ from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from app.api.idempotency import begin_idempotent
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
-from app.domain.access import Actor, Scope, require_scope
+from app.domain.access import Actor, Scope, require_kind, require_scope
 from app.domain.audit import Origin, Via
 from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
 from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
@@ -116,6 +116,7 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
         needs = required_scope(connection.route_handler)
         # Set before it may be refused: the audit log names whom.
         connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
+        require_kind(actor, reads_feeds=bool(connection.route_handler.opt.get(FEEDS)))
         require_scope(actor, needs)
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
@@ -127,6 +128,8 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
             await begin_idempotent(connection, actor, await request.body())
 
 
+# The option of a handler that a token for calendars (`kind: feed`) may call. No handler has it so far.
+FEEDS = "feeds"
 # The option of a handler that keeps to the restriction of a token. To all other calls such a token does not reach.
 RESTRICTABLE = "restrictable"
 # For controllers all of whose handlers do.

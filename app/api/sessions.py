@@ -63,7 +63,7 @@ class LoginController(Controller):
     @post(
         "/",
         status_code=204,
-        opt={"errors": (400, 401, 403, 413, 422, 429, 503), NEEDS_NO_TOKEN: True},
+        opt={"errors": (400, 401, 403, 409, 413, 422, 429, 503), NEEDS_NO_TOKEN: True},
         summary="Exchange a token or a one-time code for a session. The answer sets a cookie that no script can read.",
     )
     async def login(

@@ -6,7 +6,13 @@ from enum import StrEnum
 
 import msgspec
 
-from app.domain.errors import ForbiddenError, ForeignWorkflowError, InsufficientScopeError, NotFoundError
+from app.domain.errors import (
+    FeedTokenError,
+    ForbiddenError,
+    ForeignWorkflowError,
+    InsufficientScopeError,
+    NotFoundError,
+)
 
 
 class Role(StrEnum):
@@ -27,6 +33,10 @@ class OwnerKind(StrEnum):
 PLUGIN_NAMES = "plugin:"
 # The prefix of teams' user names: a team owns objects as a user does, and nobody can log in as a team.
 TEAM_NAMES = "team:"
+
+
+# What a team may be called.
+TEAM_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.@ -]{0,199}"
 
 
 class Scope(StrEnum):
@@ -51,6 +61,14 @@ class Scope(StrEnum):
 
 _RANKS = {scope: rank for rank, scope in enumerate(Scope)}
 _SCOPE_OF_ROLE = {Role.ADMIN: Scope.ADMIN, Role.MEMBER: Scope.WRITE}
+
+
+class TokenKind(StrEnum):
+    """What tokens are made for."""
+
+    API = "api"
+    # To read calendars: such a token can be part of an address, and is accepted nowhere else.
+    FEED = "feed"
 
 
 class TeamRole(StrEnum):
@@ -164,8 +182,10 @@ class Actor(msgspec.Struct, frozen=True):
     # The teams that the user belongs to, by their ids, each with the user's role in it.
     teams: tuple[tuple[int, TeamRole], ...] = ()
     restriction: Restriction | None = None
-    # None unless a stored token was used; and when that token ends.
+    # None unless a stored token was used.
     token_id: int | None = None
+    token_kind: TokenKind = TokenKind.API
+    # When the token ends that was used, or with which the session was begun; None: never.
     ends_at: datetime | None = None
     # The session of the browser that the request came from.
     session_id: int | None = None
@@ -298,6 +318,17 @@ def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int 
         return
     if named != workflow_owner:
         raise ForeignWorkflowError(workflow_owner)
+
+
+def outlives(ends_at: datetime | None, other: datetime | None) -> bool:
+    """Return whether something that ends at a moment ends later than something else; None means never."""
+    return other is not None and (ends_at is None or ends_at > other)
+
+
+def require_kind(actor: Actor, *, reads_feeds: bool) -> None:
+    """Raise ``FeedTokenError`` for a token that reads calendars, unless the call does so."""
+    if actor.token_kind is TokenKind.FEED and not reads_feeds:
+        raise FeedTokenError
 
 
 def require_scope(actor: Actor, needs: Scope) -> None:

@@ -45,10 +45,13 @@ class AuditAction(StrEnum):
 
     SESSION_BEGUN = "session_begun"
     SESSION_ENDED = "session_ended"
+    SESSION_CODE_CREATED = "session_code_created"
     TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an action
     TOKEN_ROTATED = "token_rotated"  # noqa: S105 - the name of an action
     TOKEN_DELETED = "token_deleted"  # noqa: S105 - the name of an action
     TOKEN_USED_FROM_NEW_ADDRESS = "token_used_from_new_address"  # noqa: S105 - the name of an action
+    # By a session, a token of an identity provider, or the admin token of the settings.
+    USER_SEEN_AT_NEW_ADDRESS = "user_seen_at_new_address"
     USER_CREATED = "user_created"
     USER_CHANGED = "user_changed"
     USER_DELETED = "user_deleted"

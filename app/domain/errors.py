@@ -73,6 +73,13 @@ class RestrictedError(ForbiddenError):
     message = "This token is restricted to some objects. It cannot be used for this call."
 
 
+class FeedTokenError(ForbiddenError):
+    """The token was made to read calendars, and the call is another one."""
+
+    code = "feed_only"
+    message = "This token was made for calendars (`kind: feed`). It cannot be used for this call."
+
+
 class WrongStateError(CarillonError):
     """The state of an object does not allow the operation."""
 

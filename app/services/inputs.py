@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.domain.access import Role, Scope, TeamRole
+from app.domain.access import TEAM_NAME_PATTERN, Role, Scope, TeamRole, TokenKind
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl, url_problem
@@ -297,7 +297,7 @@ class TeamInput(Input):
     name: Annotated[
         str,
         Meta(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@ -]{0,199}$(?!\n)",
+            pattern=rf"^{TEAM_NAME_PATTERN}$(?!\n)",
             extra={
                 EXPECTED: "1 to 200 letters, digits, spaces, `_`, `.`, `@` and `-` that begin with a letter or a digit"
             },
@@ -337,7 +337,7 @@ class TokenInput(Input):
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)] | None = None
     expires_at: Instant | None = None
     restrict: RestrictionInput | None = None
-    kind: Literal["api", "feed"] = "api"
+    kind: TokenKind = TokenKind.API
 
 
 class SessionInput(Input):
@@ -345,11 +345,6 @@ class SessionInput(Input):
 
     token: Annotated[str, Meta(min_length=1, max_length=MOST_TOKEN_CHARACTERS)] | None = None
     code: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse both, and neither."""
-        if (self.token is None) == (self.code is None):
-            raise ValueError("Exactly one of `token` and `code` is needed.")
 
 
 class RotationInput(Input):

@@ -4,14 +4,27 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from app import clock
-from app.domain.access import Actor, OwnerKind, Restriction, Scope, highest, lesser, require_admin, scope_of_role
+from app.domain.access import (
+    Actor,
+    OwnerKind,
+    Restriction,
+    Scope,
+    TokenKind,
+    highest,
+    lesser,
+    outlives,
+    require_admin,
+    scope_of_role,
+)
 from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.errors import (
     ConflictError,
     FieldError,
+    ForbiddenError,
     InsufficientScopeError,
     InvalidError,
     NotFoundError,
@@ -21,7 +34,7 @@ from app.engine.ringing import Ringer
 from app.persistence import audit, ownership, sessions, teams, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
-from app.persistence.users import Token, TokenTerms, User
+from app.persistence.users import FreshToken, Token, TokenTerms, User
 from app.services.inputs import IDS, RestrictionInput, RotationInput, TokenInput, UserChanges, UserInput, given
 from app.services.listing import read_views
 from app.services.preconditions import require_match, tag_of
@@ -37,8 +50,8 @@ from app.services.views import (
     user_view,
 )
 
-# Tokens of this kind read calendars: they can be part of an address, and read only.
-FEED = "feed"
+# Of one user, those that have ended left out.
+MOST_TOKENS = 200
 
 log = structlog.get_logger(__name__)
 
@@ -142,7 +155,7 @@ class UserService:
         fresh = users.make_token()
         async with self._database.transaction() as connection:
             owner = await existing_user(connection, user_id)
-            row = await users.add_token(connection, user_id, terms, fresh)
+            row = await _add_token(connection, user_id, terms, fresh)
             await audit.record(connection, actor, AuditAction.TOKEN_CREATED, _token(row), details=_terms(row))
         log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
         return fresh_token_view(row, owner, fresh.token)
@@ -161,20 +174,21 @@ class UserService:
         fresh = users.make_token()
         async with self._database.transaction() as connection:
             old = await _own_token(connection, actor, token_id)
+            _require_not_longer(actor, old)
             owner = await existing_user(connection, old.user_profile_id)
             terms = TokenTerms(
                 name=old.name,
-                kind=old.kind,
+                kind=TokenKind(old.kind),
                 scopes=old.scopes,
                 restriction=old.restriction,
                 expires_at=old.expires_at,
             )
-            row = await users.add_token(connection, old.user_profile_id, terms, fresh)
             if rotation.grace_seconds:
                 end = await database_now(connection) + timedelta(seconds=rotation.grace_seconds)
-                await users.end_token(connection, token_id, end)
+                await users.end_replaced_token(connection, token_id, end)
             else:
                 await users.delete_token(connection, token_id)
+            row = await _add_token(connection, old.user_profile_id, terms, fresh)
             details = {"replaces": token_id, "grace_seconds": rotation.grace_seconds}
             await audit.record(connection, actor, AuditAction.TOKEN_ROTATED, _token(row), details=details)
         log.info("token_rotated", token=row.id, before=token_id, user=owner.id, by=actor.user_id)
@@ -200,6 +214,9 @@ class UserService:
         """Delete a token, one's own or as an admin any: it is refused from now on."""
         async with self._database.transaction() as connection:
             token = await _own_token(connection, actor, token_id)
+            # An admin must be able to end any token, also with one that lives for minutes.
+            if not actor.scope.includes(Scope.ADMIN):
+                _require_not_longer(actor, token)
             await users.delete_token(connection, token_id)
             await audit.record(connection, actor, AuditAction.TOKEN_DELETED, _token(token))
         log.info("token_deleted", token=token_id, by=actor.user_id)
@@ -224,10 +241,11 @@ def _token(token: Token) -> Subject:
 
 
 def _terms(token: Token) -> dict[str, Any]:
-    """Return the kind of a token, its scopes (null: those of the role), and when it ends."""
+    """Return the kind of a token, its scopes (null: those of the role), its restriction, and when it ends."""
     return {
         "kind": token.kind,
         "scopes": token.scopes,
+        "restrict": msgspec.to_builtins(token.restriction),
         "expires_at": None if token.expires_at is None else rfc3339(token.expires_at),
     }
 
@@ -267,29 +285,41 @@ def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool)
     scopes = token.scopes
     if is_own and scopes is not None and not actor.scope.includes(highest(scopes)):
         errors.append(FieldError("scopes", f"Your token has the scope `{actor.scope}`: a new one cannot have more."))
-    if is_own and scopes is None and actor.scope is not scope_of_role(actor.role):
-        scopes = [actor.scope]
+    if token.kind is TokenKind.FEED and scopes not in (None, [Scope.READ]):
+        errors.append(FieldError("scopes", "A token of the kind `feed` has the scope `read` alone."))
+    if token.restrict is not None and _restriction(token.restrict) == Restriction():
+        errors.append(FieldError("restrict", "Name workflows, labels or a namespace, or leave it out."))
     if errors:
         raise InvalidError(*errors)
+    if is_own and scopes is None and actor.token_scope is not Scope.ADMIN:
+        # Scopes of its own, also where they are those of the role: the role may get more.
+        scopes = [actor.scope]
     restriction = None if token.restrict is None else _restriction(token.restrict)
-    ends = [moment for moment in (token.expires_at, actor.ends_at if is_own else None) if moment is not None]
     return TokenTerms(
         name=token.name,
         kind=token.kind,
-        scopes=[Scope.READ] if token.kind == FEED else scopes,
+        scopes=[Scope.READ] if token.kind is TokenKind.FEED else scopes,
         # A restricted token makes tokens with the same restriction only.
         restriction=actor.restriction if is_own and actor.restriction else restriction,
-        expires_at=min(ends, default=None),
+        # Also for others: a token of theirs would be as good as one's own.
+        expires_at=actor.ends_at if outlives(token.expires_at, actor.ends_at) else token.expires_at,
     )
 
 
-def _restriction(given: RestrictionInput) -> Restriction | None:
-    restriction = Restriction(
+def _restriction(given: RestrictionInput) -> Restriction:
+    return Restriction(
         labels=tuple(sorted(given.labels.items())),
         namespace=given.namespace or "",
-        workflow_ids=tuple(given.workflow_ids),
+        workflow_ids=tuple(dict.fromkeys(given.workflow_ids)),
     )
-    return None if restriction == Restriction() else restriction
+
+
+async def _add_token(connection: Connection, user_id: int, terms: TokenTerms, fresh: FreshToken) -> Token:
+    """Store a token, unless its user has too many."""
+    await users.lock(connection, user_id)
+    if await users.count_live_tokens(connection, user_id) >= MOST_TOKENS:
+        raise ConflictError(f"The user has {MOST_TOKENS} tokens already. Delete one first.")
+    return await users.add_token(connection, user_id, terms, fresh)
 
 
 async def existing_user(connection: Connection, user_id: int, *, or_team: bool = False) -> User:
@@ -308,8 +338,24 @@ async def _own_token(connection: Connection, actor: Actor, token_id: int) -> Tok
     token = await users.lock_token(connection, token_id) if token_id in IDS else None
     if token is None or (token.user_profile_id != actor.user_id and not actor.scope.includes(Scope.ADMIN)):
         raise NotFoundError("There is no such token.")
-    top = scope_of_role(actor.role)
-    reach = top if token.scopes is None else lesser(top, highest(token.scopes))
-    if not actor.scope.includes(reach) or (actor.restriction is not None and token.restriction != actor.restriction):
-        raise InsufficientScopeError(reach)
+    _require_not_wider(actor, token)
+    if actor.token_id not in {None, token.id} and await users.is_replaced(connection, actor.token_id):
+        raise ForbiddenError("The token in use was replaced. Use the new one.")
     return token
+
+
+def _require_not_wider(actor: Actor, token: Token) -> None:
+    """Refuse to touch a token that reaches further than the one in use, now or after its user got another role."""
+    reach = Scope.ADMIN if token.scopes is None else highest(token.scopes)
+    today = lesser(scope_of_role(actor.role), reach)
+    is_elsewhere = actor.restriction is not None and token.restriction != actor.restriction
+    if is_elsewhere or not actor.token_scope.includes(today):
+        raise InsufficientScopeError(today)
+    if not actor.token_scope.includes(reach):
+        raise ForbiddenError("The token has the scopes of the role, the one in use has fixed ones. Use one without.")
+
+
+def _require_not_longer(actor: Actor, token: Token) -> None:
+    """Refuse to touch a token that ends later than the one in use."""
+    if outlives(token.expires_at, actor.ends_at):
+        raise ForbiddenError("The token ends later than the one in use. Use one that ends no sooner.")

@@ -123,7 +123,7 @@ async def test_what_happens_to_tokens_is_recorded(carillon: Carillon) -> None:
         (one["action"], int(one["object_id"])) for one in found
     ]
     assert {"ci"} == {one["object_name"] for one in found}
-    assert {"kind": "api", "scopes": ["read"], "expires_at": None} == found[2]["details"]
+    assert {"kind": "api", "scopes": ["read"], "restrict": None, "expires_at": None} == found[2]["details"]
     assert {"replaces": token["id"], "grace_seconds": 0} == found[1]["details"]
     for secret in (token["token"], rotated["token"]):
         assert secret.split("_")[1] not in str(found)

@@ -13,7 +13,7 @@ from app.persistence.tables.accounts import (
     TeamRow,
     UserProfile,
 )
-from app.persistence.tables.audit import AuditEventRow, TokenAddressRow
+from app.persistence.tables.audit import AuditEventRow, TokenAddressRow, UserAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -85,6 +85,7 @@ __all__ = [
     "TeamRow",
     "TokenAddressRow",
     "UnsuccessfulExecutionRow",
+    "UserAddressRow",
     "UserProfile",
     "WebhookRow",
     "WorkerRow",

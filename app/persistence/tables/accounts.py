@@ -101,6 +101,8 @@ class ApiToken(Base):
     # To the minute, and written with a delay of up to a minute.
     last_used_at: Mapped[datetime | None]
     kind: Mapped[str] = mapped_column(server_default="api")
+    # None unless another token was made in its place.
+    replaced_at: Mapped[datetime | None]
 
 
 class SessionRow(Base):
@@ -118,6 +120,8 @@ class SessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     seen_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     expires_at: Mapped[datetime]
+    # When the token ends that it was begun with; None if that has no end, and for logins at an identity provider.
+    credential_ends_at: Mapped[datetime | None]
 
 
 class SessionCodeRow(Base):
@@ -130,6 +134,8 @@ class SessionCodeRow(Base):
     token_id: Mapped[int | None] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     expires_at: Mapped[datetime]
+    # As for sessions.
+    credential_ends_at: Mapped[datetime | None]
 
 
 class IdentityRow(Base):
