@@ -191,6 +191,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.public_url or f"http://{host}:{self.port}"
 
     @property
+    def public_origin(self) -> str | None:
+        """The origin of ``public_url``, as browsers send it; None if there is none."""
+        parts = urlsplit(self.public_url)
+        return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
+
+    @property
     def issuer(self) -> str:
         """The issuer of the tokens that calls carry: ``public_url``. If it is blank, there are no tokens."""
         return self.public_url.rstrip("/")

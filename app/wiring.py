@@ -189,6 +189,7 @@ def wire_services(
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
+        public_origin=settings.public_origin,
     )
 
 

@@ -101,6 +101,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     rate_limits: RateLimits
     proxies: TrustedProxies
     issuer: IssuerService
+    # Where browsers reach the API, if the settings say so.
+    public_origin: str | None = None
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +187,7 @@ def create_application(
     app.state.authenticator = services.authenticator
     app.state.audit = services.audit
     app.state.idempotency = services.idempotency
+    app.state.public_origin = services.public_origin
     return app
 
 

@@ -32,7 +32,6 @@ from app.domain.access import Actor, Scope, require_kind, require_scope
 from app.domain.audit import Origin, Via
 from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
 from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
-from app.domain.identity_tokens import looks_like_jwt
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.audit import ORIGIN, current_origin
@@ -163,11 +162,8 @@ async def _authenticate(connection: AnyConnection) -> Actor:
             actor = (await authenticator.by_session(secret)).actor
             set_via(Via.CONSOLE)
         else:
-            token = required_token(connection)
-            actor = await authenticator.by_token(token)
-    # A provider issues a new token every few minutes: the requests of all of them count together.
-    counted = f"user {actor.user_id}" if token and looks_like_jwt(token) else token
-    await count_request(connection, counted or secret or "")
+            actor = await authenticator.by_token(required_token(connection))
+    await _count_request(connection, actor)
     # From here on, the database connections that this request uses count towards the user's share of them.
     PARTY.set(actor.user_id)
     return actor
@@ -193,10 +189,22 @@ async def require_bearer_token(connection: AnyConnection, _handler: BaseRouteHan
         required_token(connection)
 
 
-async def count_request(connection: AnyConnection, token: str) -> None:
-    """Count a request with a valid token; refuse it if there were too many."""
+async def _count_request(connection: AnyConnection, actor: Actor) -> None:
+    """Count a request of a user; refuse it if there were too many."""
     limits: RateLimits = connection.app.state.rate_limits
-    _refuse_if_over(await limits.count_request(token))
+    _refuse_if_over(await limits.count_request(actor.user_id))
+
+
+async def count_callback(connection: AnyConnection, token: str) -> None:
+    """Count a request with a valid callback token; refuse it if there were too many."""
+    limits: RateLimits = connection.app.state.rate_limits
+    _refuse_if_over(await limits.count_callback(token))
+
+
+async def count_login(connection: AnyConnection) -> None:
+    """Count an attempt to log in for the client's address, before it costs anything; refuse it after too many."""
+    limits: RateLimits = connection.app.state.rate_limits
+    _refuse_if_over(await limits.count_login(counted_as(client_address(connection))))
 
 
 @asynccontextmanager
