@@ -315,7 +315,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             sender,
             _poller(settings, shared),
-            Housekeeper(database, settings.history_days),
+            Housekeeper(database, settings.history_days, settings.audit_days),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,

@@ -137,7 +137,7 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, InsufficientScopeError):
+    if isinstance(error, ForbiddenError):
         _count_denial(request, error)
     if isinstance(error, ShareUsedUpError | ProviderUnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
@@ -149,12 +149,15 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
     return problem_response(status, error.code, error.detail, errors, headers, **members)
 
 
-def _count_denial(request: Request[Any, Any, Any], error: InsufficientScopeError) -> None:
-    """Count for the audit log that a token or session did not reach far enough."""
+def _count_denial(request: Request[Any, Any, Any], error: ForbiddenError) -> None:
+    """Count for the audit log that a role, a token or a session did not reach far enough."""
     actor: Actor | None = request.scope.get("user")
     if actor is not None:
         audit: AuditService = request.app.state.audit
-        audit.count_denial(actor, error.scope)
+        if isinstance(error, InsufficientScopeError):
+            audit.count_denial(actor, error.scope)
+        else:
+            audit.count_refused_call(actor, error.code)
 
 
 def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:

@@ -70,6 +70,7 @@ class AuditAction(StrEnum):
     SETTINGS_CHANGED = "settings_changed"
     AUTHENTICATION_REFUSED = "authentication_refused"
     SCOPE_DENIED = "scope_denied"
+    ACCESS_DENIED = "access_denied"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -170,8 +171,9 @@ class Refusals(msgspec.Struct, frozen=True, kw_only=True):
     minute: datetime
     address: str | None = None
     actor: Actor | None = None
-    # The scope that was missing.
+    # The scope that was missing, or the code of another reason.
     scope: str = ""
+    code: str = ""
 
 
 def identity_of(actor: Actor) -> Actor:
@@ -190,9 +192,14 @@ def refusals_event(refusals: Refusals, count: int) -> AuditEvent:
         _refused(refusals),
         Origin(via, refusals.address),
         refusals.minute,
-        f"{refusals.action}/{refusals.address}/{by}/{refusals.scope}",
-        details={"count": count, **({"scope": refusals.scope} if refusals.scope else {})},
+        f"{refusals.action}/{refusals.address}/{by}/{refusals.scope or refusals.code}",
+        details={"count": count, **_reason(refusals)},
     )
+
+
+def _reason(refusals: Refusals) -> dict[str, str]:
+    given = {"scope": refusals.scope, "code": refusals.code}
+    return {name: value for name, value in given.items() if value}
 
 
 def _refused(refusals: Refusals) -> Subject:

@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from app.domain.access import Actor, Owner, owner_for, require_admin
-from app.domain.audit import AuditAction, ObjectType, Subject
+from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.domain.secrets import EVERYBODY, host_problem
 from app.persistence import audit, secrets, users
@@ -43,10 +43,10 @@ class SecretService:
         async with self._database.transaction() as connection:
             await _require_sound(connection, values)
             owner = await new_owner(connection, actor, secret.team_id)
-            view = _view(actor, await _add(connection, owner, secret.name, values))
-            await _record(connection, actor, owner, AuditAction.SECRET_CREATED, secret.name, values)
+            row = await _add(connection, owner, secret.name, values)
+            await _record(connection, actor, None, row, values)
         log.info("secret_saved", secret=secret.name, by=actor.user_id)
-        return view
+        return _view(actor, row)
 
     async def put(self, actor: Actor, name: str, changes: SecretChanges) -> tuple[SecretView, bool]:
         """Change the secret of this name that the actor or a team has, or create it; return it, and whether it is new.
@@ -68,8 +68,7 @@ class SecretService:
                 may_lend = actor.sees_all and team_id is None
                 row = await _create(connection, owner, name, values, may_lend=may_lend)
             if values or before is None:
-                action = AuditAction.SECRET_CREATED if before is None else AuditAction.SECRET_CHANGED
-                await _record(connection, actor, owner, action, name, values)
+                await _record(connection, actor, before, row, values)
         log.info("secret_saved", secret=name, by=actor.user_id)
         return _view(actor, row), before is None
 
@@ -87,11 +86,22 @@ class SecretService:
 
 
 async def _record(
-    connection: Connection, actor: Actor, owner: Owner, action: AuditAction, name: str, values: Mapping[str, Any]
+    connection: Connection, actor: Actor, before: SecretInfo | None, after: SecretInfo, values: Mapping[str, Any]
 ) -> None:
-    """Add an event that names the secret and the fields that were given, and none of their values."""
-    subject = Subject(ObjectType.SECRET, None, name, owner.user_profile_id)
-    await audit.record(connection, actor, action, subject, details={"fields": sorted(values)})
+    """Add an event that names the fields that were given, and says where the secret may go; never its value."""
+    subject = Subject(ObjectType.SECRET, None, after.name, after.owner_id)
+    fields = {"fields": sorted(values)}
+    if before is None:
+        details = {**fields, **_audited(after)}
+        await audit.record(connection, actor, AuditAction.SECRET_CREATED, subject, details=details)
+    else:
+        changes = differences(_audited(before), _audited(after))
+        await audit.record(connection, actor, AuditAction.SECRET_CHANGED, subject, changes=changes, details=fields)
+
+
+def _audited(secret: SecretInfo) -> dict[str, Any]:
+    """Return the hosts to which a secret may go, and with whom it is shared."""
+    return {"allowed_hosts": secret.allowed_hosts, "shared_with": secret.shared_with}
 
 
 async def _create(

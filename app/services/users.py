@@ -102,8 +102,11 @@ class UserService:
                 values["disabled_at"] = (before.disabled_at or now) if given_values["disabled"] else None
             after = (await users.change(connection, user_id, values) if values else None) or before
             differing = differences(_audited(before), _audited(after))
-            if differing:
-                await audit.record(connection, actor, AuditAction.USER_CHANGED, _user(after), changes=differing)
+            pauses = {"schedules": "pause"} if given_values.get("schedules") == "pause" else {}
+            if differing or pauses:
+                await audit.record(
+                    connection, actor, AuditAction.USER_CHANGED, _user(after), changes=differing, details=pauses
+                )
         if given_values.get("schedules") == "pause":
             await pause_all(self._database, actor, user_id)
         log.info("user_changed", user=user_id, by=actor.user_id, **{name: str(value) for name, value in values.items()})
