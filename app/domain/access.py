@@ -289,7 +289,7 @@ def require_team_owner(actor: Actor, team_id: int) -> None:
         raise ForbiddenError("This requires the role `owner` in the team.")
 
 
-# The actor of a run whose two owners have no rights in common. No user has the id 0.
+# The actor of a run whose two owners have no rights in common: such a run fails. No user has the id 0.
 NOBODY = Actor(0, "nobody", Role.MEMBER)
 
 
