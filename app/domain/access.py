@@ -12,6 +12,7 @@ from app.domain.errors import (
     ForeignWorkflowError,
     InsufficientScopeError,
     NotFoundError,
+    RestrictedError,
 )
 
 
@@ -337,6 +338,18 @@ def require_scope(actor: Actor, needs: Scope) -> None:
         raise ForbiddenError
     if not actor.token_scope.includes(needs):
         raise InsufficientScopeError(needs)
+
+
+def require_graph_editor(actor: Actor) -> None:
+    """Refuse a restricted token the nodes and edges of workflows.
+
+    Nodes act with the rights of the workflow's owner: through them, the token would reach what it is restricted from.
+    """
+    if actor.restriction is not None:
+        raise RestrictedError(
+            "This token is restricted to some workflows: it can use them, and cannot change their `nodes` and `edges`, "
+            "which act with all rights of the owner. Use a token without a restriction."
+        )
 
 
 def require_admin(actor: Actor) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from app.actions.catalog import Catalog
-from app.domain.access import Actor
+from app.domain.access import Actor, require_graph_editor
 from app.domain.breakers import Transition
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
@@ -35,6 +35,8 @@ from app.services.views import (
     workflow_view,
 )
 
+# The fields that decide what a workflow does.
+GRAPH = ("nodes", "edges")
 # Reads a workflow, locked or not.
 Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
@@ -104,6 +106,8 @@ class WorkflowService:
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
             before = await _changeable(connection, actor, workflow_id)
+            if not values.keys().isdisjoint(GRAPH):
+                require_graph_editor(actor)
             self.check({"nodes": before.nodes, "edges": before.edges, **values}, checks_config="nodes" in values)
             await self.check_secrets(connection, actor, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))

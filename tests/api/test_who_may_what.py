@@ -170,6 +170,22 @@ async def test_lists_of_a_restricted_token(carillon: Carillon) -> None:
     assert "restricted" == (await client.call("POST", "/workflows/", 403, json={}))["code"]
 
 
+async def test_a_restricted_token_does_not_change_what_its_workflows_do(carillon: Carillon) -> None:
+    """Their nodes act with all rights of the owner, on other schedules and with secrets too."""
+    mia = await carillon.member()
+    workflow = await mia.workflow()
+    client = await limited(mia, Scope.WRITE, restrict={"workflow_ids": [workflow["id"]]})
+    path = f"/workflows/{workflow['id']}/"
+    refused: list[Json] = [{"nodes": workflow["nodes"]}, {"edges": []}, {"name": "x", "nodes": workflow["nodes"]}]
+    for changes in refused:
+        problem = await client.call("PATCH", path, 403, json=changes)
+        assert ("restricted", True) == (problem["code"], "`nodes` and `edges`" in problem["detail"])
+    unchanged = await mia.call("GET", path)
+    assert ("w", workflow["nodes"], workflow["edges"]) == tuple(unchanged[name] for name in ("name", "nodes", "edges"))
+    assert "x" == (await client.call("PATCH", path, json={"name": "x", "max_concurrent_runs": 2}))["name"]
+    await client.call("DELETE", path, 204)
+
+
 @pytest.mark.parametrize("restrict", [{"labels": {"team": "shop"}}, {"namespace": "shop"}])
 async def test_a_token_for_what_no_object_has_reaches_no_object(carillon: Carillon, restrict: Json) -> None:
     """It fails closed, together with workflows too."""
