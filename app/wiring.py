@@ -60,6 +60,7 @@ from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
 from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
+from app.services.removal import Remover
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.search import SearchService
@@ -155,12 +156,13 @@ def wire_services(
     identities = Identities(database, [*([issuer] if issuer else []), *_kubernetes_issuers(settings)])
     authenticator = Authenticator(database, settings.admin_token, identities)
     sessions = SessionService(database, authenticator)
+    remover = Remover(database, ringer, limits)
     return Services(
         authenticator=authenticator,
         audit=AuditService(database),
         idempotency=IdempotencyService(database),
-        users=UserService(database, ringer),
-        teams=TeamService(database, ringer),
+        users=UserService(database, remover),
+        teams=TeamService(database, remover),
         sessions=sessions,
         single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
         actions=ActionService(shared.admission.catalog, shared.problems),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, exists, or_, select, text
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach, Source
@@ -32,6 +32,14 @@ _WORKFLOWS = WorkflowRow.__table__
 _UNSUCCESSFUL_STATUSES = frozenset(ExecutionStatus) - ACTIVE - {ExecutionStatus.SUCCESS}
 # The columns of indexes that end with the id.
 _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",), ("user_profile_id",))
+# The owner of an execution is that of its schedule: executions that have ended are not handed over with it.
+_SCHEDULES_OWNER = (
+    select(_SCHEDULES.c.user_profile_id).where(_SCHEDULES.c.id == _TABLE.c.scheduled_job_id).scalar_subquery()
+)
+_STORED = (
+    *(column for column in _TABLE.columns if column.name != "user_profile_id"),
+    func.coalesce(_SCHEDULES_OWNER, _TABLE.c.user_profile_id).label("user_profile_id"),
+)
 # Results of nodes are shown with a single execution only, and the payload with a run; both may be large.
 _LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"})
 
@@ -71,8 +79,8 @@ class StoredExecution(StoredRun, frozen=True, kw_only=True):
 
 
 async def get(connection: AsyncConnection, execution_id: UUID) -> StoredExecution | None:
-    """Return an execution; None if there is none, or its schedule was deleted."""
-    query = select(_TABLE).where(_TABLE.c.id == execution_id, _is_seen(_TABLE.c.scheduled_job_id))
+    """Return an execution with its schedule's owner; None if there is none, or its schedule was deleted."""
+    query = select(*_STORED).where(_TABLE.c.id == execution_id, _is_seen(_TABLE.c.scheduled_job_id))
     return await read_one(connection, query, StoredExecution)
 
 

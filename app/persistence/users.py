@@ -196,6 +196,11 @@ def is_person(user: User) -> bool:
     return user.kind == OwnerKind.USER and not user.username.startswith(TEAM_NAMES)
 
 
+def is_team(user: User) -> bool:
+    """Return whether a profile is that of a team."""
+    return user.kind == OwnerKind.USER and user.username.startswith(TEAM_NAMES)
+
+
 async def lock(connection: AsyncConnection, user_id: int) -> None:
     """Let other transactions that lock the same user wait until this one ends."""
     await connection.execute(select(_USERS.c.id).where(_USERS.c.id == user_id).with_for_update(key_share=True))
@@ -330,6 +335,10 @@ _COUNTS = {
     quota: f"SELECT user_profile_id, count(*) FROM {table} WHERE user_profile_id = ANY($1) GROUP BY 1"  # noqa: S608
     for quota, table in _TABLES.items()
 }
+
+
+# The kinds that can be counted, in the order in which they are locked.
+COUNTED = tuple(_KEYS)
 
 
 async def lock_and_count(connection: AsyncConnection, quota: Quota, user_ids: Collection[int]) -> dict[int, int]:

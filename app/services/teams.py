@@ -7,16 +7,14 @@ import structlog
 from app.domain.access import Actor, TeamRole, require_owner, require_team_owner
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
-from app.engine.ringing import Ringer
-from app.persistence import audit, ownership, teams, users
+from app.persistence import audit, teams, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
 from app.persistence.teams import Member, Team
 from app.services.inputs import IDS, MemberChanges, MemberInput, TeamChanges, TeamInput, given
 from app.services.listing import read_views
 from app.services.preconditions import require_match, tag_of
-from app.services.removal import Fate, Removal, remove_owner
-from app.services.users import existing_user
+from app.services.removal import Fate, Removal, Remover
 from app.services.views import MemberList, MemberView, TeamList, TeamView
 
 # Each list reads a page for each team, and each team has quotas of its own.
@@ -30,10 +28,10 @@ log = structlog.get_logger(__name__)
 class TeamService:
     """Use cases about teams."""
 
-    def __init__(self, database: Database, ringer: Ringer | None = None) -> None:
-        """Call off the runs of teams that are deleted."""
+    def __init__(self, database: Database, remover: Remover | None = None) -> None:
+        """Delete teams by this remover."""
         self._database = database
-        self._ringer = ringer
+        self._remover = remover or Remover(database)
 
     async def list(self, actor: Actor, part: Part) -> TeamList:
         """Return a page of the teams that the actor belongs to; admins see all."""
@@ -80,16 +78,15 @@ class TeamService:
         async with self._database.transaction() as connection:
             team = await _managed(connection, actor, team_id)
             require_match(lambda: tag_of(_view(actor, team)))
-            if schedules is None and await ownership.has_schedules(connection, team_id):
-                raise ConflictError(
-                    f"The team '{team.name}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
-                    "`transfer` with `to`."
-                )
-            heir = await _heir(connection, actor, team_id, schedules, to)
         removal = Removal(
-            owner_id=team_id, fate=schedules, heir=heir, action=AuditAction.TEAM_DELETED, subject=_subject(team)
+            owner_id=team_id,
+            title=f"the team '{team.name}'",
+            fate=schedules,
+            to=to,
+            action=AuditAction.TEAM_DELETED,
+            subject=_subject(team),
         )
-        await remove_owner(self._database, self._ringer, actor, removal)
+        heir = await self._remover.remove(actor, removal)
         log.info("team_deleted", team=team_id, by=actor.user_id, schedules=schedules or "none", to=heir)
 
     async def members(self, actor: Actor, team_id: int, part: Part) -> MemberList:
@@ -203,16 +200,3 @@ async def _require_room(connection: Connection, user_id: int, *, to_own: bool = 
         raise ConflictError(f"The user belongs to {MOST_TEAMS} teams already.")
     if to_own and roles.count(TeamRole.OWNER) >= MOST_OWNED_TEAMS:
         raise ConflictError(f"You own {MOST_OWNED_TEAMS} teams already. Ask an admin to create this one.")
-
-
-async def _heir(connection: Connection, actor: Actor, team_id: int, fate: Fate | None, to: int | None) -> int | None:
-    """Return the user or the team that gets what the deleted team has; None if it is deleted too."""
-    if fate == "transfer" and to is None:
-        raise InvalidError(FieldError("to", "Name the user or the team that gets the schedules."))
-    if fate not in {"transfer", "pause"}:
-        return None
-    heir = actor.user_id if to is None else to
-    if heir == team_id:
-        raise InvalidError(FieldError("to", "The team that is deleted cannot get the schedules."))
-    require_owner(actor, heir, "user")
-    return (await existing_user(connection, heir, or_team=True)).id

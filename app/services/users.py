@@ -30,15 +30,14 @@ from app.domain.errors import (
     NotFoundError,
 )
 from app.domain.trigger_event import rfc3339
-from app.engine.ringing import Ringer
-from app.persistence import audit, ownership, sessions, teams, users
+from app.persistence import audit, sessions, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.users import FreshToken, Token, TokenTerms, User
 from app.services.inputs import IDS, RestrictionInput, RotationInput, TokenInput, UserChanges, UserInput, given
 from app.services.listing import read_views
 from app.services.preconditions import require_match, tag_of
-from app.services.removal import Fate, Removal, pause_all, remove_owner
+from app.services.removal import Fate, Removal, Remover, pause_all
 from app.services.views import (
     CurrentSessionView,
     FreshTokenView,
@@ -59,10 +58,10 @@ log = structlog.get_logger(__name__)
 class UserService:
     """Use cases about users and tokens."""
 
-    def __init__(self, database: Database, ringer: Ringer | None = None) -> None:
-        """Call off the runs of users who are deleted; commands of operators need no ringer."""
+    def __init__(self, database: Database, remover: Remover | None = None) -> None:
+        """Work on this database; commands of operators delete nobody, and need no remover."""
         self._database = database
-        self._ringer = ringer
+        self._remover = remover or Remover(database)
 
     async def me(self, actor: Actor) -> UserView:
         """Return the actor's own user."""
@@ -115,21 +114,19 @@ class UserService:
     async def delete(self, actor: Actor, user_id: int, schedules: Fate | None, to: int | None) -> None:
         """Delete a user. ``schedules`` says what becomes of what the user has; without it a user with any is kept."""
         require_admin(actor)
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             user = await existing_user(connection, user_id)
-            _require_other(actor, user, "delete")
-            require_match(lambda: tag_of(user_view(user)))
-            await _require_no_lone_team(connection, user)
-            if schedules is None and await ownership.has_schedules(connection, user_id):
-                raise ConflictError(
-                    f"'{user.username}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
-                    "`transfer` with `to`."
-                )
-            heir = await _heir(connection, actor, user, schedules, to)
+        _require_other(actor, user, "delete")
+        require_match(lambda: tag_of(user_view(user)))
         removal = Removal(
-            owner_id=user_id, fate=schedules, heir=heir, action=AuditAction.USER_DELETED, subject=_user(user)
+            owner_id=user_id,
+            title=f"'{user.username}'",
+            fate=schedules,
+            to=to,
+            action=AuditAction.USER_DELETED,
+            subject=_user(user),
         )
-        await remove_owner(self._database, self._ringer, actor, removal)
+        heir = await self._remover.remove(actor, removal)
         log.info("user_deleted", user=user_id, by=actor.user_id, schedules=schedules or "none", to=heir)
 
     async def create(self, actor: Actor, user: UserInput) -> UserView:
@@ -253,31 +250,12 @@ def _terms(token: Token) -> dict[str, Any]:
     }
 
 
-async def _heir(connection: Connection, actor: Actor, user: User, fate: Fate | None, to: int | None) -> int | None:
-    """Return the user or the team that gets what the deleted user has; None if it is deleted too."""
-    if fate == "transfer" and to is None:
-        raise InvalidError(FieldError("to", "Name the user who gets the schedules."))
-    if fate not in {"transfer", "pause"}:
-        return None
-    heir = await existing_user(connection, actor.user_id if to is None else to, or_team=True)
-    if heir.id == user.id:
-        raise InvalidError(FieldError("to", "The user who is deleted cannot get the schedules."))
-    return heir.id
-
-
 def _require_other(actor: Actor, user: User, what: str) -> None:
     """Refuse what would lock everybody out: nobody does this to themselves or to the built-in admin."""
     if user.id == actor.user_id or user.username == users.BUILT_IN_ADMIN:
         raise ConflictError(f"You cannot {what} yourself or the built-in admin.")
     if user.kind != OwnerKind.USER:
         raise ConflictError(f"You cannot {what} a plugin.")
-
-
-async def _require_no_lone_team(connection: Connection, user: User) -> None:
-    """Refuse to delete the only owner of a team."""
-    team = await teams.only_owned_by(connection, user.id)
-    if team is not None:
-        raise ConflictError(f"'{user.username}' is the only owner of the team '{team}'. Make another its owner first.")
 
 
 def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool) -> TokenTerms:
@@ -325,10 +303,10 @@ async def _add_token(connection: Connection, user_id: int, terms: TokenTerms, fr
     return await users.add_token(connection, user_id, terms, fresh)
 
 
-async def existing_user(connection: Connection, user_id: int, *, or_team: bool = False) -> User:
-    """Return a user, or a team if it may be one; ``NotFoundError`` if there is none."""
+async def existing_user(connection: Connection, user_id: int) -> User:
+    """Return a user or a plugin; ``NotFoundError`` if there is none, or it is a team."""
     row = await users.get(connection, user_id) if user_id in IDS else None
-    if row is None or not (or_team or users.is_person(row) or row.kind != OwnerKind.USER):
+    if row is None or users.is_team(row):
         raise NotFoundError("There is no such user.")
     return row
 
