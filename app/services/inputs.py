@@ -277,17 +277,20 @@ class SettingsChanges(Changes):
     sitemap_urls: Annotated[list[HttpUrl], Meta(max_length=MOST_SITEMAP_URLS)] | UnsetType | None = UNSET
 
 
+# Python's ``$`` alone would accept a trailing line break.
+Username = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)",
+        extra={EXPECTED: "1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a digit"},
+    ),
+]
+
+
 class UserInput(Input):
     """A new user."""
 
-    # Python's ``$`` alone would accept a trailing line break.
-    username: Annotated[
-        str,
-        Meta(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)",
-            extra={EXPECTED: "1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a digit"},
-        ),
-    ]
+    username: Username
     role: Role = Role.MEMBER
 
 
@@ -311,13 +314,14 @@ class TeamChanges(Changes):
 
 
 class MemberInput(Input):
-    """A user who is to belong to a team."""
+    """A user who is to belong to a team: exactly one of user_id and username says which."""
 
-    user_id: Positive
     role: TeamRole
+    user_id: Positive | None = None
+    username: Username | None = None
 
 
-@optional_fields_of(MemberInput, without=("user_id",))
+@optional_fields_of(MemberInput, without=("user_id", "username"))
 class MemberChanges(Changes):
     """New values for some fields of a member of a team."""
 

@@ -20,9 +20,11 @@ from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as examples
 from msgspec.structs import replace
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.domain.identity_tokens import LAST_SECOND, MOST_TOKEN_CHARACTERS
+from app.persistence import identities
 from app.persistence.database import Database
 from app.services import identity_providers
 from app.services.authentication import Authenticator
@@ -203,6 +205,52 @@ async def test_groups_make_members_of_teams(provider: Provider, settings: Settin
         ]
         changed = ["team_member_removed", "team_member_changed", "team_member_added", "team_created"]
         assert changed == [event["action"] for event in events]
+
+
+async def test_claims_undo_no_decision_and_leave_no_team_without_an_owner(
+    provider: Provider, settings: Settings
+) -> None:
+    """Who was removed by hand stays out until added by hand; the last owner by claims stays one, which is logged."""
+    configured = replace(settings, oidc_issuer=provider.issuer, oidc_team_prefix="carillon-")
+    now = int(datetime.now(UTC).timestamp())
+
+    def token(subject: str, age: int, *groups: str) -> str:
+        return provider.token(sub=subject, preferred_username=subject, iat=now - age, groups=list(groups))
+
+    async with serving(configured) as admin:
+        team = await admin.call("POST", "/teams/", 201, json={"name": "a"})
+        members = f"/teams/{team['id']}/members/"
+
+        async def role(bearer: str) -> str | None:
+            shown = (await admin.with_token(bearer).call("GET", "/teams/"))["items"]
+            return shown[0]["role"] if shown else None
+
+        assert "owner" == await role(token("jane", 50, "carillon-a:owner"))
+        assert "editor" == await role(token("max", 50, "carillon-a"))
+        ids = {one["username"]: one["user_id"] for one in (await admin.call("GET", members))["items"]}
+        await admin.call("DELETE", f"{members}{ids['max']}/", 204)
+        assert await role(token("max", 40, "carillon-a")) is None
+        await admin.call("POST", members, 201, json={"user_id": ids["max"], "role": "viewer"})
+        assert "viewer" == await role(token("max", 30, "carillon-a"))
+        await admin.call("DELETE", f"{members}{ids['admin']}/", 204)
+        with capture_logs() as events:
+            for groups in ((), ("carillon-a:viewer",)):
+                assert "owner" == await role(token("jane", 40 - len(groups), *groups))
+        kept = [event for event in events if event["event"] == "team_owner_kept"]
+        assert [(team["id"], ids["jane"])] * 2 == [(event["team"], event["user"]) for event in kept]
+        await admin.call("PATCH", f"{members}{ids['max']}/", json={"role": "owner"})
+        assert await role(token("jane", 20)) is None
+
+
+async def test_the_last_use_of_an_identity_waits_for_nobody(
+    trusting: Carillon, provider: Provider, database: Database
+) -> None:
+    """A row that another transaction holds is left out."""
+    await me(trusting, provider.token())
+    async with database.transaction() as holder:
+        row = (await holder.execute(text("SELECT id FROM identities FOR UPDATE"))).one()
+        async with database.transaction() as connection, asyncio.timeout(3):
+            await identities.note_use(connection, {row.id: datetime.now(UTC)})
 
 
 async def test_without_an_admin_group_roles_are_given_by_hand(provider: Provider, settings: Settings) -> None:

@@ -13,25 +13,16 @@ from sqlalchemy import text
 from app.config import Settings
 from app.domain.revisions import CARILLON
 from app.engine.schedule_changes import pause_scheduled_job
-from app.persistence.database import Connection, Database
+from app.persistence.database import Database
 from tests.api.test_teams import team_of
 from tests.api.test_users import id_of
 from tests.support.api_server import serving
-from tests.support.carillon import FAIL, Carillon, Json, fire_and_read, until, working
+from tests.support.carillon import FAIL, Carillon, Json, fire_and_read, working
 from tests.support.carillon import http_node as calling
+from tests.support.databases import until_waiting
 from tests.support.http_sink import Sink
 
 URL = "http://127.0.0.1:9/"
-WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
-
-
-async def until_waiting(holder: Connection) -> None:
-    """Wait until another transaction waits for a lock, such as one that this transaction holds."""
-
-    async def waits() -> bool:
-        return bool((await holder.execute(WAITING)).scalar())
-
-    await until(waits, seconds=20)
 
 
 @pytest.mark.parametrize("kind", ["user", "team"])

@@ -81,6 +81,18 @@ class IdempotencyKeyRow(Base):
     body: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
+class TeamExclusionRow(Base):
+    """A user who was removed from a team by hand: claims of an identity provider do not add the user again."""
+
+    __tablename__ = "team_exclusions"
+
+    team_id: Mapped[int] = mapped_column(ForeignKey("teams.id", ondelete="CASCADE"), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(
+        ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    removed_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
 class ApiToken(Base):
     """A bearer token: found by its prefix, proved by its hash; the token itself is not stored.
 
@@ -88,6 +100,7 @@ class ApiToken(Base):
     """
 
     __tablename__ = "api_tokens"
+    __table_args__ = (CheckConstraint("kind IN ('api', 'feed')", name="kind_known"),)
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
