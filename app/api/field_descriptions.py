@@ -307,7 +307,8 @@ SECRET = {
     "name": "The name by which templates use it: `{{ secret.NAME }}`. Unique for its owner.",
     "value": "The secret itself. No response contains it.",
     "owner": "The id of the user or the team that owns it.",
-    "shared_to_you": "Whether it belongs to somebody else who shares it with you or with a team of yours.",
+    "shared_to_you": "Whether it belongs to somebody else who shares it with you: your own workflows may use it.",
+    "shared_to_teams": "The ids of your teams with which its owner shares it: workflows of these teams may use it.",
     "allowed_hosts": "The hosts that it may be sent to: `api.example.com`, `*.example.com`, either with a port, or `*` "
     "for any. Empty: it is sent nowhere. Null: it lends one of the environment, with the hosts that are "
     "named there.",

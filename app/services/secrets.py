@@ -154,22 +154,27 @@ async def _require_sound(connection: Connection, values: dict[str, Any]) -> None
 
 
 def _view(actor: Actor, row: SecretInfo) -> SecretView:
-    yours = {actor.user_id, *(team for team, _ in actor.teams)}
-    is_own = row.owner_id in yours
+    teams = [team for team, _ in actor.teams]
     shared = row.shared_with
-    if not is_own and not actor.sees_all and shared != EVERYBODY:
+    if row.owner_id not in {actor.user_id, *teams} and not actor.sees_all and shared != EVERYBODY:
         # Only the owner and admins see with whom else it is shared.
-        shared = [one for one in shared if one in yours]
+        shared = [one for one in shared if one in {actor.user_id, *teams}]
     return SecretView(
         name=row.name,
         owner=row.owner_id,
         team_id=row.team_id,
-        shared_to_you=not is_own and (row.shared_with == EVERYBODY or not yours.isdisjoint(row.shared_with)),
+        shared_to_you=_is_shared_to(row, actor.user_id),
+        shared_to_teams=[team for team in teams if _is_shared_to(row, team)],
         allowed_hosts=row.allowed_hosts,
         shared_with=shared,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def _is_shared_to(row: SecretInfo, owner_id: int) -> bool:
+    """Return whether workflows of this owner may use the secret of another one."""
+    return row.owner_id != owner_id and (row.shared_with == EVERYBODY or owner_id in row.shared_with)
 
 
 class SigningKeyService:
