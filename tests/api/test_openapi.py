@@ -76,6 +76,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|is not a host\."
     r"|has no valid port\."
     r"|There is no user (or team )?-?[0-9]+\."
+    r"|There is no such user|The workflow belongs to"
     r"|Expected an integer.*, got a decimal number"  # 1.0 is an integer to JSON Schema
     r"|The year must be between|The end must not be before|At the edge of the calendar"
     r"|There is no such workflow|There is no such schedule|There is no such team|There is no user or team"
