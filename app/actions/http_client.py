@@ -1,19 +1,34 @@
 """The HTTP client: no redirects, no cookies, capped responses, guarded addresses, signed calls."""
 
 import os
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import aiohttp
 import msgspec
 from multidict import CIMultiDict
 from standardwebhooks import Webhook
-from yarl import URL
 
-from app.actions.ssrf_guard import AddressGuard, NameNotResolvedError, Target, TargetResolver, current_owner
+from app.actions.ssrf_guard import (
+    AddressGuard,
+    AddressRefusedError,
+    JudgedAddresses,
+    NameNotResolvedError,
+    TargetAddresses,
+    TargetResolver,
+)
 from app.clock import now
 from app.failpoints import failpoint
+from app.http1.connections import (
+    CONNECT_SECONDS,
+    ConnectionPool,
+    ConnectTimeoutError,
+    NotConnectedError,
+    tls_context,
+)
+from app.http1.requests import InvalidRequestError, Request, Target, build_request, parse_target
+from app.http1.response import IncompleteResponseError, InvalidResponseError, Response
 from app.observability.tracing import Attributes, Kind, current
 
 
@@ -63,9 +78,7 @@ class Signer:
 
 
 ANSWER_CAP_BYTES = 64 * 1024
-CONNECT_TIMEOUT_SECONDS = 10
 MAX_CONNECTIONS = 1000
-USER_AGENT = "Carillon"
 
 
 class CallFailedError(Exception):
@@ -104,43 +117,36 @@ def without_nul(value: Any) -> Any:
 
 
 class HttpCaller:
-    """The HTTP client. Use it as an async context: its session has to be created in the running loop."""
+    """The HTTP client. Use it as an async context: its connections belong to the running loop."""
 
     def __init__(
-        self, guard: AddressGuard, signer: Signer | None = None, resolver: Callable[[], TargetResolver] = TargetResolver
+        self,
+        guard: AddressGuard,
+        signer: Signer | None = None,
+        resolver: Callable[[], TargetResolver] = TargetResolver,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Connect only where the guard permits it; sign calls if there is a signer."""
+        """Connect where the guard permits it; sign calls if there is a signer; ``tls`` trusts the system by default."""
         self._guard = guard
         self._signer = signer
         self._make_resolver = resolver
-        self._session: aiohttp.ClientSession | None = None
+        self._tls = tls or tls_context()
         self._resolver: TargetResolver | None = None
+        self._parts: tuple[TargetAddresses, ConnectionPool] | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session."""
+        """Create the pool of connections."""
         self._resolver = self._make_resolver()
-        connector = aiohttp.TCPConnector(
-            limit=MAX_CONNECTIONS,
-            socket_factory=self._guard.open_socket,
-            resolver=self._resolver,
-            # The resolver has its own cache. With aiohttp's, one owner would wait for another's lookup of a name.
-            use_dns_cache=False,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
-            headers={"User-Agent": USER_AGENT},
-            trust_env=False,
-        )
+        addresses = TargetAddresses(self._guard, self._resolver)
+        self._parts = (addresses, ConnectionPool(self._tls, MAX_CONNECTIONS))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
+        if self._parts is not None:
+            await self._parts[1].close()
         if self._resolver is not None:
             await self._resolver.close()
 
@@ -162,46 +168,55 @@ class HttpCaller:
         sent = CIMultiDict(headers)
         if self._signer is not None:
             sent.update(await self._signer.headers(sender, message_id, body))
-        current_owner.set(sender.owner_id)
         span = current()
         if span is None:
-            return await self._send(method, url, sent, body)
+            return await self._send(method, url, sent, body, sender)
         address = _address(url) if hidden is None else hidden(_address(url))
         with span.child(method, Kind.CLIENT, {"http.request.method": method, **address}) as calling:
             if "traceparent" not in sent:
                 sent.update(calling.headers | dict(sent))
-            answer = await self._send(method, url, sent, body)
+            answer = await self._send(method, url, sent, body, sender)
             calling.note({"http.response.status_code": answer.status})
             if answer.status >= 400:  # noqa: PLR2004 - by HTTP, an error
                 calling.fail(str(answer.status))
             return answer
 
-    async def _send(self, method: str, url: str, sent: CIMultiDict[str], body: bytes) -> Answer:
-        if self._session is None:
-            raise AssertionError("the session is not open")
+    async def _send(self, method: str, url: str, sent: CIMultiDict[str], body: bytes, sender: Sender) -> Answer:
+        if self._parts is None:
+            raise AssertionError("the client is not open")
+        addresses, connections = self._parts
         try:
-            target = self._guard.begin_call(URL(url).host)
-            failpoint("before_send")
-            async with self._session.request(
-                method, url, headers=sent, data=body or None, allow_redirects=False
-            ) as response:
-                answer = await _read(response)
-            failpoint("after_send")
-        except aiohttp.ClientConnectorError as error:
-            raise CallFailedError(_connect_problem(error, url, target)) from error
-        except aiohttp.ConnectionTimeoutError as error:
-            # Its own text quotes the URL, which may hold secrets.
-            raise CallFailedError(f"No connection to {_host(url)} within {CONNECT_TIMEOUT_SECONDS} s.") from error
-        except aiohttp.ClientResponseError as error:
-            # Its own text quotes the URL and the response.
-            raise CallFailedError("The target's response is not valid HTTP/1.1.") from error
-        except ValueError as error:
-            raise CallFailedError(
-                f"The request cannot be sent, because its URL or headers are not valid: {type(error).__name__}."
-            ) from error
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise CallFailedError(_lost_problem(error, url)) from error
-        return answer
+            target = parse_target(url)
+            request = build_request(method, target, sent, body)
+            judged = await addresses.find(target.host, target.port, sender.owner_id)
+        except InvalidRequestError as error:
+            raise CallFailedError(f"The request cannot be sent: {error}.") from error
+        except (NameNotResolvedError, AddressRefusedError) as error:
+            raise CallFailedError(str(error)) from error
+        failpoint("before_send")
+        response = await _exchange(connections, request, judged)
+        failpoint("after_send")
+        return Answer(response.status, response.headers, response.body, response.truncated)
+
+
+async def _exchange(connections: ConnectionPool, request: Request, judged: JudgedAddresses) -> Response:
+    """Send a request; raise ``CallFailedError`` with a text that neither quotes the URL nor names an address."""
+    try:
+        return await connections.send(request, judged.permitted, ANSWER_CAP_BYTES)
+    except NotConnectedError as error:
+        if judged.refusal is not None:
+            raise CallFailedError(str(judged.refusal)) from error
+        raise CallFailedError(f"Could not connect to {_host(request.target)}: {_reason(error.reason)}") from error
+    except ConnectTimeoutError as error:
+        raise CallFailedError(f"No connection to {_host(request.target)} within {CONNECT_SECONDS:g} s.") from error
+    except InvalidResponseError as error:
+        # Its own text quotes the response.
+        raise CallFailedError("The target's response is not valid HTTP/1.1.") from error
+    except IncompleteResponseError as error:
+        problem = "closed the connection before its response was complete"
+        raise CallFailedError(f"{_host(request.target)} {problem}.") from error
+    except OSError as error:
+        raise CallFailedError(f"The connection to {_host(request.target)} was lost: {_reason(error)}") from error
 
 
 class AnyCaller(Protocol):
@@ -232,48 +247,18 @@ class OwnersCaller:
 def _address(url: str) -> Attributes:
     """Return the host and port of a call for a trace; the rest of the URL may be secret."""
     try:
-        return {"server.address": URL(url).host, "server.port": URL(url).port}
-    except ValueError:
+        target = parse_target(url)
+    except InvalidRequestError:
         return {}
-
-
-async def _read(response: aiohttp.ClientResponse) -> Answer:
-    body = bytearray()
-    while len(body) <= ANSWER_CAP_BYTES:
-        chunk = await response.content.read(ANSWER_CAP_BYTES + 1 - len(body))
-        if not chunk:
-            break
-        body += chunk
-    truncated = len(body) > ANSWER_CAP_BYTES
-    if truncated:
-        # Do not wait for the rest of the body: this connection is closed and not reused.
-        response.close()
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status, headers, bytes(body[:ANSWER_CAP_BYTES]), truncated)
-
-
-def _connect_problem(error: aiohttp.ClientConnectorError, url: str, target: Target) -> str:
-    """Return why connecting failed, without the error's own text: it may hold addresses that a name resolved to."""
-    cause = error.os_error
-    if isinstance(cause, NameNotResolvedError):
-        return str(cause)
-    if target.refusal:
-        return target.refusal
-    if isinstance(error, aiohttp.ClientSSLError):
-        return f"Could not connect to {_host(url)}: {cause.strerror or type(cause).__name__}"
-    return f"Could not connect to {_host(url)}: {_reason(cause)}"
-
-
-def _lost_problem(error: Exception, url: str) -> str:
-    """Return why a call failed after the connection was made."""
-    if isinstance(error, OSError) and error.errno:
-        return f"The connection to {_host(url)} was lost: {os.strerror(error.errno)}"
-    return f"The call to {_host(url)} failed: {type(error).__name__}"
+    return {"server.address": target.host, "server.port": target.port}
 
 
 def _reason(error: OSError) -> str:
+    """Return why a connection failed, without the error's own text: it may hold addresses that a name resolved to."""
+    if isinstance(error, ssl.SSLError):
+        return error.strerror or type(error).__name__
     return os.strerror(error.errno) if error.errno else "no address could be reached"
 
 
-def _host(url: str) -> str:
-    return f"{URL(url).host}:{URL(url).port}"
+def _host(target: Target) -> str:
+    return f"{target.host}:{target.port}"

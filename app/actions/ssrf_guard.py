@@ -4,17 +4,15 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
+from typing import Any, TypedDict
 
+import aiodns
 import msgspec
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import AsyncResolver
 
 from app import clock
-from app.cache import ExpiringCache
+from app.cache import BoundedCache, ExpiringCache
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -46,68 +44,59 @@ _METADATA = _networks(
 _CARRIES_IPV4 = _networks("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
 
 
+CACHED_VERDICTS = 4000
+
+
 class AddressRefusedError(OSError):
     """The address is neither public nor allowed by CARILLON_HTTP_ALLOW."""
 
     code = "address_refused"
 
 
-class Target(msgspec.Struct):
-    """The host of one call, as its URL names it."""
+class Target(msgspec.Struct, frozen=True):
+    """The host of a call, as its URL names it."""
 
     host: str
     # The URL has an address instead of a name.
     is_literal: bool
     # The name is in CARILLON_HTTP_ALLOW.
     is_allowed: bool
-    # Why the first refused address was refused.
-    refusal: str = ""
-
-
-# The target of the current call; aiohttp connects in tasks that inherit it.
-_target: ContextVar[Target | None] = ContextVar("target", default=None)
 
 
 class AddressGuard:
-    """Checks each address when a socket is opened: one place for names, literal addresses and DNS rebinding."""
+    """Judges addresses before they are connected to: one place for names, literal addresses and DNS rebinding."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         """``allowed`` holds host names, addresses and CIDRs."""
         self._hosts: set[str] = set()
         self._allowed: list[Network] = []
+        # By the address, and whether the name that led to it is allowed. Every call asks.
+        self._verdicts: BoundedCache[tuple[str, bool], bool] = BoundedCache(CACHED_VERDICTS)
         for entry in allowed:
             try:
                 self._allowed.append(ip_network(entry.strip("[]"), strict=False))
             except ValueError:
                 self._hosts.add(entry.lower().rstrip("."))
 
-    def begin_call(self, host: str | None) -> Target:
-        """Start a call in this task: from here on addresses are checked as those of this host."""
-        name = (host or "").lower().rstrip(".")
+    def target(self, host: str) -> Target:
+        """Return the host of a call, which decides on the addresses that it may lead to."""
+        name = host.lower().rstrip(".")
         is_literal = _is_address(name)
-        target = Target(host or "", is_literal, is_allowed=not is_literal and name in self._hosts)
-        _target.set(target)
-        return target
+        return Target(host, is_literal, is_allowed=not is_literal and name in self._hosts)
 
-    def open_socket(self, addr_info: Any) -> socket.socket:
-        """Open a socket if the address is allowed; aiohttp calls this after it has resolved the name."""
-        family, kind, proto, _, sockaddr = addr_info
-        self.require(str(sockaddr[0]))
-        opened = socket.socket(family, kind, proto)
-        opened.setblocking(False)
-        return opened
+    def require(self, literal: str, target: Target | None = None) -> None:
+        """Raise ``AddressRefusedError`` unless the address may be reached by a call to this target."""
+        key = (literal, target is not None and target.is_allowed)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = self._judge(*key)
+            self._verdicts.keep(key, verdict)
+        if not verdict:
+            raise AddressRefusedError(_refusal(literal, target))
 
-    def require(self, literal: str) -> None:
-        """Raise ``AddressRefusedError`` unless the address may be reached by the current call."""
-        address, target = ip_address(literal.split("%", maxsplit=1)[0]), _target.get()
-        if self.permits(address):
-            return
-        if target is not None and target.is_allowed and not is_metadata(address):
-            return
-        refusal = _refusal(literal, target)
-        if target is not None:
-            target.refusal = target.refusal or refusal
-        raise AddressRefusedError(refusal)
+    def _judge(self, literal: str, is_allowed: bool) -> bool:  # noqa: FBT001 - of a private method
+        address = ip_address(literal.split("%", maxsplit=1)[0])
+        return self.permits(address) or (is_allowed and not is_metadata(address))
 
     def permits(self, address: Address) -> bool:
         """Return whether an address is allowed or public."""
@@ -177,14 +166,18 @@ CACHED_NAMES = 2000
 # Further addresses are not tried: a response can hold thousands.
 ADDRESSES_PER_NAME = 16
 
-# The owner of the current call. A context variable, because aiohttp does not pass arguments to the resolver.
-current_owner: ContextVar[int] = ContextVar("current_owner", default=0)
-
 
 class NameNotResolvedError(OSError):
     """The name of a target could not be resolved."""
 
     code = "name_not_resolved"
+
+
+class ResolvedAddress(TypedDict):
+    """One address of a name."""
+
+    host: str
+    port: int
 
 
 class _Places(msgspec.Struct):
@@ -194,25 +187,23 @@ class _Places(msgspec.Struct):
     users: int = 0
 
 
-class TargetResolver(AbstractResolver):
+class TargetResolver:
     """Resolves names for the HTTP client. It has to be created in the running loop."""
 
     def __init__(self, **channel: Any) -> None:
         """Pass ``channel`` to c-ares, which by default reads the system's resolv.conf and hosts file."""
-        self._library = AsyncResolver(timeout=FIRST_TRY_SECONDS, tries=TRIES, **channel)
+        self._library = aiodns.DNSResolver(timeout=FIRST_TRY_SECONDS, tries=TRIES, **channel)
         self._owners: dict[int, _Places] = {}
-        self._cache: ExpiringCache[tuple[str, int, int], list[ResolveResult]] = ExpiringCache(CACHED_NAMES)
+        self._cache: ExpiringCache[tuple[str, int], list[ResolvedAddress]] = ExpiringCache(CACHED_NAMES)
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int = 0, owner_id: int = 0) -> list[ResolvedAddress]:
         """Return the addresses of a name; raise ``NameNotResolvedError`` if there are none in time."""
-        key = (host, port, family)
+        key = (host, port)
         addresses = self._cached(key)
         if addresses is None:
-            async with self._place(host):
+            async with self._place(host, owner_id):
                 # Another call of this owner may have resolved the same name meanwhile.
-                addresses = self._cached(key) or await self._look_up(host, port, family)
+                addresses = self._cached(key) or await self._look_up(host, port)
             self._keep(key, addresses)
         return addresses
 
@@ -220,22 +211,26 @@ class TargetResolver(AbstractResolver):
         """Cancel the lookups that are in progress."""
         await self._library.close()
 
-    async def _look_up(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+    async def _look_up(self, host: str, port: int) -> list[ResolvedAddress]:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                addresses = await self._library.resolve(host, port, family)
+                answer = await self._library.getaddrinfo(
+                    host, port=port, type=socket.SOCK_STREAM, family=socket.AF_UNSPEC, flags=socket.AI_ADDRCONFIG
+                )
         except TimeoutError:
             raise NameNotResolvedError(f"The name {host} could not be resolved within {LOOKUP_SECONDS:g} s.") from None
-        except OSError as error:
-            reason = error.strerror or "the lookup failed"
+        except aiodns.error.DNSError as error:
+            reason = error.args[1] if len(error.args) > 1 else "the lookup failed"
             raise NameNotResolvedError(f"The name {host} could not be resolved: {reason}.") from error
+        addresses = [ResolvedAddress(host=_literal(node.addr), port=port) for node in answer.nodes]
+        if not addresses:
+            raise NameNotResolvedError(f"The name {host} could not be resolved: it has no address.")
         return addresses[:ADDRESSES_PER_NAME]
 
     @asynccontextmanager
-    async def _place(self, host: str) -> AsyncIterator[None]:
+    async def _place(self, host: str, owner_id: int) -> AsyncIterator[None]:
         """Hold one of the owner's places for lookups; wait for one if all are taken."""
-        owner = current_owner.get()
-        places = self._owners.setdefault(owner, _Places(asyncio.Semaphore(LOOKUPS_PER_OWNER)))
+        places = self._owners.setdefault(owner_id, _Places(asyncio.Semaphore(LOOKUPS_PER_OWNER)))
         places.users += 1
         try:
             await self._acquire(places, host)
@@ -246,7 +241,7 @@ class TargetResolver(AbstractResolver):
         finally:
             places.users -= 1
             if not places.users:
-                del self._owners[owner]
+                del self._owners[owner_id]
 
     async def _acquire(self, places: _Places, host: str) -> None:
         try:
@@ -257,10 +252,51 @@ class TargetResolver(AbstractResolver):
                 f"The name {host} was not looked up: {LOOKUPS_PER_OWNER} other lookups of this owner are in progress."
             ) from None
 
-    def _cached(self, key: tuple[str, int, int]) -> list[ResolveResult] | None:
+    def _cached(self, key: tuple[str, int]) -> list[ResolvedAddress] | None:
         return self._cache.fresh(key, clock.monotonic())
 
-    def _keep(self, key: tuple[str, int, int], found: list[ResolveResult]) -> None:
+    def _keep(self, key: tuple[str, int], found: list[ResolvedAddress]) -> None:
         """Cache an answer, unless another lookup of the same name has done so: its age must not grow."""
         if self._cached(key) is None:
             self._cache.keep(key, found, clock.monotonic() + CACHE_SECONDS)
+
+
+def _literal(address: tuple[Any, ...]) -> str:
+    """Return an address of c-ares as text; a link-local one needs the number of its interface."""
+    text = str(address[0].decode("ascii"))
+    scope = address[3] if len(address) > 3 else 0  # noqa: PLR2004 - of IPv6: address, port, flow, scope
+    return f"{text}%{scope}" if scope else text
+
+
+class JudgedAddresses(msgspec.Struct, frozen=True):
+    """The addresses of a host that a call may connect to, and why the first refused one was refused."""
+
+    permitted: list[tuple[str, int]]
+    refusal: AddressRefusedError | None = None
+
+
+class TargetAddresses:
+    """The addresses that a call may connect to: resolved, then judged one by one."""
+
+    def __init__(self, guard: AddressGuard, resolver: TargetResolver) -> None:
+        """Judge by this guard what this resolver answers."""
+        self._guard = guard
+        self._resolver = resolver
+
+    async def find(self, host: str, port: int, owner_id: int) -> JudgedAddresses:
+        """Return the permitted addresses of a host; raise ``NameNotResolvedError`` or, if none is, its refusal."""
+        target = self._guard.target(host)
+        if target.is_literal:
+            self._guard.require(host, target)
+            return JudgedAddresses([(host, port)])
+        permitted, refusal = [], None
+        for address in await self._resolver.resolve(host, port, owner_id):
+            try:
+                self._guard.require(address["host"], target)
+            except AddressRefusedError as error:
+                refusal = refusal or error
+            else:
+                permitted.append((address["host"], port))
+        if refusal is not None and not permitted:
+            raise refusal
+        return JudgedAddresses(permitted, refusal)

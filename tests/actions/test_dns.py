@@ -1,7 +1,4 @@
-"""Names of targets are looked up within a deadline, and nobody waits for another's lookups.
-
-Covers app.actions.http_client.
-"""
+"""Names of targets are looked up within a deadline, and nobody waits for another's lookups."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -60,11 +60,9 @@ def test_what_the_operator_allows_is_permitted(allowed: str) -> None:
 def test_an_allowed_name_may_lead_inside_and_another_name_may_not() -> None:
     """The trust is for one call, not for the address."""
     guard = AddressGuard(["target.svc.cluster.local"])
-    guard.begin_call("Target.svc.cluster.local.")
-    guard.require("10.1.2.3")
-    guard.begin_call("other.example")
+    guard.require("10.1.2.3", guard.target("Target.svc.cluster.local."))
     with pytest.raises(AddressRefusedError):
-        guard.require("10.1.2.3")
+        guard.require("10.1.2.3", guard.target("other.example"))
 
 
 METADATA = [
@@ -78,21 +76,17 @@ METADATA = [
 def test_an_allowed_name_never_leads_to_metadata(address: str) -> None:
     """In whatever form the address is written; allowing the address itself is another matter."""
     guard = AddressGuard(["target.example"])
-    guard.begin_call("target.example")
     with pytest.raises(AddressRefusedError) as caught:
-        guard.require(address)
+        guard.require(address, guard.target("target.example"))
     assert address not in str(caught.value)
     trusting = AddressGuard(["target.example", address.removeprefix("::ffff:")])
-    trusting.begin_call("target.example")
-    trusting.require(address)
+    trusting.require(address, trusting.target("target.example"))
 
 
 def test_a_refusal_names_the_address_only_where_the_user_wrote_it() -> None:
     """What a name leads to is inner knowledge."""
     guard = AddressGuard([])
-    guard.begin_call("10.1.2.3")
     with pytest.raises(AddressRefusedError, match=r"^The address 10\.1\.2\.3 is not public"):
-        guard.require("10.1.2.3")
-    guard.begin_call("inner.example")
+        guard.require("10.1.2.3", guard.target("10.1.2.3"))
     with pytest.raises(AddressRefusedError, match=r"^inner\.example leads to an address that is not public and not in"):
-        guard.require("10.1.2.3")
+        guard.require("10.1.2.3", guard.target("inner.example"))

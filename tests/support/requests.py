@@ -1,0 +1,10 @@
+"""Requests for tests of the HTTP client."""
+
+from multidict import CIMultiDict
+
+from app.http1.requests import Request, build_request, parse_target
+
+
+def get_request(url: str, method: str = "GET", body: bytes = b"", headers: dict[str, str] | None = None) -> Request:
+    """Return a request to this URL."""
+    return build_request(method, parse_target(url), CIMultiDict(headers or {}), body)
