@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_token: str = ""
     # Hosts, addresses and CIDRs that outgoing calls may reach although they are not public, separated by commas.
     http_allow: str = ""
+    # A file with certificate authorities that outgoing calls trust in addition to those of the system.
+    http_ca_file: str = ""
     # The secret that signs the calls of admins and plugins; blank: they are not signed.
     signing_secret: str = ""
     # False: slots are recorded as missed and not made up for. Manual runs still run.

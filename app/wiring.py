@@ -39,6 +39,7 @@ from app.engine.runner import Actions, Runner
 from app.engine.sitemap import SitemapPlanner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
+from app.http1.connections import tls_context
 from app.observability.metrics import CONNECTIONS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
@@ -439,7 +440,12 @@ def _http(settings: Settings, database: Database) -> HttpCaller:
         operators_key = key_from(settings.signing_secret) if settings.signing_secret else None
     except ValueError as error:
         raise SettingsError(f"CARILLON_SIGNING_SECRET cannot be used. {error}") from error
-    return HttpCaller(AddressGuard(settings.allowed_hosts), Signer(SigningKeyCache(database).keys_of, operators_key))
+    try:
+        tls = tls_context(settings.http_ca_file)
+    except OSError as error:
+        raise SettingsError(f"CARILLON_HTTP_CA_FILE cannot be used: {error.strerror or error}") from error
+    signer = Signer(SigningKeyCache(database).keys_of, operators_key)
+    return HttpCaller(AddressGuard(settings.allowed_hosts), signer, tls=tls)
 
 
 def _tracer(settings: Settings, service: str) -> Tracer | None:

@@ -106,6 +106,7 @@ EVERYTHING: Values = {
     **CREATED,
     "settings": {
         "httpAllow": ["10.0.0.0/8", "hooks.internal"],
+        "httpCaFile": "/authorities/ca.crt",
         "drainSeconds": 90.5,
         "logLevel": "debug",
         "historyDays": 90,
