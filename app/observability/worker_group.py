@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from app.http1.connections import send_once
+from app.http1.requests import build_request, parse_target
+from app.http1.response import ExchangeError
 from app.observability.serving import Health
 
 # Types that only grow. They are summed, and what an exited process had counted stays in the sum.
@@ -28,6 +31,7 @@ SMALLEST_GAUGES = {"carillon_mode", "process_start_time_seconds"}
 
 # Shorter than the timeout of the probes, five seconds.
 ANSWER_SECONDS = 3.0
+MOST_ANSWER_BYTES = 16 * 1024 * 1024
 WORST_FIRST = ("unavailable", "degraded", "ok")
 NO_ANSWER = {"status": "unavailable", "detail": "This process does not answer."}
 # The host has no meaning: the connection goes to the unix socket.
@@ -80,15 +84,14 @@ class WorkerGroupAnswers:
 
 
 async def _ask(socket: Path, path: str) -> bytes | Exception:
-    connector, timeout = UnixConnector(str(socket)), ClientTimeout(total=ANSWER_SECONDS)
+    request = build_request("GET", parse_target(_BASE_URL + path), CIMultiDict(Connection="close"), b"")
     try:
-        async with (
-            ClientSession(connector=connector, timeout=timeout) as client,
-            client.get(_BASE_URL + path) as response,
-        ):
-            return await response.read()
-    except (ClientError, OSError) as error:
+        answer = await send_once(
+            request, [str(socket)], tls=None, most_body_bytes=MOST_ANSWER_BYTES, seconds=ANSWER_SECONDS
+        )
+    except (ExchangeError, OSError) as error:
         return error
+    return answer.body
 
 
 def _readiness(answer: bytes | Exception) -> dict[str, str]:

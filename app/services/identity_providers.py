@@ -1,16 +1,17 @@
 """Identity providers: their metadata and keys, fetched over HTTP, and the signatures of their tokens."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-import aiohttp
 import jwt
 import msgspec
 import structlog
+from multidict import CIMultiDict
 
 from app import clock
 from app.domain.errors import CarillonError
@@ -22,6 +23,9 @@ from app.domain.identity_tokens import (
     identity_of,
     matching_keys,
 )
+from app.http1.connections import send_once
+from app.http1.requests import build_request, parse_target
+from app.http1.response import ExchangeError, Response
 from app.observability.logs import Outage
 
 CALL_SECONDS = 5.0
@@ -107,12 +111,9 @@ class IdentityProvider:
     async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Any:
         """Send a form to the provider; return the JSON of its answer. Raise ``ProviderUnavailableError``."""
         try:
-            async with (
-                self._session() as session,
-                session.post(url, data=form, headers=headers, allow_redirects=False) as response,
-            ):
-                answer = msgspec.json.decode(await _read(response))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            sent = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+            answer = msgspec.json.decode((await self._call("POST", url, sent, urlencode(form).encode())).body)
+        except (ExchangeError, OSError, ValueError) as error:
             self._outage.report("token", _described(error))
             raise ProviderUnavailableError from error
         self._outage.clear("token")
@@ -149,7 +150,7 @@ class IdentityProvider:
                 metadata = await self._fetch(f"{self.address.issuer.rstrip('/')}{WELL_KNOWN}", Metadata)
                 self._require_valid(metadata)
                 found = await self._fetch(metadata.jwks_uri, _KeySet)
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            except (ExchangeError, OSError, ValueError) as error:
                 self._outage.report("keys", _described(error))
                 return
             self._outage.clear("keys")
@@ -166,27 +167,25 @@ class IdentityProvider:
             raise ValueError("the discovery document has an address without TLS")
 
     async def _fetch(self, url: str, kind: type[Any]) -> Any:
-        headers = _bearer(self.address.token_file)
-        async with self._session() as session, session.get(url, headers=headers, allow_redirects=False) as response:
-            if response.status != 200:  # noqa: PLR2004
-                raise ValueError(f"status {response.status}")
-            return msgspec.json.decode(await _read(response), type=kind)
+        response = await self._call("GET", url, _bearer(self.address.token_file), b"")
+        if response.status != 200:  # noqa: PLR2004
+            raise ValueError(f"status {response.status}")
+        return msgspec.json.decode(response.body, type=kind)
 
-    def _session(self) -> aiohttp.ClientSession:
-        """Return a session for one call. Calls are rare: no connection is kept for them."""
-        context = ssl.create_default_context(cafile=self.address.ca_file or None)
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context), timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)
-        )
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(65_536):
-        data += chunk
-        if len(data) > MOST_ANSWER_BYTES:
+    async def _call(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Make one call. Calls are rare: no connection is kept for them."""
+        target = parse_target(url)
+        request = build_request(method, target, CIMultiDict({**headers, "Connection": "close"}), body)
+        tls = ssl.create_default_context(cafile=self.address.ca_file or None) if target.is_tls else None
+        async with asyncio.timeout(CALL_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+            )
+        addresses = [(str(address[0]), target.port) for *_, address in found]
+        response = await send_once(request, addresses, tls=tls, most_body_bytes=MOST_ANSWER_BYTES, seconds=CALL_SECONDS)
+        if response.truncated:
             raise ValueError("the answer is too large")
-    return bytes(data)
+        return response
 
 
 def _bearer(token_file: str) -> dict[str, str]:
