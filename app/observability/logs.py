@@ -17,7 +17,7 @@ from app.observability.tracing import add_trace_id
 
 LIBRARY_EVENT = "library_log"
 # Libraries that log every request or statement below the level of a warning.
-LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine", "aiohttp.access")
+LIBRARIES = ("uvicorn.error", "uvicorn.access", "arq", "sqlalchemy.engine")
 LOG_AGAIN_SECONDS = 5.0
 # Postgres quotes whole rows in the lines after the first of an error; asyncpg quotes values that it cannot encode.
 _QUOTED_ROWS = re.compile(

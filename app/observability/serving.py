@@ -1,15 +1,23 @@
 """The HTTP server of a worker: /metrics for Prometheus, /health/live and /health/ready for probes."""
 
+import asyncio
 import hmac
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from aiohttp import web
+import structlog
 
 from app.observability.metrics import CONTENT_TYPE, exposition
+
+MOST_HEAD_BYTES = 16 * 1024
+# For one request and its response. A connection serves one request: probes and Prometheus ask every few seconds.
+CONNECTION_SECONDS = 30.0
+
+log = structlog.get_logger(__name__)
 
 # A host and a port, or the path of a unix socket.
 Address = tuple[str, int] | Path
@@ -58,36 +66,85 @@ class OwnAnswers:
 @asynccontextmanager
 async def serving(address: Address, answers: Answers, metrics_token: str = "") -> AsyncIterator[None]:
     """Serve the answers for the duration of the block; /metrics requires the bearer token if one is set."""
+    open_connections: set[asyncio.Task[None]] = set()
 
-    async def live(_request: web.Request) -> web.Response:
-        is_alive = await answers.live()
-        return web.json_response({"status": "ok" if is_alive else "stuck"}, status=200 if is_alive else 503)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_serve(reader, writer, answers, metrics_token))
+        open_connections.add(task)
+        task.add_done_callback(open_connections.discard)
 
-    async def ready(_request: web.Request) -> web.Response:
-        health = await answers.ready()
-        status = 200 if health.is_ready else 503
-        return web.Response(body=health.body, content_type="application/json", status=status)
-
-    async def metrics(request: web.Request) -> web.Response:
-        if metrics_token and not _has_token(request, metrics_token):
-            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
-        return web.Response(body=await answers.metrics(), headers={"Content-Type": CONTENT_TYPE})
-
-    app = web.Application()
-    app.add_routes([web.get("/health/live", live), web.get("/health/ready", ready), web.get("/metrics", metrics)])
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
-    await runner.setup()
+    if isinstance(address, Path):
+        server = await asyncio.start_unix_server(accept, address, limit=MOST_HEAD_BYTES)
+    else:
+        server = await asyncio.start_server(accept, *address, limit=MOST_HEAD_BYTES)
     try:
-        await _site(runner, address).start()
         yield
     finally:
-        await runner.cleanup()
+        server.close()
+        for task in open_connections:
+            task.cancel()
+        await asyncio.gather(*open_connections, return_exceptions=True)
 
 
-def _has_token(request: web.Request, token: str) -> bool:
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers, metrics_token: str
+) -> None:
+    """Answer one request and close the connection."""
+    try:
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(CONNECTION_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(await _response_or_error(head, answers, metrics_token))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+    finally:
+        writer.transport.abort()
+
+
+async def _response_or_error(head: bytes, answers: Answers, metrics_token: str) -> bytes:
+    """Return the response to the request with this head; 500 if the process has a defect."""
+    try:
+        return await _response(head, answers, metrics_token)
+    except Exception:
+        log.exception("request_failed")
+        return _encoded(HTTPStatus.INTERNAL_SERVER_ERROR, b"")
+
+
+async def _response(head: bytes, answers: Answers, metrics_token: str) -> bytes:
+    """Return the response to the request with this head."""
+    request_line, *lines = head.decode("latin-1").split("\r\n")
+    method, _, rest = request_line.partition(" ")
+    path = rest.partition(" ")[0].partition("?")[0]
+    if method not in {"GET", "HEAD"}:
+        response = _encoded(HTTPStatus.METHOD_NOT_ALLOWED, b"", "Allow: GET, HEAD")
+    elif path == "/health/live":
+        is_alive = await answers.live()
+        body = msgspec.json.encode({"status": "ok" if is_alive else "stuck"})
+        response = _encoded(_status(is_ok=is_alive), body, "Content-Type: application/json")
+    elif path == "/health/ready":
+        health = await answers.ready()
+        response = _encoded(_status(is_ok=health.is_ready), health.body, "Content-Type: application/json")
+    elif path != "/metrics":
+        response = _encoded(HTTPStatus.NOT_FOUND, b"")
+    elif metrics_token and not _has_token(lines, metrics_token):
+        response = _encoded(HTTPStatus.UNAUTHORIZED, b"", "WWW-Authenticate: Bearer")
+    else:
+        response = _encoded(HTTPStatus.OK, await answers.metrics(), f"Content-Type: {CONTENT_TYPE}")
+    return response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if method == "HEAD" else response
+
+
+def _status(*, is_ok: bool) -> HTTPStatus:
+    return HTTPStatus.OK if is_ok else HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _encoded(status: HTTPStatus, body: bytes, *headers: str) -> bytes:
+    lines = (f"HTTP/1.1 {status} {status.phrase}", *headers, f"Content-Length: {len(body)}", "Connection: close")
+    return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body
+
+
+def _has_token(lines: list[str], token: str) -> bool:
+    """Return whether the headers have the bearer token."""
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    scheme, _, given = headers.get("authorization", "").partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
-
-
-def _site(runner: web.AppRunner, address: Address) -> web.BaseSite:
-    return web.UnixSite(runner, address) if isinstance(address, Path) else web.TCPSite(runner, *address)
