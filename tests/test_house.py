@@ -6,6 +6,9 @@ those that its docstring names after the word "Covers".
 
 import ast
 import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from tests.support.source import parse
@@ -13,6 +16,8 @@ from tests.support.source import parse
 ROOT = Path(__file__).parent.parent
 COVERS = re.compile(r"\bCovers\s+((?:app(?:\.\w+)+(?:,\s+|\b))+)")
 NAME = re.compile(r"app(?:\.\w+)+")
+# Packages that an extra of a dependency brings: pyjwt[crypto].
+FROM_EXTRAS = {"cryptography"}
 LISTED = re.compile(r"^- ((?:``\w+``(?:, )?)+):", re.MULTILINE)
 
 
@@ -48,6 +53,29 @@ def test_what_tests_say_they_cover_exists() -> None:
         for test in (ROOT / "tests").rglob("test_*.py")
         for name in covered_by(test) - modules()
         if test != Path(__file__)
+    }
+    assert [] == sorted(unknown)
+
+
+def imported(module: Path) -> set[str]:
+    """Return the packages that a module imports, by their first name."""
+    nodes = list(ast.walk(parse(module.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in names}
+
+
+def test_every_package_that_is_imported_is_a_dependency() -> None:
+    """Of the product itself: neither one for development only, nor one that another dependency happens to need."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]
+    known = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower().replace("_", "-") for text in declared}
+    packages = set().union(*(imported(path) for path in (ROOT / "app").rglob("*.py"))) - sys.stdlib_module_names
+    distributions = packages_distributions()
+    unknown = {
+        package
+        for package in packages - {"app", "migrations"} - FROM_EXTRAS
+        if not known & {name.lower().replace("_", "-") for name in distributions.get(package, [])}
     }
     assert [] == sorted(unknown)
 
