@@ -35,7 +35,7 @@ BUILD = Info("carillon_build", "Version of Carillon that is running.")
 BUILD.info({"version": version("carillon")})
 
 # Read from Postgres, so all API processes report the same value.
-DUE = Gauge("carillon_due_ticks", "Ticks that are due and not claimed yet.")
+DUE = Gauge("carillon_due_ticks", "Ticks and pending runs that are due and not claimed yet.")
 OLDEST = Gauge("carillon_oldest_overdue_seconds", "Age of the oldest due tick that is not claimed yet.")
 SCHEDULES = Gauge("carillon_schedules", "Schedules, by status.", ["status"])
 WORKERS = Gauge("carillon_workers", "Workers with a valid lease.")
