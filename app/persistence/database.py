@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.pool import NullPool
 
 from app.domain.errors import (
@@ -21,6 +21,7 @@ from app.domain.errors import (
     UnavailableError,
 )
 from app.persistence.connection_pool import DRIVER_ERRORS, ConnectionPool, NoConnectionError, driver_of
+from app.persistence.engines import create_engine
 from app.persistence.row_cache import ServerIdentity
 from app.persistence.schema_version import require_schema
 
@@ -28,7 +29,6 @@ from app.persistence.schema_version import require_schema
 Connection = AsyncConnection
 Session = AsyncSession
 
-CONNECT_TIMEOUT_SECONDS = 5
 # Longer than Postgres gives a statement: it ends the calls to a host that has vanished and sends no timeout error.
 CALL_SECONDS = 40.0
 STATEMENT_SECONDS = 30.0
@@ -101,8 +101,10 @@ class Database:
         self.history = ServerIdentity()
         self._reading_timeout = f"SET statement_timeout = {reading_seconds * 1000:.0f}"
         self._opening = "BEGIN" if reading_seconds == STATEMENT_SECONDS else f"BEGIN; {_IN_TRANSACTIONS}"
-        self.engine = create_async_engine(
+        self.url = url
+        self.engine = create_engine(
             url,
+            call_seconds=call_seconds,
             # ConnectionPool keeps connections open, and sends BEGIN, COMMIT and ROLLBACK itself.
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
@@ -110,11 +112,6 @@ class Database:
             hide_parameters=True,
             json_serializer=_to_json,
             json_deserializer=msgspec.json.decode,
-            connect_args={
-                "timeout": CONNECT_TIMEOUT_SECONDS,
-                "command_timeout": call_seconds,
-                "server_settings": {"application_name": "carillon"},
-            },
         )
         self.pool = ConnectionPool(self.engine, pool_size * 2, self._set_up, self.history.check)
 

@@ -26,7 +26,7 @@ _BREAKERS = "SELECT state, count(*) FROM circuit_breakers GROUP BY state"
 
 
 class Gauges(msgspec.Struct, frozen=True):
-    """Due ticks and pending runs, the age of the oldest tick, workers with a valid lease, and schedules and breakers by state."""
+    """Due ticks and runs, the age of the oldest tick, workers with a valid lease, schedules and breakers by state."""
 
     due: int
     oldest_seconds: float

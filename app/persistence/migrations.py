@@ -12,13 +12,14 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Index, text
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateIndex
 
 import migrations
 from app.domain.errors import UnavailableError
 from app.persistence import retention
 from app.persistence.database import Database, database_now, state_of, translate_db_errors, unreachable_reason
+from app.persistence.engines import create_engine
 from app.persistence.schema_version import is_later, newest_revision
 from app.persistence.tables import Base
 
@@ -84,7 +85,7 @@ async def until_migrated(database_url: str) -> None:
 
 async def run_alembic(database_url: str, action: Callable[[Connection], None]) -> None:
     """Run an action on a connection of its own, without the pool's time limits."""
-    engine = create_async_engine(database_url)
+    engine = create_engine(database_url)
     try:
         with translate_db_errors():
             async with engine.begin() as connection:
@@ -109,7 +110,7 @@ async def _build_late_indexes(database_url: str) -> None:
 
     One that an earlier attempt has not finished is not valid: it is dropped and built again.
     """
-    engine = create_async_engine(database_url, isolation_level="AUTOCOMMIT")
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
     try:
         with translate_db_errors():
             async with engine.connect() as connection:

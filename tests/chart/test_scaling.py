@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.persistence import gauges
 from app.persistence.database import Database
+from app.persistence.engines import create_engine
 from tests.chart.kubernetes import problems
 from tests.chart.manifests import kinds, only
 from tests.chart.rendering import Renderer, Values
@@ -18,7 +18,8 @@ from tests.support.carillon import Carillon, make_due
 
 _MORE_SCHEDULES = (
     "INSERT INTO scheduled_jobs SELECT (jsonb_populate_record(j, jsonb_build_object("
-    "'id', gen_random_uuid(), 'name', 'schedule ' || n))).* FROM scheduled_jobs AS j CROSS JOIN generate_series(1, 5000) AS n"
+    "'id', gen_random_uuid(), 'name', 'schedule ' || n))).* "
+    "FROM scheduled_jobs AS j CROSS JOIN generate_series(1, 5000) AS n"
 )
 
 
@@ -102,7 +103,7 @@ async def test_the_query_reads_no_history(render: Renderer, carillon: Carillon, 
     async with database.transaction() as connection:
         await connection.execute(text(_MORE_SCHEDULES))
     # A connection as KEDA has it, without the planner settings of Carillon's own.
-    engine = create_async_engine(database.engine.url, isolation_level="AUTOCOMMIT")
+    engine = create_engine(database.url, isolation_level="AUTOCOMMIT")
     async with engine.connect() as connection:
         await connection.execute(text("ANALYZE"))
         plan = (await connection.execute(text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}"))).scalar_one()[0]

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from app.config import FILE_SUFFIX, env_name
+from app.config import SECRETS as SECRET_SETTINGS
 from tests.chart.manifests import annotations, as_text, containers, environment, hooks, kept, kinds, pods, settings_of
 from tests.chart.rendering import Manifest, Renderer, Values
 from tests.chart.values import CREATED, DEFAULTS, EVERYTHING, EXISTING, LEAST, MINIMAL, SECRETS, every_values
@@ -125,6 +127,21 @@ def test_an_empty_key_leaves_a_secret_out(render: Renderer) -> None:
 def test_no_secret_is_made_unasked(render: Renderer, values: Values) -> None:
     """A Secret of one's own is used as it is."""
     assert "Secret" not in kinds(render(values))
+
+
+def test_a_secret_can_be_a_file(render: Renderer) -> None:
+    """Each process is told the path instead of the value, by a variable that the code reads; no Secret is asked for."""
+    files = {name: f"/vault/{name}" for name in SECRETS}
+    mount = [{"name": "vault", "mountPath": "/vault", "readOnly": True}]
+    values = {"secretFiles": files, "secretKeys": EXISTING["secretKeys"], "extraVolumeMounts": mount}
+    by_name = containers_by_name(render({**values, "secret": {"create": True}, "schedules": {"a": {"namespace": "a"}}}))
+    expected = {f"{variable}_FILE": files[name] for variable, name in VARIABLES.items()}
+    assert expected.items() <= {name: item.get("value") for name, item in environment(by_name["api"]).items()}.items()
+    known = {env_name(name) + FILE_SUFFIX for name in SECRET_SETTINGS}
+    for item in by_name.values():
+        assert [] == [name for name, entry in environment(item).items() if "valueFrom" in entry]
+        assert set() == {name for name in environment(item) if name.endswith(FILE_SUFFIX)} - known
+    assert "CARILLON_DATABASE_URL_FILE" in environment(by_name["migrate"])
 
 
 def test_a_secret_is_made_when_asked_for(render: Renderer) -> None:

@@ -35,16 +35,21 @@ CARILLON_{{ $name | snakecase | upper }}: {{ . | quote }}
 {{- index $root.Values.secretNames (last .) | default $usual -}}
 {{- end -}}
 
-{{/* Variables from Secrets: (list $ "databaseUrl" "redisUrl"). A value with an empty key is left out. */}}
+{{/* Variables from Secrets or files: (list $ "databaseUrl" "redisUrl"). A value with an empty key is left out. */}}
 {{- define "carillon.secretEnv" -}}
 {{- $root := first . -}}
 {{- range $value := rest . }}
+{{- if index $root.Values.secretFiles $value }}
+- name: {{ include "carillon.secretVariable" $value }}_FILE
+  value: {{ index $root.Values.secretFiles $value | quote }}
+{{- else }}
 {{- with index $root.Values.secretKeys $value }}
 - name: {{ include "carillon.secretVariable" $value }}
   valueFrom:
     secretKeyRef:
       name: {{ include "carillon.secretName" (list $root $value) | quote }}
       key: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -67,7 +72,7 @@ env:
 
 {{/* The Secret with the migration's copy of the database URL, if needed: a hook runs before the chart's Secret. */}}
 {{- define "carillon.migrateSecret" -}}
-{{- if and .Values.migrations.enabled .Values.secret.create (not .Values.secretNames.databaseUrl) -}}
+{{- if and .Values.migrations.enabled .Values.secret.create (not .Values.secretNames.databaseUrl) (not .Values.secretFiles.databaseUrl) -}}
 {{ include "carillon.fullname" . }}-migrate
 {{- end -}}
 {{- end -}}
