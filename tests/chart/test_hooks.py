@@ -1,10 +1,16 @@
 """What runs before, after and beside the release: the migration, the declared schedules, `helm test`."""
 
 import ast
+import asyncio
+import os
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
+from sqlalchemy import text
 
+from app.persistence.database import Database
 from tests.chart.manifests import (
     WEIGHT,
     annotations,
@@ -95,9 +101,9 @@ def test_schedules_arrive_as_they_were_written(render: Renderer) -> None:
 
 
 def test_schedules_are_applied_after_the_release(render: Renderer) -> None:
-    """After every install and upgrade, from the ConfigMap, with a worker's environment."""
+    """After every install, upgrade and rollback, from the ConfigMap, with a worker's environment."""
     manifests = render(EVERYTHING)
-    for event in ("post-install", "post-upgrade"):
+    for event in ("post-install", "post-upgrade", "post-rollback"):
         assert ["Job"] == [item["kind"] for item in hooks(manifests, event)]
     item, worker = container(manifests, "apply"), container(manifests, "worker")
     assert {"name": "schedules", "mountPath": "/schedules", "readOnly": True} in item["volumeMounts"]
@@ -132,5 +138,56 @@ def test_helm_test_asks_the_api(render: Renderer) -> None:
 
 
 def test_every_container_is_known(render: Renderer) -> None:
-    """What runs: two processes, two Jobs and a test."""
-    assert {"api", "worker", "migrate", "apply", "test"} == {item["name"] for item in containers(render(EVERYTHING))}
+    """What runs: two processes, three Jobs and a test."""
+    expected = {"api", "worker", "migrate", "check", "apply", "test"}
+    assert expected == {item["name"] for item in containers(render(EVERYTHING))}
+
+
+@every_values
+def test_wrong_input_ends_a_job_at_once(render: Renderer, values: Values) -> None:
+    """Exit code 2 fails the Job without another attempt, and an evicted pod is not counted as one."""
+    for job in (item for item in render(values) if item["kind"] == "Job"):
+        (name,) = [item["name"] for item in job["spec"]["template"]["spec"]["containers"]]
+        failing, ignoring = job["spec"]["podFailurePolicy"]["rules"]
+        codes = {"containerName": name, "operator": "In", "values": [2]}
+        assert {"action": "FailJob", "onExitCodes": codes} == failing
+        assert "Ignore" == ignoring["action"]
+
+
+def test_documents_are_tried_before_anything_changes(render: Renderer) -> None:
+    """After the migration a dry run reads the same documents, with hooks alone, and pods of before are still running."""
+    manifests = render(EVERYTHING)
+    for event in ("pre-install", "pre-upgrade"):
+        jobs = [item["metadata"]["name"] for item in hooks(manifests, event) if item["kind"] == "Job"]
+        assert ["bells-migrate", "bells-schedules-check"] == jobs
+    assert [] == hooks(manifests, "pre-rollback")
+    documents = [only(manifests, "ConfigMap", name)["data"] for name in ("-schedules", "-schedules-check")]
+    assert documents[0] == documents[1]
+    pod = only(manifests, "Job", "-schedules-check")["spec"]["template"]["spec"]
+    made = {(item["kind"], item["metadata"]["name"]) for item in hooks(manifests, "pre-install")}
+    used = {("ConfigMap", volume["configMap"]["name"]) for volume in pod["volumes"] if "configMap" in volume}
+    assert used | {("ServiceAccount", pod["serviceAccountName"])} <= made
+
+
+@pytest.mark.parametrize(("cron", "code"), [("0 2 * * *", 0), ("0 2 31 2 *", 2)])
+async def test_the_dry_run_finds_a_refused_document(
+    render: Renderer, database: Database, tmp_path: Path, cron: str, code: int
+) -> None:
+    """Run with the arguments and settings of its container: it needs no Redis, writes nothing, and ends with code 2."""
+    schedule = {"name": "nightly", "workflow": "invoice", "cron": cron}
+    manifests = render({"schedules": {"billing": {**DOCUMENT, "schedules": [schedule]}}})
+    for name, document in only(manifests, "ConfigMap", "-schedules-check")["data"].items():
+        (tmp_path / name).write_text(document)
+    item = container(manifests, "check")
+    given = {name: entry["value"] for name, entry in environment(item).items() if "value" in entry}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app.cli", *(str(tmp_path) if word == "/schedules" else word for word in item["args"])),
+        env={**os.environ, **given, "CARILLON_DATABASE_URL": database.url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert code == process.returncode, said.decode()
+    assert (code == 0) or b"billing.yaml" in said
+    async with database.reading() as connection:
+        assert 0 == (await connection.execute(text("SELECT count(*) FROM scheduled_jobs"))).scalar_one()

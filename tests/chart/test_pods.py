@@ -35,6 +35,7 @@ def test_each_process_has_its_command(render: Renderer) -> None:
         "api": ["api"],
         "worker": ["worker", "--processes", "1"],
         "migrate": ["migrate"],
+        "check": ["apply", "-f", "/schedules", "--prune", "--dry-run"],
         "apply": ["apply", "-f", "/schedules", "--prune"],
     } == commands
     assert ["worker", "--processes", "4"] == container(render(HIGHLY_AVAILABLE), "worker")["args"]

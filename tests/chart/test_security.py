@@ -113,6 +113,7 @@ def test_each_process_gets_the_secrets_it_needs(render: Renderer) -> None:
         "worker": set(VARIABLES) - tokens,
         "apply": set(VARIABLES) - tokens,
         "migrate": {"CARILLON_DATABASE_URL"},
+        "check": {"CARILLON_DATABASE_URL"},
         "test": {"CARILLON_ADMIN_TOKEN"},
     } == given
 

@@ -70,6 +70,42 @@ env:
   {{- end }}
 {{- end -}}
 
+{{/*
+The environment of a hook that runs before the objects of the release exist. Settings are written out, not taken from the
+ConfigMap, which an install creates and an upgrade changes only later. The same is true for a Secret of the chart.
+*/}}
+{{- define "carillon.hookEnvironment" -}}
+{{- with .Values.extraEnvFrom -}}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{ end -}}
+env:
+  {{- if .Values.secretFiles.databaseUrl }}
+  {{- include "carillon.secretEnv" (list . "databaseUrl") | trim | nindent 2 }}
+  {{- else }}
+  - name: CARILLON_DATABASE_URL
+    valueFrom:
+      secretKeyRef:
+        name: {{ include "carillon.migrateSecret" . | default (include "carillon.secretName" (list . "databaseUrl")) | quote }}
+        key: {{ .Values.secretKeys.databaseUrl | quote }}
+  {{- end }}
+  {{- range $name, $value := include "carillon.settings" . | fromYaml }}
+  - name: {{ $name }}
+    value: {{ $value | quote }}
+  {{- end }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* The documents of `schedules`, a file for each. */}}
+{{- define "carillon.documents" -}}
+{{- range $name, $document := .Values.schedules }}
+{{ $name }}.yaml: |
+  {{- toYaml $document | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* The Secret with the migration's copy of the database URL, if needed: a hook runs before the chart's Secret. */}}
 {{- define "carillon.migrateSecret" -}}
 {{- if and .Values.migrations.enabled .Values.secret.create (not .Values.secretNames.databaseUrl) (not .Values.secretFiles.databaseUrl) -}}

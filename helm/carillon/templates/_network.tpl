@@ -93,6 +93,16 @@ policyTypes: [Ingress, Egress]
 {{- end -}}
 {{- end -}}
 
+{{/* The rules of the Jobs that run before the release: DNS and PostgreSQL. */}}
+{{- define "carillon.egressOfHooks" -}}
+egress:
+  {{- include "carillon.egressToDns" . | nindent 2 }}
+  {{- include "carillon.egressToPostgres" . | nindent 2 }}
+  {{- with .Values.networkPolicy.extraEgress }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
 {{/* The rules that the API and the workers share: DNS, PostgreSQL and Redis. */}}
 {{- define "carillon.egressOfProcesses" -}}
 {{ include "carillon.egressToDns" . }}

@@ -91,6 +91,29 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
+{{/*
+Attempts and time of a Job: (list $ "name of its container"). Exit code 2 says that the input is wrong, so that another
+attempt would end in the same way.
+*/}}
+{{- define "carillon.jobLimits" -}}
+{{- with (first .).Values.jobs -}}
+backoffLimit: {{ int .backoffLimit }}
+activeDeadlineSeconds: {{ int .activeDeadlineSeconds }}
+{{- end }}
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes:
+        containerName: {{ last . }}
+        operator: In
+        values: [2]
+    # An evicted pod is no failed attempt.
+    - action: Ignore
+      onPodConditions:
+        - type: DisruptionTarget
+          status: "True"
+{{- end -}}
+
 {{/* The init container that waits for the migration, if the Job for it is disabled. */}}
 {{- define "carillon.waiting" -}}
 {{- if not .Values.migrations.enabled -}}
