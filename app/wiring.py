@@ -39,7 +39,7 @@ from app.engine.runner import Actions, Runner
 from app.engine.sitemap import SitemapPlanner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
-from app.observability.metrics import CONNECTIONS
+from app.observability.metrics import CONNECTIONS, CONNECTIONS_LIMIT
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
@@ -147,6 +147,7 @@ def wire_services(
     """Return the services of an API process; ``http`` makes the calls of the runs that a cron ping starts here."""
     bell = Bell(redis)
     ringer = Ringer(bell)
+    health = HealthService(database, bell)
     shared = _shared_parts(settings, database, ringer)
     limits = shared.admission.limits
     issuer = _oidc_issuer(settings)
@@ -180,8 +181,8 @@ def wire_services(
         ),
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer, shared.environment),
-        health=HealthService(database, bell),
-        figures=GaugeService(database),
+        health=health,
+        figures=GaugeService(database, health),
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
@@ -330,6 +331,7 @@ def _count_connections(*databases: Database) -> None:
     """Export the connections of a worker; they are counted when the metrics are read."""
     for state in ("in_use", "idle"):
         CONNECTIONS.labels(state).set_function(partial(_connections, databases, state))
+    CONNECTIONS_LIMIT.set(sum(database.pool.limit for database in databases))
 
 
 def _connections(databases: tuple[Database, ...], state: str) -> int:

@@ -155,7 +155,7 @@ def test_wrong_input_ends_a_job_at_once(render: Renderer, values: Values) -> Non
 
 
 def test_documents_are_tried_before_anything_changes(render: Renderer) -> None:
-    """After the migration a dry run reads the same documents, with hooks alone, and pods of before are still running."""
+    """After the migration a dry run reads the same documents, with hooks alone, while the old pods still run."""
     manifests = render(EVERYTHING)
     for event in ("pre-install", "pre-upgrade"):
         jobs = [item["metadata"]["name"] for item in hooks(manifests, event) if item["kind"] == "Job"]
