@@ -23,6 +23,8 @@ from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
+from app.domain.executions import ACTIVE, ExecutionStatus
+from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps, Quota, Quotas
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
@@ -39,7 +41,7 @@ from app.engine.runner import Actions, Runner
 from app.engine.sitemap import SitemapPlanner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
-from app.observability.metrics import CONNECTIONS, CONNECTIONS_LIMIT
+from app.observability.metrics import CONNECTIONS, CONNECTIONS_LIMIT, ENDED, MISSED
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
@@ -287,6 +289,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease_database = Database(settings.database_url, pool_size=1, call_seconds=settings.lease_seconds)
         stack.push_async_callback(lease_database.close)
         _count_connections(database, lease_database)
+        _count_from_zero()
         lease = WorkerLease(lease_database, settings.lease_seconds)
         shared = _shared_parts(settings, database, ringer)
         actions = _actions(settings, shared, http)
@@ -325,6 +328,14 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             runtime=runtime,
             plugins=shared.plugins,
         )
+
+
+def _count_from_zero() -> None:
+    """Export counters at 0 before they count: Prometheus sees no increase in a series that begins with its first one."""
+    for outcome in LedgerOutcome:
+        MISSED.labels(outcome)
+    for status in set(ExecutionStatus) - ACTIVE:
+        ENDED.labels(status)
 
 
 def _count_connections(*databases: Database) -> None:

@@ -73,6 +73,9 @@ async def test_a_worker_tells_of_its_runs_and_whether_it_can_work(
     assert found["carillon_lateness_seconds_count"] >= 1
     assert found['carillon_run_seconds_count{status="success"}'] >= 1
     assert "carillon_runs_in_flight" in found
+    # Counters begin at 0, or Prometheus would not see their first increase.
+    assert 'carillon_slots_missed_total{outcome="skipped_guard"}' in found
+    assert 'carillon_executions_ended_total{status="lost"}' in found
     assert (1, 1) == (found["carillon_postgres_up"], found["carillon_redis_up"])
 
 
