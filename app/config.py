@@ -20,7 +20,7 @@ _OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEA
 # Settings that may be read from a file: the variable of the setting with this suffix names it.
 FILE_SUFFIX = "_FILE"
 SECRETS = (
-    *("database_url", "redis_url", "admin_token", "signing_secret", "oidc_client_secret"),
+    *("database_url", "migration_database_url", "redis_url", "admin_token", "signing_secret", "oidc_client_secret"),
     *("cron_run_token", "auth_bearer_token", "metrics_token"),
 )
 
@@ -67,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The URLs of Postgres and Redis. `carillon up` starts an embedded server for each that is blank.
     database_url: str = ""
     redis_url: str = ""
+    # The URL that `carillon migrate` uses, such as one of the tables' owner, or past a pooler. Blank: `database_url`.
+    migration_database_url: str = ""
     # The token of the built-in admin; blank: there is none (`carillon up` creates one).
     admin_token: str = ""
     # Hosts, addresses and CIDRs that outgoing calls may reach although they are not public, separated by commas.
@@ -260,7 +262,10 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             values[field.name] = _converted(field, text)
     settings = Settings(**values)
     _require_url("redis_url", settings.redis_url)
-    return msgspec.structs.replace(settings, database_url=async_database_url(settings.database_url))
+    urls = ("database_url", "migration_database_url")
+    return msgspec.structs.replace(
+        settings, **{name: async_database_url(getattr(settings, name), name) for name in urls}
+    )
 
 
 def _text_of(name: str, environ: Mapping[str, str]) -> str:

@@ -331,7 +331,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
 
 
 def _count_from_zero() -> None:
-    """Export counters at 0 before they count: Prometheus sees no increase in a series that begins with its first one."""
+    """Export counters at 0 before they count: Prometheus sees no increase in a series that begins above 0."""
     for outcome in LedgerOutcome:
         MISSED.labels(outcome)
     for status in set(ExecutionStatus) - ACTIVE:

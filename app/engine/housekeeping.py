@@ -28,6 +28,7 @@ class Housekeeper:
         self._weeks_due_at = clock.monotonic()
         self._has_rows_to_fill = True
         self._is_logged = False
+        self._is_left_to_owner = False
 
     async def step(self) -> float:
         """Do one part of the work. Return the seconds until the next part."""
@@ -42,8 +43,12 @@ class Housekeeper:
         """Create the partitions that are missing and drop those that are old."""
         async with self._database.transaction() as connection:
             now = await database_now(connection)
-            missing = await retention.missing_weeks(connection, now)
-            old = await retention.old_weeks(connection, now - self._keep) if self._keep else []
+            is_owner = await retention.owns_partitions(connection)
+            missing = await retention.missing_weeks(connection, now) if is_owner else []
+            old = await retention.old_weeks(connection, now - self._keep) if self._keep and is_owner else []
+        if not is_owner and not self._is_left_to_owner:
+            self._is_left_to_owner = True
+            log.info("partitions_left_to_owner")
         for week in missing:
             await self._make(week)
         for week in old:

@@ -1,5 +1,7 @@
 """The unit of work, which is the only place that commits, and what the driver's errors mean."""
 
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
@@ -262,6 +264,39 @@ def unreachable_reason(error: UnavailableError) -> str:
     # SQLAlchemy wraps the driver's error in one of its own, and puts the wrapper's type into the text.
     original = original.__cause__ or original
     return f"{type(original).__name__}: {next(iter(str(original).splitlines()), '')}"
+
+
+def unreachable_fields(error: UnavailableError) -> dict[str, str]:
+    """Return the fields of a log line: the kind of the problem, what it means, and the driver's message."""
+    kind = _kind_of_problem(error.__cause__)
+    return {"problem": kind, "detail": _PROBLEMS.get(kind, error.detail), "error": unreachable_reason(error)}
+
+
+_PROBLEMS = {
+    "dns": "The name of the database host cannot be resolved.",
+    "refused": "Nothing accepts connections at the address of the database.",
+    "timeout": "The database host does not answer: a network policy, a firewall or a wrong address.",
+    "tls": "The TLS connection to the database failed: check sslmode and sslrootcert.",
+}
+_KINDS_OF_STATES = {"28": "login", "3D": "no_database", "57P03": "starting"}
+
+
+def _kind_of_problem(cause: BaseException | None) -> str:
+    original = cause.__cause__ if isinstance(cause, DBAPIError) and cause.__cause__ else cause
+    state = state_of(cause)
+    if state:
+        return next((kind for start, kind in _KINDS_OF_STATES.items() if state.startswith(start)), "other")
+    if isinstance(original, socket.gaierror):
+        return "dns"
+    # The driver has no error of its own for a server that refuses TLS.
+    if isinstance(original, ssl.SSLError) or "SSL" in str(original):
+        return "tls"
+    if isinstance(original, TimeoutError):
+        return "timeout"
+    # Where a name has several addresses there is one error for all of them.
+    if isinstance(original, ConnectionRefusedError | FileNotFoundError) or "Connect call failed" in str(original):
+        return "refused"
+    return "other"
 
 
 def state_of(error: BaseException | None) -> str:

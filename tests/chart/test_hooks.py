@@ -138,8 +138,8 @@ def test_helm_test_asks_the_api(render: Renderer) -> None:
 
 
 def test_every_container_is_known(render: Renderer) -> None:
-    """What runs: two processes, three Jobs and a test."""
-    expected = {"api", "worker", "migrate", "check", "apply", "test"}
+    """What runs: two processes, four Jobs and a test."""
+    expected = {"partitions", "api", "worker", "migrate", "check", "apply", "test"}
     assert expected == {item["name"] for item in containers(render(EVERYTHING))}
 
 

@@ -148,7 +148,7 @@ def test_the_rule_holds_the_alerts(render: Renderer) -> None:
 
 
 def test_jobs_of_the_monitors_are_those_of_the_alerts(render: Renderer) -> None:
-    """The operator names the job of a ServiceMonitor after its Service, and of a PodMonitor after namespace and name."""
+    """The operator names the job of a ServiceMonitor after its Service, of a PodMonitor after namespace and name."""
     manifests = render(WATCHED)
     service, monitor = only(manifests, "Service", "-api-metrics"), only(manifests, "PodMonitor")
     names = [service["metadata"]["name"], f"bells/{monitor['metadata']['name']}"]

@@ -34,7 +34,8 @@ def test_each_process_has_its_command(render: Renderer) -> None:
     assert {
         "api": ["api"],
         "worker": ["worker", "--processes", "1"],
-        "migrate": ["migrate"],
+        "migrate": ["migrate", "--wait-seconds", "3580", "--grant-to", "carillon_runtime"],
+        "partitions": ["migrate", "--drop-old"],
         "check": ["apply", "-f", "/schedules", "--prune", "--dry-run"],
         "apply": ["apply", "-f", "/schedules", "--prune"],
     } == commands

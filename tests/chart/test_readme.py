@@ -17,9 +17,9 @@ VALUES = [yaml.safe_load(block) for block in BLOCKS if "apiVersion:" not in bloc
 
 
 def test_there_are_examples() -> None:
-    """Three recipes and five sets of values are found."""
+    """Three recipes and six sets of values are found."""
     assert ["Cluster", "StatefulSet", "Service"] == [manifest["kind"] for manifest in RECIPES]
-    assert 5 == len(VALUES)
+    assert 6 == len(VALUES)
 
 
 @pytest.mark.parametrize("manifest", RECIPES, ids=[manifest["kind"] for manifest in RECIPES])
@@ -36,7 +36,7 @@ def test_values_are_valid(render: Renderer, values: Values) -> None:
 
 def test_recipes_and_values_fit_together(render: Renderer) -> None:
     """The URLs come from the Secrets that the recipes make."""
-    together = {name: {**VALUES[1][name], **VALUES[4][name]} for name in ("secretNames", "secretKeys")}
+    together = {name: {**VALUES[2][name], **VALUES[5][name]} for name in ("secretNames", "secretKeys")}
     variables = environment(container(render(together), "api"))
     references = {name: one["valueFrom"]["secretKeyRef"] for name, one in variables.items() if "valueFrom" in one}
     assert {"name": "carillon-postgres-app", "key": "uri"} == references["CARILLON_DATABASE_URL"]
@@ -46,7 +46,7 @@ def test_recipes_and_values_fit_together(render: Renderer) -> None:
 
 def test_authorities_are_mounted_where_they_are_named(render: Renderer) -> None:
     """The files of the recipes for TLS are those of their mounts, in every process that opens the database."""
-    operator, managed = VALUES[2], VALUES[3]
+    operator, managed = VALUES[3], VALUES[4]
     for name in ("api", "worker", "migrate"):
         item = container(render(operator), name)
         mounts = [mount["mountPath"] for mount in item["volumeMounts"]]
