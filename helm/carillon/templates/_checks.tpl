@@ -5,6 +5,9 @@ first is in every namespace.
 */}}
 {{- define "carillon.requireSecrets" -}}
 {{- $root := . -}}
+{{- if not .Values.enabled -}}
+{{- fail "enabled is false. It is for the `condition` of a chart that depends on this one, which then leaves it out" -}}
+{{- end -}}
 {{- if and .Values.checkSecrets (lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt") -}}
 {{- range $value, $key := .Values.secretKeys -}}
 {{- $isMade := and $root.Values.secret.create (not (index $root.Values.secretNames $value)) -}}

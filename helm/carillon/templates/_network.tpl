@@ -1,3 +1,14 @@
+{{/* The address families of a Service; empty leaves them to the cluster. */}}
+{{- define "carillon.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy -}}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* The beginning of a policy for the pods of a component: (list $ "component"). */}}
 {{- define "carillon.policySpec" -}}
 podSelector:
