@@ -10,6 +10,7 @@ import pytest
 import yaml
 from sqlalchemy import text
 
+from app.config import Settings
 from app.persistence.database import Database
 from tests.chart.manifests import (
     WEIGHT,
@@ -25,6 +26,8 @@ from tests.chart.manifests import (
 )
 from tests.chart.rendering import CHART, Renderer, Values
 from tests.chart.values import CREATED, DEFAULTS, DOCUMENT, EVERYTHING, LEAST, MINIMAL, every_values
+from tests.support.api_server import serving
+from tests.support.carillon import working
 from tests.support.source import parse
 
 
@@ -134,7 +137,34 @@ def test_helm_test_asks_the_api(render: Renderer) -> None:
     assert ast.dump(parse((CHART / "files" / "test.py").read_text())) == ast.dump(parse(command[2]))
     variables = environment(container(manifests, "test"))
     assert "http://bells.bells.svc:8080" == variables["CARILLON_PUBLIC_URL"]["value"]
-    assert {"CARILLON_PUBLIC_URL"} == set(environment(container(render(LEAST), "test")))
+    expected = {"CARILLON_PUBLIC_URL", "CARILLON_SCHEDULES_ENABLED"}
+    assert expected == set(environment(container(render(LEAST), "test")))
+
+
+def test_the_log_of_helm_test_can_be_read(render_by_each: Renderer) -> None:
+    """A pod that is deleted when it has succeeded has no log: `helm test --logs` would fail with either helm."""
+    (pod,) = hooks(render_by_each(MINIMAL), "test")
+    assert "before-hook-creation" == annotations(pod)["helm.sh/hook-delete-policy"]
+
+
+async def test_helm_test_sees_a_schedule_fire(settings: Settings) -> None:
+    """The script as it is in the chart, against a real API with a worker; it leaves nothing behind."""
+    async with serving(settings) as carillon, working(settings):
+        url = str((await carillon.raw("GET", "/health/live")).url).removesuffix("/health/live")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(CHART / "files" / "test.py")),
+            env={
+                "CARILLON_PUBLIC_URL": url,
+                "CARILLON_ADMIN_TOKEN": settings.admin_token,
+                "CARILLON_SCHEDULES_ENABLED": "true",
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said = (await process.communicate())[0].decode()
+        assert 0 == process.returncode, said
+        assert "A schedule fired." in said
+        assert [] == (await carillon.call("GET", "/workflows/"))["items"]
 
 
 def test_every_container_is_known(render: Renderer) -> None:
