@@ -53,7 +53,7 @@ ENV PATH=/carillon/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    CARILLON_HOST=0.0.0.0
+    CARILLON_HOST=::
 COPY --from=builder /carillon /carillon
 
 # Numeric, so that Kubernetes can verify runAsNonRoot. There is no HEALTHCHECK: Kubernetes probes /health/live and

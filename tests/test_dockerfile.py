@@ -135,7 +135,7 @@ def test_the_runtime_takes_the_environment_alone() -> None:
 def test_the_runtime_suits_a_read_only_root() -> None:
     """Only /tmp is written to, bytecode never, and the API listens to the pod's network."""
     environ = dict(pair.split("=", 1) for text in given("ENV", stage("runtime")) for pair in text.split())
-    expected = {"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", "CARILLON_HOST": "0.0.0.0"}
+    expected = {"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", "CARILLON_HOST": "::"}
     assert expected == {name: environ[name] for name in expected}
 
 

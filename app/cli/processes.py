@@ -26,7 +26,7 @@ from app.embedded.child_process import standard_output
 from app.embedded.data_folder import settings_with_database
 from app.embedded.stack import run_stack
 from app.observability.logs import set_up_logging
-from app.observability.serving import serving
+from app.observability.serving import ALL_ADDRESSES, listen_on_all, serving
 from app.observability.worker_group import WorkerGroupAnswers
 
 FAILED = 1
@@ -63,8 +63,10 @@ def api() -> None:
 
     raise_file_limit(settings.http_connections)
     server = uvicorn.Server(server_config("app.asgi:application", settings, factory=True, loop="uvloop"))
+    # Without a socket uvicorn opens one of its own for the host.
+    sockets = [listen_on_all(settings.port)] if settings.host == ALL_ADDRESSES else None
     with suppress(KeyboardInterrupt):
-        server.run()
+        server.run(sockets)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
 

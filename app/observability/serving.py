@@ -1,6 +1,8 @@
 """The HTTP server of a worker: /metrics for Prometheus, /health/live and /health/ready for probes."""
 
+import errno
 import hmac
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +13,9 @@ from aiohttp import web
 
 from app.observability.metrics import CONTENT_TYPE, exposition
 
+# As a host, the addresses of both families.
+ALL_ADDRESSES = "::"
+BACKLOG = 2048
 # A host and a port, or the path of a unix socket.
 Address = tuple[str, int] | Path
 
@@ -90,4 +95,21 @@ def _has_token(request: web.Request, token: str) -> bool:
 
 
 def _site(runner: web.AppRunner, address: Address) -> web.BaseSite:
-    return web.UnixSite(runner, address) if isinstance(address, Path) else web.TCPSite(runner, *address)
+    if isinstance(address, Path):
+        return web.UnixSite(runner, address)
+    if address[0] == ALL_ADDRESSES:
+        return web.SockSite(runner, listen_on_all(address[1]))
+    return web.TCPSite(runner, *address)
+
+
+def listen_on_all(port: int) -> socket.socket:
+    """Return a socket for clients of both address families; of IPv4 alone where the machine has no IPv6.
+
+    asyncio and uvicorn would listen on IPv6 alone.
+    """
+    try:
+        return socket.create_server((ALL_ADDRESSES, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno not in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+            raise
+        return socket.create_server(("0.0.0.0", port), backlog=BACKLOG)  # noqa: S104 - what the setting asks for
