@@ -118,7 +118,7 @@ async def _migrate(settings: Settings, wait_seconds: float, role: str, *, drop_o
     if drop_old:
         database = Database(url, pool_size=1)
         try:
-            await Housekeeper(database, settings.history_days).keep_weeks()
+            await Housekeeper(database, settings.history_days, settings.audit_days).keep_weeks()
         finally:
             await database.close()
 
