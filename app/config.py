@@ -4,18 +4,25 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from app import failpoints
+from app.database_url import DatabaseUrl, DatabaseUrlError, driver_url
+from app.database_url import parse as parse_database_url
 
 ENV_PREFIX = "CARILLON_"
 # Settings whose variables have no prefix: the services that send cron pings already use these names.
 _OWN_NAMES = {"cron_run_token": "CRON_RUN_TOKEN", "auth_bearer_token": "AUTH_BEARER_TOKEN"}
-# libpq calls the TLS option sslmode, asyncpg's dialect calls it ssl. Operators' Secrets usually hold libpq's URLs.
-_QUERY_NAMES = {"sslmode": "ssl"}
+# Settings that may be read from a file: the variable of the setting with this suffix names it.
+FILE_SUFFIX = "_FILE"
+SECRETS = (
+    *("database_url", "migration_database_url", "redis_url", "admin_token", "signing_secret", "oidc_client_secret"),
+    *("cron_run_token", "auth_bearer_token", "metrics_token"),
+)
 
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
 HIGHEST_PORT = 65_535
@@ -60,6 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The URLs of Postgres and Redis. `carillon up` starts an embedded server for each that is blank.
     database_url: str = ""
     redis_url: str = ""
+    # The URL that `carillon migrate` uses, such as one of the tables' owner, or past a pooler. Blank: `database_url`.
+    migration_database_url: str = ""
     # The token of the built-in admin; blank: there is none (`carillon up` creates one).
     admin_token: str = ""
     # Hosts, addresses and CIDRs that outgoing calls may reach although they are not public, separated by commas.
@@ -259,12 +268,30 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """Return the settings of the environment; a blank variable means the default."""
     values = {}
     for field in msgspec.structs.fields(Settings):
-        text = environ.get(env_name(field.name), "").strip()
+        text = _text_of(field.name, environ)
         if text:
             values[field.name] = _converted(field, text)
     settings = Settings(**values)
-    _split_url("redis_url", settings.redis_url)
-    return msgspec.structs.replace(settings, database_url=async_database_url(settings.database_url))
+    _require_url("redis_url", settings.redis_url)
+    urls = ("database_url", "migration_database_url")
+    return msgspec.structs.replace(
+        settings, **{name: async_database_url(getattr(settings, name), name) for name in urls}
+    )
+
+
+def _text_of(name: str, environ: Mapping[str, str]) -> str:
+    """Return the text of a variable, or of the file that its counterpart with ``_FILE`` names."""
+    text = environ.get(env_name(name), "").strip()
+    variable = env_name(name) + FILE_SUFFIX
+    path = environ.get(variable, "").strip() if name in SECRETS else ""
+    if not path:
+        return text
+    if text:
+        raise SettingsError(f"{env_name(name)} and {variable} are both set. Unset one of them")
+    value = _read_file(path, f"The file that {variable} names").strip()
+    if not value:
+        raise SettingsError(f"The file that {variable} names is empty: {path}")
+    return value
 
 
 def _converted(field: msgspec.structs.FieldInfo, text: str) -> Any:
@@ -277,29 +304,49 @@ def _converted(field: msgspec.structs.FieldInfo, text: str) -> Any:
         ) from None
 
 
-def _split_url(name: str, url: str) -> SplitResult:
-    """Return the parts of a URL. The error does not quote the URL, which may contain a password."""
+def _require_url(name: str, url: str) -> None:
+    """Refuse what is no URL. The error does not quote it, because it may contain a password."""
     try:
-        parts = urlsplit(url)
-        _ = parts.port
+        _ = urlsplit(url).port
     except ValueError:
         raise SettingsError(
             f"{env_name(name)} is not a valid URL. If the user name or the password contains one of / ? # @ : % "
             "write it percent-encoded, such as %2F for /"
         ) from None
-    return parts
 
 
-def async_database_url(url: str) -> str:
-    """Return the URL for SQLAlchemy's asyncpg dialect, from any usual form of a Postgres URL."""
+def async_database_url(url: str, name: str = "database_url") -> str:
+    """Return the URL with the driver's scheme, once everything in it is understood and its files can be read."""
     if not url:
         return ""
-    parts = _split_url("database_url", url)
-    if parts.scheme.split("+")[0] not in {"postgres", "postgresql"}:
-        raise SettingsError("CARILLON_DATABASE_URL must start with postgresql://")
-    query = urlencode([(_QUERY_NAMES.get(key, key), value) for key, value in parse_qsl(parts.query)])
-    rebuilt = urlunsplit(("postgresql+asyncpg", parts.netloc, parts.path, query, ""))
-    return rebuilt if parts.netloc else rebuilt.replace("postgresql+asyncpg:/", "postgresql+asyncpg:///", 1)
+    try:
+        parsed = parse_database_url(url)
+        for parameter, path in parsed.files.items():
+            _read_file(path, f"{env_name(name)}: the file that {parameter} names")
+        _require_root_certificate(parsed, env_name(name))
+        return driver_url(url)
+    except DatabaseUrlError as error:
+        raise SettingsError(f"{env_name(name)} {error}") from None
+
+
+def _require_root_certificate(url: DatabaseUrl, variable: str) -> None:
+    """Refuse a mode that verifies the server without a certificate authority; the driver would fail at each connect."""
+    mode = url.parameters.get("sslmode", "")
+    elsewhere = os.environ.get("PGSSLROOTCERT") or Path("~/.postgresql/root.crt").expanduser().exists()
+    if mode.startswith("verify") and "sslrootcert" not in url.parameters and not elsewhere:
+        raise SettingsError(
+            f"{variable} has sslmode={mode} and no sslrootcert. Add sslrootcert=FILE with the certificate authority of "
+            "the server, or sslrootcert=system"
+        )
+
+
+def _read_file(path: str, what: str) -> str:
+    """Return the text of a file; ``what`` names it in the error."""
+    try:
+        return Path(path).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SettingsError(f"{what} cannot be read ({reason}): {path}") from None
 
 
 def require_stores(settings: Settings) -> Settings:

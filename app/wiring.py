@@ -23,6 +23,8 @@ from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
+from app.domain.executions import ACTIVE, ExecutionStatus
+from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps, Quota, Quotas
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
@@ -40,7 +42,7 @@ from app.engine.sitemap import SitemapPlanner
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
 from app.http1.connections import tls_context
-from app.observability.metrics import CONNECTIONS
+from app.observability.metrics import CONNECTIONS, CONNECTIONS_LIMIT, ENDED, MISSED
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
@@ -151,6 +153,7 @@ def wire_services(
     """Return the services of an API process; ``http`` makes the calls of the runs that a cron ping starts here."""
     bell = Bell(redis)
     ringer = Ringer(bell)
+    health = HealthService(database, bell)
     shared = _shared_parts(settings, database, ringer)
     limits = shared.admission.limits
     issuer = _oidc_issuer(settings)
@@ -187,8 +190,8 @@ def wire_services(
         ),
         executions=ExecutionService(database, ringer),
         callbacks=CallbackService(database, ringer, shared.environment),
-        health=HealthService(database, bell),
-        figures=GaugeService(database),
+        health=health,
+        figures=GaugeService(database, health),
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
@@ -294,6 +297,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease_database = Database(settings.database_url, pool_size=1, call_seconds=settings.lease_seconds)
         stack.push_async_callback(lease_database.close)
         _count_connections(database, lease_database)
+        _count_from_zero()
         lease = WorkerLease(lease_database, settings.lease_seconds)
         shared = _shared_parts(settings, database, ringer)
         actions = _actions(settings, shared, http)
@@ -334,10 +338,19 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         )
 
 
+def _count_from_zero() -> None:
+    """Export counters at 0 before they count: Prometheus sees no increase in a series that begins above 0."""
+    for outcome in LedgerOutcome:
+        MISSED.labels(outcome)
+    for status in set(ExecutionStatus) - ACTIVE:
+        ENDED.labels(status)
+
+
 def _count_connections(*databases: Database) -> None:
     """Export the connections of a worker; they are counted when the metrics are read."""
     for state in ("in_use", "idle"):
         CONNECTIONS.labels(state).set_function(partial(_connections, databases, state))
+    CONNECTIONS_LIMIT.set(sum(database.pool.limit for database in databases))
 
 
 def _connections(databases: tuple[Database, ...], state: str) -> int:

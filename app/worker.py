@@ -18,6 +18,7 @@ from app.engine.ringing import BellHealth
 from app.engine.ticks import TickEngine
 from app.engine.worker_runtime import WorkerRuntime
 from app.observability.logs import set_up_logging
+from app.observability.metrics import POSTGRES_UP, REDIS_UP
 from app.observability.serving import Address, Health, OwnAnswers, serving
 from app.queue.worker import Handlers, QueueWorker, stock_arq_settings
 from app.services.system import readiness_of
@@ -66,6 +67,8 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
             on_cancel=parts.runtime.call_off,
             on_failure=parts.bell_health.failed,
         )
+        POSTGRES_UP.set_function(lambda: parts.runtime.reaches_database)
+        REDIS_UP.set_function(lambda: not parts.bell_health.problem)
         async with AsyncExitStack() as stack:
             if address:
                 answers = OwnAnswers(partial(_health, parts.runtime, parts.bell_health))

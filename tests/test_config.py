@@ -1,8 +1,10 @@
 """Settings come from the environment; what cannot work is refused by the name of the setting."""
 
+from pathlib import Path
+
 import pytest
 
-from app.config import Settings, SettingsError, load_settings, require_stores
+from app.config import FILE_SUFFIX, SECRETS, Settings, SettingsError, env_name, load_settings, require_stores
 
 STORES = {"CARILLON_DATABASE_URL": "postgresql://h/d", "CARILLON_REDIS_URL": "redis://h"}
 
@@ -17,8 +19,8 @@ def test_a_blank_value_is_the_default() -> None:
     [
         ("postgres://u:p@h:1/d", "postgresql+asyncpg://u:p@h:1/d"),
         ("postgresql+psycopg://h/d", "postgresql+asyncpg://h/d"),
-        ("postgresql:///d?host=/run", "postgresql+asyncpg:///d?host=%2Frun"),
-        ("postgresql://h/d?sslmode=require", "postgresql+asyncpg://h/d?ssl=require"),
+        ("postgresql:///d?host=/run", "postgresql+asyncpg:///d?host=/run"),
+        ("postgresql://h/d?sslmode=require", "postgresql+asyncpg://h/d?sslmode=require"),
     ],
 )
 def test_every_usual_spelling_of_a_database_url_is_understood(url: str, expected: str) -> None:
@@ -50,6 +52,29 @@ def test_a_value_that_cannot_work_is_refused_by_its_name(name: str, value: str) 
     with pytest.raises(SettingsError, match=f"CARILLON_{name}") as refused:
         load_settings({f"CARILLON_{name}": value})
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(SECRETS))
+def test_every_secret_can_be_a_file(tmp_path: Path, name: str) -> None:
+    """The variable with _FILE names it; blanks and line ends around the value are dropped."""
+    value = {"redis_url": "redis://h"}.get(name, "postgresql+asyncpg://h/d")
+    file = tmp_path / "secret"
+    file.write_text(f"{value}\n")
+    variable = env_name(name) + FILE_SUFFIX
+    assert value == getattr(load_settings({variable: str(file)}), name)
+    with pytest.raises(SettingsError, match=f"{env_name(name)} and {variable} are both set"):
+        load_settings({variable: str(file), env_name(name): value})
+    file.write_text("\n")
+    with pytest.raises(SettingsError, match=f"{variable} names is empty"):
+        load_settings({variable: str(file)})
+    with pytest.raises(SettingsError, match=f"{variable} names cannot be read"):
+        load_settings({variable: str(tmp_path / "missing")})
+
+
+def test_every_setting_that_sounds_secret_is_one() -> None:
+    """A token, a secret or a URL with a password that is added later can be a file too."""
+    sounding = {name for name in Settings.__struct_fields__ if name.endswith(("_token", "_secret", "_password"))}
+    assert sounding | {"database_url", "migration_database_url", "redis_url"} == set(SECRETS)
 
 
 @pytest.mark.parametrize(

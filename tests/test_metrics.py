@@ -5,12 +5,17 @@ Covers app.observability.metrics, app.persistence.gauges.
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 import httpx
 import msgspec
+import pytest
+from litestar.testing import AsyncTestClient
 
 from app.config import Settings
 from app.persistence.database import Database
+from app.wiring import wire_api
 from app.worker import run_worker
 from tests.support.carillon import Carillon, make_due, until
 
@@ -35,6 +40,8 @@ async def test_the_api_tells_of_requests_and_of_what_stands_in_postgres(carillon
     assert 'carillon_schedules{status="paused"}' in found
     assert 'carillon_database_connections{state="idle"}' in found
     assert "carillon_due_ticks" in found
+    assert (1, 1) == (found["carillon_postgres_up"], found["carillon_redis_up"])
+    assert found["carillon_database_connections_limit"] >= 2
 
 
 async def test_a_worker_tells_of_its_runs_and_whether_it_can_work(
@@ -66,3 +73,31 @@ async def test_a_worker_tells_of_its_runs_and_whether_it_can_work(
     assert found["carillon_lateness_seconds_count"] >= 1
     assert found['carillon_run_seconds_count{status="success"}'] >= 1
     assert "carillon_runs_in_flight" in found
+    # Counters begin at 0, or Prometheus would not see their first increase.
+    assert 'carillon_slots_missed_total{outcome="skipped_guard"}' in found
+    assert 'carillon_executions_ended_total{status="lost"}' in found
+    assert (1, 1) == (found["carillon_postgres_up"], found["carillon_redis_up"])
+
+
+@pytest.mark.parametrize("module", ["app.worker", "app.wiring"])
+def test_a_process_exports_no_gauge_that_it_has_not_set(module: str) -> None:
+    """A worker knows no number of workers, and an API that has read nothing yet reports no zero."""
+    program = f"import {module}; from app.observability.metrics import exposition; print(exposition().decode())"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    found = {name for name in samples(said) if name.startswith("carillon_")}
+    never_set = {"due_ticks", "oldest_overdue_seconds", "workers", "mode", "runs_in_flight", "postgres_up", "redis_up"}
+    assert found
+    assert set() == found & {f"carillon_{name}" for name in never_set}
+
+
+async def test_what_cannot_be_read_vanishes(settings: Settings, carillon: Carillon) -> None:
+    """Without Postgres nothing that is read from it stands still; what is known of the outage is exported."""
+    await carillon.schedule()
+    assert "carillon_due_ticks" in samples((await carillon.raw("GET", "/metrics")).text)
+    # An API that cannot reach Postgres, in the same process: the gauges are shared.
+    away = msgspec.structs.replace(settings, database_url="postgresql+asyncpg://carillon@127.0.0.1:1/x")
+    async with AsyncTestClient(wire_api(away)) as client:
+        found = samples((await client.get("/metrics")).text)
+    read = ("carillon_due_ticks", "carillon_oldest_overdue_seconds", "carillon_workers", "carillon_schedules")
+    assert [] == [name for name in found if name.startswith((*read, "carillon_breakers"))]
+    assert (0, 1) == (found["carillon_postgres_up"], found["carillon_redis_up"])

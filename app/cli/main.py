@@ -67,12 +67,15 @@ token.command(
 
 
 def main() -> None:
-    """Run a command. Expected errors are printed as one line, without a traceback; the exit code is 1."""
+    """Run a command. Expected errors are printed as one line, without a traceback.
+
+    The exit code is 1, or 2 for a wrong setting: another attempt would end in the same way.
+    """
     try:
         app()
     except (SettingsError, CarillonError) as error:
         print_errors([f"carillon: {error}"])
-        sys.exit(FAILED)
+        sys.exit(BAD_INPUT if isinstance(error, SettingsError) else FAILED)
 
 
 @contextmanager

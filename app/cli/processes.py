@@ -20,16 +20,18 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from app.config import SettingsError, load_settings, require_stores
+from app.config import Settings, SettingsError, load_settings, require_stores
 from app.embedded import EmbeddedError
 from app.embedded.child_process import standard_output
 from app.embedded.data_folder import settings_with_database
 from app.embedded.stack import run_stack
 from app.observability.logs import set_up_logging
-from app.observability.serving import serving
+from app.observability.serving import ALL_ADDRESSES, listen_on_all, serving
 from app.observability.worker_group import WorkerGroupAnswers
 
+FAILED = 1
 STARTUP_FAILURE = 3
+_FLAG = Parameter(negative="")
 # Allocations between two garbage collections of the youngest generation; Python's default is 700.
 COLLECT_AFTER_ALLOCATIONS = 50_000
 RESTART_SECONDS = 1.0
@@ -61,27 +63,64 @@ def api() -> None:
 
     raise_file_limit(settings.http_connections)
     server = uvicorn.Server(server_config("app.asgi:application", settings, factory=True, loop="uvloop"))
+    # Without a socket uvicorn opens one of its own for the host.
+    sockets = [listen_on_all(settings.port)] if settings.host == ALL_ADDRESSES else None
     with suppress(KeyboardInterrupt):
-        server.run()
+        server.run(sockets)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
 
 
-def migrate(*, wait: bool = False) -> None:
+def migrate(
+    *, wait: bool = False, wait_seconds: float = 0.0, grant_to: str = "", drop_old: Annotated[bool, _FLAG] = False
+) -> None:
     """Bring the database schema up to date.
 
     Parameters
     ----------
     wait
         Do not migrate; wait until another process has done it.
+    wait_seconds
+        How long to wait for a database that cannot be reached.
+    grant_to
+        Give this role the rights that the API and the workers need, if they do not log in as the owner of the tables.
+    drop_old
+        Drop the partitions of the history that are older than CARILLON_HISTORY_DAYS, which only their owner can do.
     """
-    from app.persistence.migrations import migrate as migrate_database
+    from app.domain.errors import UnavailableError
+    from app.persistence.database import unreachable_fields
     from app.persistence.migrations import until_migrated
 
     settings = settings_with_database()
     set_up_logging(settings.log_format, settings.log_level)
-    asyncio.run(until_migrated(settings.database_url) if wait else migrate_database(settings.database_url))
+    try:
+        asyncio.run(
+            until_migrated(settings.database_url)
+            if wait
+            else _migrate(settings, wait_seconds, grant_to, drop_old=drop_old)
+        )
+    except UnavailableError as error:
+        log.error("migration_failed", **unreachable_fields(error))  # noqa: TRY400 - an outage, not a defect
+        sys.exit(FAILED)
     Console().print("The database is up to date.")
+
+
+async def _migrate(settings: Settings, wait_seconds: float, role: str, *, drop_old: bool) -> None:
+    from app.engine.housekeeping import Housekeeper
+    from app.persistence.database import Database
+    from app.persistence.migrations import grant_to
+    from app.persistence.migrations import migrate as migrate_database
+
+    url = settings.migration_database_url or settings.database_url
+    await migrate_database(url, wait_seconds)
+    if role:
+        await grant_to(url, role)
+    if drop_old:
+        database = Database(url, pool_size=1)
+        try:
+            await Housekeeper(database, settings.history_days, settings.audit_days).keep_weeks()
+        finally:
+            await database.close()
 
 
 def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(show=False)] = None) -> None:

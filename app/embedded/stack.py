@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 
 from app.clock import monotonic
-from app.config import Settings
+from app.config import FILE_SUFFIX, Settings
 from app.embedded.child_process import Child, Command, Output
 from app.embedded.data_folder import TOKEN_NAME, DataFolderLock, remove_url_file, stored_admin_token, write_url_file
 from app.embedded.errors import CannotListen
@@ -177,7 +177,10 @@ def child_environment(settings: Settings, environ: Mapping[str, str], child_env:
     if child_env.is_terminal:
         # The children write to a pipe, but a person reads it on a terminal.
         defaults["FORCE_COLOR"] = "1"
-    return defaults | _without_blanks(environ) | _without_blanks(fixed)
+    decided = _without_blanks(fixed)
+    # A value that was read from a file and is handed on as a variable must not be given twice.
+    files = {name + FILE_SUFFIX for name in decided}
+    return defaults | {name: value for name, value in _without_blanks(environ).items() if name not in files} | decided
 
 
 def _without_blanks(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from app import clock
 from app.domain.idempotency import KEPT
 from app.engine import oidc_keys
 from app.persistence import execution_queries, idempotency, retention, sessions, users
-from app.persistence.database import Database, database_now
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.retention import PartitionError, Week
 
 HOUR_SECONDS = 3600.0
@@ -34,6 +34,7 @@ class Housekeeper:
         self._weeks_due_at = clock.monotonic()
         self._has_rows_to_fill = True
         self._is_logged = False
+        self._is_left_to_owner = False
 
     async def step(self) -> float:
         """Do one part of the work. Return the seconds until the next part."""
@@ -48,10 +49,12 @@ class Housekeeper:
         """Create the partitions that are missing and drop those that are old."""
         async with self._database.transaction() as connection:
             now = await database_now(connection)
-            missing = await retention.missing_weeks(connection, now)
-            old = await retention.old_weeks(connection, now - self._keep) if self._keep else []
-            if self._keep_audit:
-                old += await retention.old_weeks(connection, now - self._keep_audit, retention.AUDIT)
+            is_owner = await retention.owns_partitions(connection)
+            missing = await retention.missing_weeks(connection, now) if is_owner else []
+            old = await self._old_weeks(connection, now) if is_owner else []
+        if not is_owner and not self._is_left_to_owner:
+            self._is_left_to_owner = True
+            log.info("partitions_left_to_owner")
         for week in missing:
             await self._make(week)
         for week in old:
@@ -70,6 +73,12 @@ class Housekeeper:
             await sessions.delete_ended(connection)
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
+
+    async def _old_weeks(self, connection: Connection, now: datetime) -> list[Week]:
+        old = await retention.old_weeks(connection, now - self._keep) if self._keep else []
+        if self._keep_audit:
+            old += await retention.old_weeks(connection, now - self._keep_audit, retention.AUDIT)
+        return old
 
     async def _delete_and_fill(self) -> bool:
         """Delete rows of deleted schedules, and fill ``unsuccessful_executions``. Return whether more is left to do."""

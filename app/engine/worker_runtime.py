@@ -100,6 +100,11 @@ class WorkerRuntime:
             return ""
         return self._lease_problem or "Postgres did not answer in time to renew this worker's lease."
 
+    @property
+    def reaches_database(self) -> bool:
+        """Whether the last step of every loop reached Postgres."""
+        return not self._outage.is_ongoing
+
     def call_off(self, execution_id: str) -> None:
         """Handle a message that an execution was cancelled. Anyone who reaches Redis can send one."""
         with suppress(ValueError):

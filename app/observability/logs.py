@@ -132,6 +132,11 @@ class Outage:
         self._throttle = LogThrottle()
         self._is_logged = False
 
+    @property
+    def is_ongoing(self) -> bool:
+        """Whether a part has reported it and does not work again yet."""
+        return bool(self._affected)
+
     def report(self, by: str, error: str) -> None:
         """Record that this part failed because of the outage."""
         now = clock.monotonic()

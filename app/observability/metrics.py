@@ -1,12 +1,45 @@
 """All Prometheus metrics. Their names are a promise to operators; no label grows with the number of schedules."""
 
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, Info, generate_latest
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 LATE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 RUN_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+
+
+class OptionalGauge(Gauge):
+    """A gauge without labels that is exported only while it has a value.
+
+    A process that never sets it would export 0, and a value that could not be read again would stay for ever; an alert
+    could not tell either from the truth.
+    """
+
+    _has_value = False
+
+    def set(self, value: float) -> None:
+        """Export this value."""
+        self._has_value = True
+        # A function that was set before is stored on the instance, and would go on.
+        self.__dict__.pop("_child_samples", None)
+        super().set(value)
+
+    def set_function(self, f: Callable[[], float]) -> None:
+        """Export what the function returns at each scrape."""
+        self._has_value = True
+        super().set_function(f)
+
+    def unset(self) -> None:
+        """Export nothing until the next value."""
+        self._has_value = False
+
+    def collect(self) -> Iterable[Any]:
+        """Return the value, if there is one."""
+        return super().collect() if self._has_value else []
+
 
 # Of the API.
 REQUESTS = Counter("carillon_http_requests_total", "HTTP requests answered.", ["method", "route", "status"])
@@ -19,11 +52,13 @@ HTTP_REFUSED = Counter(
 ENDED = Counter("carillon_executions_ended_total", "Executions that ended, by final status.", ["status"])
 LATENESS = Histogram("carillon_lateness_seconds", "Delay from the slot to the start of its run.", buckets=LATE_SECONDS)
 RUN_SECONDS = Histogram("carillon_run_seconds", "Duration of runs.", ["status"], buckets=RUN_BUCKETS)
-IN_FLIGHT = Gauge("carillon_runs_in_flight", "Executions that this process is running.")
+IN_FLIGHT = OptionalGauge("carillon_runs_in_flight", "Executions that this process is running.")
 RECONCILED = Counter("carillon_reconciled_total", "Objects that the reconciler found and repaired, by kind.", ["kind"])
 POLLED = Counter("carillon_polled_total", "Jobs of entities that were queued or could not be, by outcome.", ["outcome"])
 QUARANTINED = Counter("carillon_quarantined_total", "Schedules and executions quarantined after repeated errors.")
-MODE = Gauge("carillon_mode", "Source of ticks: 1 wake-ups from Redis, 0 polling Postgres while Redis is unavailable.")
+MODE = OptionalGauge(
+    "carillon_mode", "Source of ticks: 1 wake-ups from Redis, 0 polling Postgres while Redis is unavailable."
+)
 
 # Of every process.
 MISSED = Counter("carillon_slots_missed_total", "Slots that did not fire, by reason.", ["outcome"])
@@ -31,14 +66,17 @@ BELL_ERRORS = Counter("carillon_bell_errors_total", "Redis calls that failed.")
 BELL_PROBLEM = Gauge("carillon_bell_problem", "Current problem with Redis: 1 for the kind that applies.", ["kind"])
 SPANS_LOST = Counter("carillon_spans_lost_total", "Trace spans that the collector did not accept.")
 CONNECTIONS = Gauge("carillon_database_connections", "Connections to Postgres, by state.", ["state"])
+CONNECTIONS_LIMIT = OptionalGauge("carillon_database_connections_limit", "Connections that this process may open.")
+POSTGRES_UP = OptionalGauge("carillon_postgres_up", "Whether this process reaches Postgres: 1 or 0.")
+REDIS_UP = OptionalGauge("carillon_redis_up", "Whether this process reaches Redis: 1 or 0.")
 BUILD = Info("carillon_build", "Version of Carillon that is running.")
 BUILD.info({"version": version("carillon")})
 
-# Read from Postgres, so all API processes report the same value.
-DUE = Gauge("carillon_due_ticks", "Ticks that are due and not claimed yet.")
-OLDEST = Gauge("carillon_oldest_overdue_seconds", "Age of the oldest due tick that is not claimed yet.")
+# Read from Postgres, so all API processes report the same value. Without Postgres there is none.
+DUE = OptionalGauge("carillon_due_ticks", "Ticks and pending runs that are due and not claimed yet.")
+OLDEST = OptionalGauge("carillon_oldest_overdue_seconds", "Age of the oldest due tick that is not claimed yet.")
 SCHEDULES = Gauge("carillon_schedules", "Schedules, by status.", ["status"])
-WORKERS = Gauge("carillon_workers", "Workers with a valid lease.")
+WORKERS = OptionalGauge("carillon_workers", "Workers with a valid lease.")
 BREAKERS = Gauge("carillon_breakers", "Circuit breakers, by state.", ["state"])
 
 

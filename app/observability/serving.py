@@ -1,7 +1,9 @@
 """The HTTP server of a worker: /metrics for Prometheus, /health/live and /health/ready for probes."""
 
 import asyncio
+import errno
 import hmac
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -19,6 +21,9 @@ CONNECTION_SECONDS = 30.0
 
 log = structlog.get_logger(__name__)
 
+# As a host, the addresses of both families.
+ALL_ADDRESSES = "::"
+BACKLOG = 2048
 # A host and a port, or the path of a unix socket.
 Address = tuple[str, int] | Path
 
@@ -75,6 +80,8 @@ async def serving(address: Address, answers: Answers, metrics_token: str = "") -
 
     if isinstance(address, Path):
         server = await asyncio.start_unix_server(accept, address, limit=MOST_HEAD_BYTES)
+    elif address[0] == ALL_ADDRESSES:
+        server = await asyncio.start_server(accept, sock=listen_on_all(address[1]), limit=MOST_HEAD_BYTES)
     else:
         server = await asyncio.start_server(accept, *address, limit=MOST_HEAD_BYTES)
     try:
@@ -148,3 +155,16 @@ def _has_token(lines: list[str], token: str) -> bool:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     scheme, _, given = headers.get("authorization", "").partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+
+
+def listen_on_all(port: int) -> socket.socket:
+    """Return a socket for clients of both address families; of IPv4 alone where the machine has no IPv6.
+
+    asyncio and uvicorn would listen on IPv6 alone.
+    """
+    try:
+        return socket.create_server((ALL_ADDRESSES, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno not in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
+            raise
+        return socket.create_server(("0.0.0.0", port), backlog=BACKLOG)  # noqa: S104 - what the setting asks for

@@ -23,11 +23,11 @@ from app.observability.serving import Health
 CUMULATIVE_TYPES = {"counter", "histogram", "summary"}
 # Gauges that are summed, since each process has a part of the total.
 SUMMED_GAUGES = {
-    *("carillon_runs_in_flight", "carillon_database_connections"),
+    *("carillon_runs_in_flight", "carillon_database_connections", "carillon_database_connections_limit"),
     *("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"),
 }
 # Gauges of which the smallest value is shown. Of all others the largest is; most are the same in every process.
-SMALLEST_GAUGES = {"carillon_mode", "process_start_time_seconds"}
+SMALLEST_GAUGES = {"carillon_mode", "carillon_postgres_up", "carillon_redis_up", "process_start_time_seconds"}
 
 # Shorter than the timeout of the probes, five seconds.
 ANSWER_SECONDS = 3.0
@@ -72,11 +72,13 @@ class WorkerGroupAnswers:
         return Health(worst != WORST_FIRST[0], msgspec.json.encode({"status": worst, "processes": answers}))
 
     async def metrics(self) -> bytes:
-        """Return the merged metrics. A process that does not answer counts with its last known values."""
+        """Return the merged metrics. Of a process that does not answer only what it had counted is left."""
         answers = await self._ask_all("/metrics")
         for socket, answer in zip(self._sockets, answers, strict=True):
             if isinstance(answer, bytes):
                 self._latest[socket] = parse_metrics(answer.decode())
+            else:
+                self._latest[socket] = cumulative_only(self._latest.get(socket, {}))
         return render_metrics(merge_metrics((*self._latest.values(), self._exited)))
 
     async def _ask_all(self, path: str) -> list[bytes | Exception]:

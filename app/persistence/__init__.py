@@ -4,7 +4,7 @@ All SQL lives here. It calls ``app.domain`` to decide, inside the transaction th
 nothing of Redis, HTTP or arq.
 
 - ``tables``, ``schema_version``, ``migrations``: the schema.
-- ``database``, ``connection_pool``, ``sql_batches``, ``pagination``, ``row_cache``: how statements are run.
+- ``database``, ``engines``, ``connection_pool``, ``sql_batches``, ``pagination``, ``row_cache``: how SQL is run.
 - ``claim``, ``settle``, ``fast_path``: the two ways to claim ticks and to settle runs.
 - ``recovery``, ``leases``, ``parked_runs``: lost work, leases and locks, runs that wait.
 - the others: the queries for one kind of object each.

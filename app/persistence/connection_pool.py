@@ -126,6 +126,11 @@ class ConnectionPool:
         self._is_closed = False
 
     @property
+    def limit(self) -> int:
+        """The number of connections that may be open."""
+        return self._most
+
+    @property
     def counts(self) -> dict[str, int]:
         """The number of connections in use, and of open ones that are not."""
         return {"in_use": self._lent, "idle": len(self._idle)}

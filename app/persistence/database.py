@@ -1,5 +1,7 @@
 """The unit of work, which is the only place that commits, and what the driver's errors mean."""
 
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
@@ -8,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.pool import NullPool
 
 from app.domain.errors import (
@@ -22,6 +24,7 @@ from app.domain.errors import (
     UnavailableError,
 )
 from app.persistence.connection_pool import DRIVER_ERRORS, ConnectionPool, NoConnectionError, driver_of
+from app.persistence.engines import create_engine
 from app.persistence.row_cache import ServerIdentity
 from app.persistence.schema_version import require_schema
 
@@ -29,7 +32,6 @@ from app.persistence.schema_version import require_schema
 Connection = AsyncConnection
 Session = AsyncSession
 
-CONNECT_TIMEOUT_SECONDS = 5
 # Longer than Postgres gives a statement: it ends the calls to a host that has vanished and sends no timeout error.
 CALL_SECONDS = 40.0
 STATEMENT_SECONDS = 30.0
@@ -107,8 +109,10 @@ class Database:
         self.history = ServerIdentity()
         self._reading_timeout = f"SET statement_timeout = {reading_seconds * 1000:.0f}"
         self._opening = "BEGIN" if reading_seconds == STATEMENT_SECONDS else f"BEGIN; {_IN_TRANSACTIONS}"
-        self.engine = create_async_engine(
+        self.url = url
+        self.engine = create_engine(
             url,
+            call_seconds=call_seconds,
             # ConnectionPool keeps connections open, and sends BEGIN, COMMIT and ROLLBACK itself.
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
@@ -116,11 +120,6 @@ class Database:
             hide_parameters=True,
             json_serializer=_to_json,
             json_deserializer=msgspec.json.decode,
-            connect_args={
-                "timeout": CONNECT_TIMEOUT_SECONDS,
-                "command_timeout": call_seconds,
-                "server_settings": {"application_name": "carillon"},
-            },
         )
         self.pool = ConnectionPool(self.engine, pool_size * 2, self._set_up, self.history.check)
 
@@ -273,6 +272,39 @@ def unreachable_reason(error: UnavailableError) -> str:
     # SQLAlchemy wraps the driver's error in one of its own, and puts the wrapper's type into the text.
     original = original.__cause__ or original
     return f"{type(original).__name__}: {next(iter(str(original).splitlines()), '')}"
+
+
+def unreachable_fields(error: UnavailableError) -> dict[str, str]:
+    """Return the fields of a log line: the kind of the problem, what it means, and the driver's message."""
+    kind = _kind_of_problem(error.__cause__)
+    return {"problem": kind, "detail": _PROBLEMS.get(kind, error.detail), "error": unreachable_reason(error)}
+
+
+_PROBLEMS = {
+    "dns": "The name of the database host cannot be resolved.",
+    "refused": "Nothing accepts connections at the address of the database.",
+    "timeout": "The database host does not answer: a network policy, a firewall or a wrong address.",
+    "tls": "The TLS connection to the database failed: check sslmode and sslrootcert.",
+}
+_KINDS_OF_STATES = {"28": "login", "3D": "no_database", "57P03": "starting"}
+
+
+def _kind_of_problem(cause: BaseException | None) -> str:
+    original = cause.__cause__ if isinstance(cause, DBAPIError) and cause.__cause__ else cause
+    state = state_of(cause)
+    if state:
+        return next((kind for start, kind in _KINDS_OF_STATES.items() if state.startswith(start)), "other")
+    if isinstance(original, socket.gaierror):
+        return "dns"
+    # The driver has no error of its own for a server that refuses TLS.
+    if isinstance(original, ssl.SSLError) or "SSL" in str(original):
+        return "tls"
+    if isinstance(original, TimeoutError):
+        return "timeout"
+    # Where a name has several addresses there is one error for all of them.
+    if isinstance(original, ConnectionRefusedError | FileNotFoundError) or "Connect call failed" in str(original):
+        return "refused"
+    return "other"
 
 
 def state_of(error: BaseException | None) -> str:

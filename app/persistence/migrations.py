@@ -12,13 +12,22 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Index, text
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.schema import CreateIndex
 
 import migrations
+from app import clock
 from app.domain.errors import UnavailableError
 from app.persistence import retention
-from app.persistence.database import Database, database_now, state_of, translate_db_errors, unreachable_reason
+from app.persistence.database import (
+    Database,
+    database_now,
+    state_of,
+    translate_db_errors,
+    unreachable_fields,
+    unreachable_reason,
+)
+from app.persistence.engines import create_engine
 from app.persistence.schema_version import is_later, newest_revision
 from app.persistence.tables import Base
 
@@ -43,6 +52,8 @@ _TABLES = text(
     "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_table_is_visible(oid) "
     "AND relname = ANY(:names) ORDER BY relname"
 )
+# What the API and the workers do with tables and sequences; only the owner changes the schema.
+_RUNTIME_RIGHTS = (("SELECT, INSERT, UPDATE, DELETE", "TABLES"), ("USAGE, SELECT", "SEQUENCES"))
 _EXTENSIONS = text("SELECT extname FROM pg_extension")
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:lock)")
 
@@ -57,14 +68,45 @@ def alembic_config() -> Config:
     return config
 
 
-async def migrate(database_url: str) -> None:
-    """Apply missing migrations. Several may run at once; the schema of a later release is left unchanged."""
+async def migrate(database_url: str, wait_seconds: float = 0.0) -> None:
+    """Apply missing migrations. Several may run at once; the schema of a later release is left unchanged.
+
+    An unreachable database is tried again for ``wait_seconds``. A migration that was interrupted has changed nothing.
+    """
+    deadline = clock.monotonic() + wait_seconds
+    while True:
+        try:
+            return await _migrate(database_url)
+        except UnavailableError as error:
+            seconds_left = deadline - clock.monotonic()
+            if seconds_left <= 0:
+                raise
+            log.warning("database_awaited", seconds_left=round(seconds_left), **unreachable_fields(error))
+            await asyncio.sleep(min(WAIT_SECONDS, seconds_left))
+
+
+async def _migrate(database_url: str) -> None:
     lock_timeouts = chain(LOCK_TIMEOUT_MILLISECONDS, repeat(LOCK_TIMEOUT_MILLISECONDS[-1]))
     while not await _upgraded(database_url, next(lock_timeouts)):
         log.info("migration_postponed")
         await asyncio.sleep(AGAIN_SECONDS)
     await _build_late_indexes(database_url)
     await _make_weeks(database_url)
+
+
+async def grant_to(database_url: str, role: str) -> None:
+    """Give a role that owns nothing the rights that the API and the workers need on the tables of this schema."""
+    await run_alembic(database_url, partial(_grant, f'"{role.replace(chr(34), chr(34) * 2)}"'))
+
+
+def _grant(quoted_role: str, connection: Connection) -> None:
+    schema = connection.execute(text("SELECT quote_ident(current_schema())")).scalar_one()
+    for rights, objects in _RUNTIME_RIGHTS:
+        connection.execute(text(f"GRANT {rights} ON ALL {objects} IN SCHEMA {schema} TO {quoted_role}"))
+        default = f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT {rights} ON {objects} TO {quoted_role}"
+        connection.execute(text(default))
+    connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {quoted_role}"))
+    connection.execute(text(f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {quoted_role}"))
 
 
 async def until_migrated(database_url: str) -> None:
@@ -85,7 +127,7 @@ async def until_migrated(database_url: str) -> None:
 
 async def run_alembic(database_url: str, action: Callable[[Connection], None]) -> None:
     """Run an action on a connection of its own, without the pool's time limits."""
-    engine = create_async_engine(database_url)
+    engine = create_engine(database_url)
     try:
         with translate_db_errors():
             async with engine.begin() as connection:
@@ -110,7 +152,7 @@ async def _build_late_indexes(database_url: str) -> None:
 
     One that an earlier attempt has not finished is not valid: it is dropped and built again.
     """
-    engine = create_async_engine(database_url, isolation_level="AUTOCOMMIT")
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
     try:
         with translate_db_errors():
             async with engine.connect() as connection:

@@ -32,6 +32,7 @@ MOST_HISTORIES = 100
 # waits too: so it gives up after a second.
 _SHORT_LOCK_TIMEOUT = text("SET LOCAL lock_timeout = '1s'")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(7245301847)")
+_OWNS = text("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = CAST('workflow_executions' AS regclass)")
 _EXISTING = text(
     "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = CAST(:parent AS regclass)"
@@ -102,6 +103,11 @@ def weeks(now: datetime) -> list[Week]:
     """Return the partitions that should exist: for this week and those that follow."""
     monday = week_of(now)
     return [Week(table, monday + number * WEEK) for table in TABLES for number in range(WEEKS_AHEAD)]
+
+
+async def owns_partitions(connection: AsyncConnection) -> bool:
+    """Return whether this role may create and drop partitions, which only the owner of the tables may."""
+    return bool((await connection.execute(_OWNS)).scalar_one())
 
 
 async def missing_weeks(connection: AsyncConnection, now: datetime) -> list[Week]:

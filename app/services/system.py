@@ -18,7 +18,17 @@ from app.engine.cron_ping import CronPing, CronPingResult
 from app.engine.leases import LockBusyError
 from app.engine.queue_port import Queue, QueueUnavailableError
 from app.observability.logs import LogThrottle, Outage
-from app.observability.metrics import BREAKERS, CONNECTIONS, DUE, OLDEST, SCHEDULES, WORKERS
+from app.observability.metrics import (
+    BREAKERS,
+    CONNECTIONS,
+    CONNECTIONS_LIMIT,
+    DUE,
+    OLDEST,
+    POSTGRES_UP,
+    REDIS_UP,
+    SCHEDULES,
+    WORKERS,
+)
 from app.persistence import audit, gauges, leases, sitemap_pings
 from app.persistence.database import Connection, Database, unreachable_reason
 from app.services.inputs import SettingsChanges, given, require_url
@@ -179,30 +189,50 @@ GAUGES_FRESH_SECONDS = 5.0
 class GaugeService:
     """Sets the gauges when the metrics are read."""
 
-    def __init__(self, database: Database) -> None:
-        """Read from this database."""
+    def __init__(self, database: Database, health: HealthService) -> None:
+        """Read from this database; ``health`` says whether the stores can be reached."""
         self._database = database
+        self._health = health
         self._read_at = -GAUGES_FRESH_SECONDS
 
     async def refresh(self) -> None:
-        """Read the gauges, unless they are fresh; without Postgres they keep their last values."""
+        """Read the gauges, unless they are fresh; what cannot be read is not exported."""
         for state, number in self._database.pool.counts.items():
             CONNECTIONS.labels(state).set(number)
-        if clock.monotonic() - self._read_at < GAUGES_FRESH_SECONDS:
-            return
+        CONNECTIONS_LIMIT.set(self._database.pool.limit)
+        readiness = await self._health.readiness()
+        POSTGRES_UP.set(readiness.postgres == "ok")
+        REDIS_UP.set(readiness.redis == "ok")
+        if clock.monotonic() - self._read_at >= GAUGES_FRESH_SECONDS:
+            await self._read()
+
+    async def _read(self) -> None:
         try:
-            async with self._database.reading() as connection:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._database.reading() as connection:
                 figures = await gauges.read(connection)
-        except UnavailableError:
+        except (UnavailableError, TimeoutError):
+            _export_nothing()
             return
         self._read_at = clock.monotonic()
-        DUE.set(figures.due)
-        OLDEST.set(figures.oldest_seconds)
-        WORKERS.set(figures.workers)
-        for status in Status:
-            SCHEDULES.labels(status).set(figures.schedules.get(status, 0))
-        for state in BreakerState:
-            BREAKERS.labels(state).set(figures.breakers.get(state, 0))
+        _export(figures)
+
+
+def _export_nothing() -> None:
+    """Remove what is read from Postgres: values that stand still would hide an outage, or report one for ever."""
+    for gauge in (DUE, OLDEST, WORKERS):
+        gauge.unset()
+    SCHEDULES.clear()
+    BREAKERS.clear()
+
+
+def _export(figures: gauges.Gauges) -> None:
+    DUE.set(figures.due)
+    OLDEST.set(figures.oldest_seconds)
+    WORKERS.set(figures.workers)
+    for status in Status:
+        SCHEDULES.labels(status).set(figures.schedules.get(status, 0))
+    for state in BreakerState:
+        BREAKERS.labels(state).set(figures.breakers.get(state, 0))
 
 
 class SwitchService:

@@ -36,7 +36,8 @@ def settings_of(manifests: list[Manifest]) -> dict[str, str]:
 
 def pods(manifests: list[Manifest]) -> list[Manifest]:
     """Every pod and every pod template: metadata and spec."""
-    templates = [item["spec"]["template"] for item in manifests if "template" in item.get("spec", {})]
+    specs = [item.get("spec", {}).get("jobTemplate", item).get("spec", {}) for item in manifests]
+    templates = [spec["template"] for spec in specs if "template" in spec]
     return templates + [item for item in manifests if item["kind"] == "Pod"]
 
 

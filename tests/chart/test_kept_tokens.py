@@ -1,4 +1,4 @@
-"""Tokens that were made up stay the same over upgrades: helm looks for them in the cluster, here in a pretended one."""
+"""What helm looks for in the cluster, here in a pretended one: tokens that stay the same, and missing Secrets."""
 
 import base64
 import json
@@ -46,6 +46,11 @@ ANSWERS: dict[str, Any] = {
     "/api/v1": resources("v1"),
     "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(version) for version in GROUPS]},
     **{f"/apis/{version}": resources(version) for version in GROUPS},
+    "/api/v1/namespaces/bells/configmaps/kube-root-ca.crt": {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": "kube-root-ca.crt", "namespace": "bells"},
+    },
     "/api/v1/namespaces/bells/secrets/carillon": {
         "kind": "Secret",
         "apiVersion": "v1",
@@ -101,3 +106,30 @@ def test_tokens_are_kept(render_by_each: Renderer, cluster: Path) -> None:
     assert ("postgresql://db/new", "redis://new") == (held["database-url"], held["redis-url"])
     assert held["signing-secret"].startswith("whsec_")
     assert {"database-url", "redis-url", "admin-token", "signing-secret"} == set(held)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"existingSecret": "stores"}, ['The Secret "stores" does not exist in the namespace "bells"', "admin-token"]),
+        ({"secretNames": {"redisUrl": "cache"}}, ['The Secret "cache" does not exist', "secretNames.redisUrl"]),
+        (
+            {},
+            ['The Secret "carillon" in the namespace "bells" has no key "signing-secret"', "secretKeys.signingSecret"],
+        ),
+    ],
+)
+def test_a_missing_secret_is_said_at_once(
+    render_by_each: Renderer, cluster: Path, values: dict[str, Any], words: list[str]
+) -> None:
+    """By its name, its namespace and its key, instead of a Job that cannot start; the check can be left out."""
+    options = ("--dry-run=server", "--disable-openapi-validation", "--namespace", "bells", "--kubeconfig", str(cluster))
+    said = " ".join(render_by_each.refusal(values, *options).split())
+    assert [] == [part for part in words if part not in said], said
+    assert render_by_each({**values, "checkSecrets": False}, *options)
+
+
+def test_complete_secrets_pass(render_by_each: Renderer, cluster: Path) -> None:
+    """Every key is there, or is not asked for."""
+    options = ("--dry-run=server", "--disable-openapi-validation", "--kubeconfig", str(cluster))
+    assert render_by_each({"secretKeys": {"signingSecret": ""}}, *options)

@@ -42,7 +42,10 @@ def exported() -> dict[str, set[str]]:
 METRICS = exported()
 # Read from Postgres by every API pod, so that a sum would count them again and again.
 SHARED = {f"carillon_{name}" for name in ("due_ticks", "oldest_overdue_seconds", "schedules", "workers", "breakers")}
-OF_THE_POD = {"namespace", "pod"}
+OF_THE_POD = {"namespace", "pod", "cluster"}
+# With those of kube-state-metrics.
+ALL_METRICS = {**METRICS, "kube_job_status_failed": {"job_name"}}
+RUNBOOKS = "https://carillon.dev/docs/operating.md"
 
 
 def selectors(expression: Any) -> Iterator[Any]:
@@ -63,9 +66,9 @@ def test_expressions_ask_for_what_there_is(expression: str) -> None:
     assert found
     for selector in found:
         labels = {matcher.name for matcher in selector.matchers.matchers}
-        assert set() == labels - METRICS[selector.name] - OF_THE_POD
+        assert set() == labels - ALL_METRICS[selector.name] - OF_THE_POD
     grouped = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in re.split(r",\s*", group)}
-    assert set() == grouped - OF_THE_POD - set().union(*(METRICS[selector.name] for selector in found))
+    assert set() == grouped - OF_THE_POD - set().union(*(ALL_METRICS[selector.name] for selector in found))
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -92,8 +95,9 @@ def test_every_metric_is_documented() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_every_alert_has_its_page(rule: dict[str, Any]) -> None:
     """The runbook is a heading of the page that it names."""
-    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    headings = re.findall(r"^#+ (.+)$", (CHART.parents[1] / page).read_text(), re.MULTILINE)
+    base, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    headings = re.findall(r"^#+ (.+)$", (CHART.parents[1] / "docs" / "operating.md").read_text(), re.MULTILINE)
+    assert RUNBOOKS == base
     assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -120,18 +124,63 @@ def test_alerts_say_what_to_do(rule: dict[str, Any]) -> None:
     kebab = re.sub(r"(?<!^)([A-Z])", r"-\1", rule["alert"].removeprefix("Carillon")).lower()
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
-    assert f"docs/operating.md#alert-{kebab}" == rule["annotations"]["runbook_url"]
-    assert "by (namespace" in rule["expr"] or "absent(" in rule["expr"]
+    assert f"{RUNBOOKS}#alert-{kebab}" == rule["annotations"]["runbook_url"]
+    assert "by (cluster, namespace" in rule["expr"] or "absent(" in rule["expr"]
+
+
+def installed(render: Renderer, **given: Any) -> dict[str, dict[str, Any]]:
+    """The alerts of the PrometheusRule, by name."""
+    rule = only(render({"monitoring": {"prometheusRule": {"enabled": True, **given}}}), "PrometheusRule")
+    return {alert["alert"]: alert for alert in rule["spec"]["groups"][0]["rules"]}
 
 
 def test_the_rule_holds_the_alerts(render: Renderer) -> None:
-    """What is installed is the file, its templates untouched, with links where the runbook is."""
-    assert ALERTS == only(render(WATCHED), "PrometheusRule")["spec"]
-    base = {"monitoring": {"prometheusRule": {"enabled": True, "runbookBase": "https://wiki.example.org/bells"}}}
-    elsewhere = only(render(base), "PrometheusRule")["spec"]["groups"][0]["rules"]
-    links = [rule["annotations"]["runbook_url"] for rule in elsewhere]
-    assert "https://wiki.example.org/bells#alert-no-worker" in links
-    assert [] == [link for link in links if "docs/operating.md" in link]
+    """What is installed is the file, its templates untouched, and every selector is limited to the release."""
+    release = 'namespace="bells",job=~"(bells/)?carillon-(api-metrics|worker)"'
+    alerts = installed(render)
+    for rule in RULES:
+        limited = rule["expr"].replace('namespace=~".+"', release).replace('namespace=~".*"', 'namespace="bells"')
+        limited = limited.replace('job_name=~".+-(', 'job_name=~"carillon-(')
+        assert {**rule, "expr": limited} == alerts[rule["alert"]]
+        for selector in selectors(promql_parser.parse(limited)):
+            assert "namespace" in {matcher.name for matcher in selector.matchers.matchers}
+    assert len(RULES) == len(alerts)
+
+
+def test_jobs_of_the_monitors_are_those_of_the_alerts(render: Renderer) -> None:
+    """The operator names the job of a ServiceMonitor after its Service, of a PodMonitor after namespace and name."""
+    manifests = render(WATCHED)
+    service, monitor = only(manifests, "Service", "-api-metrics"), only(manifests, "PodMonitor")
+    names = [service["metadata"]["name"], f"bells/{monitor['metadata']['name']}"]
+    assert [True, True] == [bool(re.fullmatch("(bells/)?carillon-(api-metrics|worker)", name)) for name in names]
+
+
+def test_alerts_can_be_changed(render: Renderer) -> None:
+    """Links, labels, severity, duration, thresholds and matchers are values; an unknown alert is refused."""
+    alerts = installed(
+        render,
+        runbookBase="https://wiki.example.org/bells",
+        alertLabels={"team": "bells"},
+        matchers='release="x"',
+        alerts={"CarillonLate": {"enabled": False}, "CarillonOverdue": {"severity": "info", "for": "1h"}},
+        thresholds={"overdueSeconds": 90.5, "latenessErrorBudget": 0.01},
+    )
+    overdue = alerts["CarillonOverdue"]
+    assert ("info", "1h", "bells") == (overdue["labels"]["severity"], overdue["for"], overdue["labels"]["team"])
+    assert "https://wiki.example.org/bells#alert-overdue" == overdue["annotations"]["runbook_url"]
+    assert '{release="x"}' in overdue["expr"]
+    assert "> 90.5 # overdueSeconds" in overdue["expr"]
+    assert "> 14.4 * 0.01 # latenessErrorBudget" in alerts["CarillonLatenessBudgetFast"]["expr"]
+    assert "CarillonLate" not in alerts
+    unknown = {"monitoring": {"prometheusRule": {"enabled": True, "alerts": {"CarillonLatte": {}}}}}
+    assert "CarillonLatte is not an alert" in render.refusal(unknown)
+
+
+def test_every_threshold_is_a_value() -> None:
+    """The numbers with a name in the file are the defaults of the values."""
+    named = set(re.findall(r"([0-9.]+) # (\w+)$", "\n".join(rule["expr"] for rule in RULES), re.MULTILINE))
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
+    assert values == {name: float(number) for number, name in named}
 
 
 def test_the_dashboard_is_the_file(render: Renderer) -> None:

@@ -21,7 +21,7 @@ from tests.chart.rendering import CHART, Renderer, Values
 from tests.chart.values import DEFAULTS, EVERYTHING, HIGHLY_AVAILABLE, LEAST, MINIMAL, PLACEMENT, every_values
 
 # Where the chart knows better than a process that may run on somebody's desk.
-CLUSTER_DEFAULTS = {"host": "0.0.0.0", "log_format": "json", "public_url": "http://carillon.bells.svc:80"}
+CLUSTER_DEFAULTS = {"host": "::", "log_format": "json", "public_url": "http://carillon.bells.svc:80"}
 # No settings of a cluster: the port is fixed, there are no embedded servers and nothing shall die. Metrics have a port
 # of their own; a token for them is given by `extraEnv`.
 NOT_IN_A_CLUSTER = {"port", "data_dir", "failpoints", "auth_bearer_token", "metrics_token"}
@@ -34,7 +34,9 @@ def test_each_process_has_its_command(render: Renderer) -> None:
     assert {
         "api": ["api"],
         "worker": ["worker", "--processes", "1"],
-        "migrate": ["migrate"],
+        "migrate": ["migrate", "--wait-seconds", "3580", "--grant-to", "carillon_runtime"],
+        "partitions": ["migrate", "--drop-old"],
+        "check": ["apply", "-f", "/schedules", "--prune", "--dry-run"],
         "apply": ["apply", "-f", "/schedules", "--prune"],
     } == commands
     assert ["worker", "--processes", "4"] == container(render(HIGHLY_AVAILABLE), "worker")["args"]

@@ -5,12 +5,15 @@ import json
 
 import pytest
 
+from app.config import FILE_SUFFIX, env_name
+from app.config import SECRETS as SECRET_SETTINGS
 from tests.chart.manifests import annotations, as_text, containers, environment, hooks, kept, kinds, pods, settings_of
 from tests.chart.rendering import Manifest, Renderer, Values
 from tests.chart.values import CREATED, DEFAULTS, EVERYTHING, EXISTING, LEAST, MINIMAL, SECRETS, every_values
 
 VARIABLES = {
     "CARILLON_DATABASE_URL": "databaseUrl",
+    "CARILLON_MIGRATION_DATABASE_URL": "migrationDatabaseUrl",
     "CARILLON_REDIS_URL": "redisUrl",
     "CARILLON_ADMIN_TOKEN": "adminToken",
     "CARILLON_SIGNING_SECRET": "signingSecret",
@@ -89,7 +92,8 @@ def test_no_secret_stands_outside_a_secret(render: Renderer, values: Values) -> 
 
 def test_secrets_come_from_where_they_are_said_to_be(render: Renderer) -> None:
     """Each variable names the key, and the Secret where it is not the usual one."""
-    variables = environment(containers_by_name(render(EXISTING))["api"])
+    by_name = containers_by_name(render(EXISTING))
+    variables = {**environment(by_name["migrate"]), **environment(by_name["api"])}
     for name, value in VARIABLES.items():
         secret = EXISTING["secretNames"].get(value, "stores")
         reference = {"name": secret, "key": EXISTING["secretKeys"][value]}
@@ -106,11 +110,15 @@ def test_each_process_gets_the_secrets_it_needs(render: Renderer) -> None:
     by_name = containers_by_name(render(EVERYTHING))
     given = {name: set(VARIABLES) & set(environment(item)) for name, item in by_name.items()}
     tokens = {"CARILLON_ADMIN_TOKEN", "CRON_RUN_TOKEN", "CARILLON_OIDC_CLIENT_SECRET"}
+    databases = {"CARILLON_DATABASE_URL", "CARILLON_MIGRATION_DATABASE_URL"}
+    runtime = set(VARIABLES) - {"CARILLON_MIGRATION_DATABASE_URL"}
     assert {
-        "api": set(VARIABLES),
-        "worker": set(VARIABLES) - tokens,
-        "apply": set(VARIABLES) - tokens,
-        "migrate": {"CARILLON_DATABASE_URL"},
+        "api": runtime,
+        "worker": runtime - tokens,
+        "apply": runtime - tokens,
+        "migrate": databases,
+        "partitions": databases,
+        "check": {"CARILLON_DATABASE_URL"},
         "test": {"CARILLON_ADMIN_TOKEN"},
     } == given
 
@@ -127,12 +135,29 @@ def test_no_secret_is_made_unasked(render: Renderer, values: Values) -> None:
     assert "Secret" not in kinds(render(values))
 
 
+def test_a_secret_can_be_a_file(render: Renderer) -> None:
+    """Each process is told the path instead of the value, by a variable that the code reads; no Secret is asked for."""
+    files = {name: f"/vault/{name}" for name in SECRETS}
+    mount = [{"name": "vault", "mountPath": "/vault", "readOnly": True}]
+    values = {"secretFiles": files, "secretKeys": EXISTING["secretKeys"], "extraVolumeMounts": mount}
+    by_name = containers_by_name(render({**values, "secret": {"create": True}, "schedules": {"a": {"namespace": "a"}}}))
+    expected = {f"{variable}_FILE": files[name] for variable, name in VARIABLES.items()}
+    variables = {**environment(by_name["api"]), **environment(by_name["migrate"])}
+    assert expected.items() <= {name: item.get("value") for name, item in variables.items()}.items()
+    known = {env_name(name) + FILE_SUFFIX for name in SECRET_SETTINGS}
+    for item in by_name.values():
+        assert [] == [name for name, entry in environment(item).items() if "valueFrom" in entry]
+        assert set() == {name for name in environment(item) if name.endswith(FILE_SUFFIX)} - known
+    assert "CARILLON_DATABASE_URL_FILE" in environment(by_name["migrate"])
+
+
 def test_a_secret_is_made_when_asked_for(render: Renderer) -> None:
     """It holds what was given, under the keys that all processes ask for, and outlives the release."""
     manifests = render(CREATED)
     secret = next(item for item in kept(manifests) if item["kind"] == "Secret")
     keys = {"databaseUrl": "database-url", "redisUrl": "redis-url", "adminToken": "admin-token"}
     keys |= {
+        "migrationDatabaseUrl": "migration-database-url",
         "signingSecret": "signing-secret",
         "cronRunToken": "cron-run-token",
         "oidcClientSecret": "oidc-client-secret",
@@ -147,11 +172,14 @@ def test_a_secret_is_made_when_asked_for(render: Renderer) -> None:
 
 
 def test_the_migration_has_a_secret_before_the_release_has(render: Renderer) -> None:
-    """Made by the chart, the Secret comes after the hooks; so the hook brings the database URL, and nothing else."""
+    """Made by the chart, the Secret comes after the hooks; so the hook brings the database URLs, and nothing else."""
     manifests = render(CREATED)
     secret = next(item for item in hooks(manifests, "pre-install") if item["kind"] == "Secret")
     reference = environment(containers_by_name(manifests)["migrate"])["CARILLON_DATABASE_URL"]["valueFrom"]
-    assert {"database-url": encoded(SECRETS["databaseUrl"])} == secret["data"]
+    assert {
+        "database-url": encoded(SECRETS["databaseUrl"]),
+        "migration-database-url": encoded(SECRETS["migrationDatabaseUrl"]),
+    } == secret["data"]
     assert {"name": secret["metadata"]["name"], "key": "database-url"} == reference["secretKeyRef"]
 
 

@@ -17,9 +17,9 @@ IMMUTABLE = {
 }
 # Kinds that have no such fields, or none but their names.
 MUTABLE = {
-    *("ConfigMap", "HorizontalPodAutoscaler", "HTTPRoute", "Ingress", "NetworkPolicy", "PodDisruptionBudget"),
+    *("ConfigMap", "CronJob", "HorizontalPodAutoscaler", "HTTPRoute", "Ingress", "NetworkPolicy"),
     *("PodMonitor", "PrometheusRule", "ScaledObject", "Secret", "ServiceAccount", "ServiceMonitor"),
-    *("TriggerAuthentication",),
+    *("PodDisruptionBudget", "TriggerAuthentication"),
 }
 
 

@@ -23,6 +23,7 @@ PLACEMENT: Values = {
 # Values that must be found in Secrets alone.
 SECRETS: Values = {
     "databaseUrl": "postgresql://carillon:password-of-postgres@db/carillon",
+    "migrationDatabaseUrl": "postgresql://owner:password-of-the-owner@db/carillon",
     "redisUrl": "redis://:password-of-redis@redis:6379/0",
     "adminToken": "token-of-the-admin",
     "signingSecret": "whsec_c2VjcmV0IG9mIHRoZSBzaWduZXI=",
@@ -63,6 +64,7 @@ EXISTING: Values = {
     "existingSecret": "stores",
     "secretKeys": {
         "databaseUrl": "uri",
+        "migrationDatabaseUrl": "owner.uri",
         "redisUrl": "redis.uri",
         "adminToken": "ADMIN",
         "signingSecret": "SIGNING",
@@ -73,7 +75,11 @@ EXISTING: Values = {
 }
 CREATED: Values = {
     "secret": {"create": True, **SECRETS},
-    "secretKeys": {"cronRunToken": "cron-run-token", "oidcClientSecret": "oidc-client-secret"},
+    "secretKeys": {
+        "migrationDatabaseUrl": "migration-database-url",
+        "cronRunToken": "cron-run-token",
+        "oidcClientSecret": "oidc-client-secret",
+    },
 }
 BY_DIGEST: Values = {"existingSecret": "stores", "image": {"tag": "ignored", "digest": DIGEST}}
 KEDA: Values = {**EXISTING, "worker": {"autoscaling": {"enabled": True, "kind": "keda", "minReplicas": 1}}}
@@ -144,6 +150,7 @@ EVERYTHING: Values = {
         **PLACEMENT,
     },
     "worker": {"autoscaling": {"enabled": True}, "metricsPort": 9200, **PLACEMENT},
+    "migrations": {"runtimeRole": "carillon_runtime", "partitionsSchedule": "17 3 * * *"},
     "jobs": {"backoffLimit": 0, "activeDeadlineSeconds": 3600, **PLACEMENT},
     "schedules": {"billing": DOCUMENT, "reports": {"namespace": "reports"}},
     "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"example.org/lb": "internal"}},

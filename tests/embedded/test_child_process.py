@@ -1,6 +1,7 @@
 """What the children of ``carillon up`` are given, and when they are started again."""
 
 import io
+from pathlib import Path
 from signal import SIGKILL
 
 import pytest
@@ -53,6 +54,18 @@ def test_children_get_what_a_machine_of_ones_own_needs() -> None:
 def test_what_the_operator_set_stays(name: str, set_to: str, expected: str) -> None:
     """A setting is passed on; a blank one is no setting."""
     assert expected == _environment({name: set_to})[name]
+
+
+def test_a_secret_of_a_file_is_given_once(tmp_path: Path) -> None:
+    """What ``up`` has read and hands on replaces the variable of the file; other files are left to the children."""
+    token, secret = tmp_path / "token", tmp_path / "signing"
+    token.write_text("secret")
+    secret.write_text("whsec_x")
+    files = {"CARILLON_ADMIN_TOKEN_FILE": str(token), "CARILLON_SIGNING_SECRET_FILE": str(secret)}
+    given = _environment(files)
+    assert "CARILLON_ADMIN_TOKEN_FILE" not in given
+    settings = load_settings(given)
+    assert ("secret", "whsec_x") == (settings.admin_token, settings.signing_secret)
 
 
 def test_children_keep_their_colours_on_a_terminal() -> None:

@@ -67,7 +67,7 @@ async def test_one_that_postgres_cut_is_replaced(database: Database) -> None:
     async with database.reading() as connection:
         first = driver_of(connection)
         pid = first.get_server_pid()
-    killer = Database(database.engine.url.render_as_string(hide_password=False))
+    killer = Database(database.url)
     async with killer.reading() as connection:
         await driver_of(connection).execute(f"SELECT pg_terminate_backend({pid}, 5000)")
     await killer.close()

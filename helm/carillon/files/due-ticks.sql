@@ -1,2 +1,2 @@
-SELECT (SELECT count(*) FROM scheduled_jobs WHERE status = 'active' AND next_run_at <= now())
-     + (SELECT count(*) FROM workflow_executions WHERE status = 'pending' AND NOT queued AND due_at <= now())
+SELECT (SELECT count(*) FROM (SELECT FROM due_ticks WHERE next_run_at <= now() LIMIT 100000) AS ticks)
+     + (SELECT count(*) FROM (SELECT FROM active_executions WHERE status = 'pending' AND NOT queued AND due_at <= now() LIMIT 100000) AS runs)

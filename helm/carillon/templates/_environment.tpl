@@ -35,16 +35,21 @@ CARILLON_{{ $name | snakecase | upper }}: {{ . | quote }}
 {{- index $root.Values.secretNames (last .) | default $usual -}}
 {{- end -}}
 
-{{/* Variables from Secrets: (list $ "databaseUrl" "redisUrl"). A value with an empty key is left out. */}}
+{{/* Variables from Secrets or files: (list $ "databaseUrl" "redisUrl"). A value with an empty key is left out. */}}
 {{- define "carillon.secretEnv" -}}
 {{- $root := first . -}}
 {{- range $value := rest . }}
+{{- if index $root.Values.secretFiles $value }}
+- name: {{ include "carillon.secretVariable" $value }}_FILE
+  value: {{ index $root.Values.secretFiles $value | quote }}
+{{- else }}
 {{- with index $root.Values.secretKeys $value }}
 - name: {{ include "carillon.secretVariable" $value }}
   valueFrom:
     secretKeyRef:
       name: {{ include "carillon.secretName" (list $root $value) | quote }}
       key: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -65,11 +70,67 @@ env:
   {{- end }}
 {{- end -}}
 
-{{/* The Secret with the migration's copy of the database URL, if needed: a hook runs before the chart's Secret. */}}
+{{/*
+The environment of a hook that runs before the objects of the release exist: (list $ "databaseUrl" ...). Settings are written out, not taken from the
+ConfigMap, which an install creates and an upgrade changes only later. The same is true for a Secret of the chart.
+*/}}
+{{- define "carillon.hookEnvironment" -}}
+{{- $root := first . -}}
+{{- with $root.Values.extraEnvFrom -}}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{ end -}}
+env:
+  {{- range $value := rest $ }}
+  {{- include "carillon.hookSecretEnv" (list $root $value) | trim | nindent 2 }}
+  {{- end }}
+  {{- range $name, $value := include "carillon.settings" $root | fromYaml }}
+  - name: {{ $name }}
+    value: {{ $value | quote }}
+  {{- end }}
+  {{- with $root.Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A variable of a hook from a Secret, the migration's copy of it, or a file: (list $ "databaseUrl"). */}}
+{{- define "carillon.hookSecretEnv" -}}
+{{- $root := first . -}}
+{{- $value := last . -}}
+{{- $isMade := and $root.Values.secret.create (not (index $root.Values.secretNames $value)) -}}
+{{- if or (not $isMade) (index $root.Values.secretFiles $value) -}}
+{{ include "carillon.secretEnv" . }}
+{{- else if index $root.Values.secretKeys $value -}}
+- name: {{ include "carillon.secretVariable" $value }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "carillon.migrateSecret" $root | quote }}
+      key: {{ index $root.Values.secretKeys $value | quote }}
+{{- end -}}
+{{- end -}}
+
+{{/* The documents of `schedules`, a file for each. */}}
+{{- define "carillon.documents" -}}
+{{- range $name, $document := .Values.schedules }}
+{{ $name }}.yaml: |
+  {{- toYaml $document | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The Secret with the migration's copies of URLs, if needed: a hook runs before the chart's Secret. */}}
 {{- define "carillon.migrateSecret" -}}
-{{- if and .Values.migrations.enabled .Values.secret.create (not .Values.secretNames.databaseUrl) -}}
+{{- if and .Values.migrations.enabled (include "carillon.migrateSecretData" .) -}}
 {{ include "carillon.fullname" . }}-migrate
 {{- end -}}
+{{- end -}}
+
+{{- define "carillon.migrateSecretData" -}}
+{{- range $value := list "databaseUrl" "migrationDatabaseUrl" }}
+{{- $key := index $.Values.secretKeys $value }}
+{{- if and $.Values.secret.create $key (not (index $.Values.secretNames $value)) (not (index $.Values.secretFiles $value)) }}
+{{ $key }}: {{ index $.Values.secret $value | b64enc | quote }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Annotations that restart the pods when settings or given secrets change. Generated secrets never change. */}}

@@ -21,7 +21,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: {{ last . }}
 {{- end -}}
 
+{{/* Labels of an object: (list $ "component"). Those of the chart come before those of the values. */}}
 {{- define "carillon.labels" -}}
+{{- $own := include "carillon.ownLabels" . | fromYaml -}}
+{{ merge $own (first .).Values.commonLabels | toYaml }}
+{{- end -}}
+
+{{- define "carillon.ownLabels" -}}
 {{- $root := first . -}}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "carillon.selectorLabels" . }}
@@ -30,11 +36,22 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 app.kubernetes.io/part-of: carillon
 {{- end -}}
 
-{{/* Name, namespace and labels of an object: (list $ "component" "-suffix of its name"). */}}
+{{/*
+Name, namespace, annotations and labels of an object: (list $ "component" "-suffix of its name" "own annotations"), the last
+one optional. Own annotations come before those of all objects.
+*/}}
 {{- define "carillon.metadata" -}}
 {{- $root := first . -}}
-name: {{ include "carillon.fullname" $root }}{{ last . }}
+{{- $own := dict -}}
+{{- if gt (len .) 3 -}}
+{{- $own = index . 3 | fromYaml -}}
+{{- end -}}
+name: {{ include "carillon.fullname" $root }}{{ index . 2 }}
 namespace: {{ $root.Release.Namespace }}
+{{- with merge $own $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 labels:
   {{- include "carillon.labels" (list $root (index . 1)) | nindent 2 }}
 {{- end -}}
@@ -62,10 +79,11 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 
 {{- define "carillon.image" -}}
 {{- with .Values.image -}}
+{{- $name := empty .registry | ternary .repository (printf "%s/%s" .registry .repository) -}}
 {{- if .digest -}}
-{{ .repository }}@{{ .digest }}
+{{ $name }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ $name }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
 {{- end -}}

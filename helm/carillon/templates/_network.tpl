@@ -1,3 +1,14 @@
+{{/* The address families of a Service; empty leaves them to the cluster. */}}
+{{- define "carillon.ipFamilies" -}}
+{{- with .Values.service.ipFamilyPolicy -}}
+ipFamilyPolicy: {{ . }}
+{{- end }}
+{{- with .Values.service.ipFamilies }}
+ipFamilies:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* The beginning of a policy for the pods of a component: (list $ "component"). */}}
 {{- define "carillon.policySpec" -}}
 podSelector:
@@ -91,6 +102,16 @@ policyTypes: [Ingress, Egress]
   {{- end }}
 {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* The rules of the Jobs that run before the release: DNS and PostgreSQL. */}}
+{{- define "carillon.egressOfHooks" -}}
+egress:
+  {{- include "carillon.egressToDns" . | nindent 2 }}
+  {{- include "carillon.egressToPostgres" . | nindent 2 }}
+  {{- with .Values.networkPolicy.extraEgress }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end -}}
 
 {{/* The rules that the API and the workers share: DNS, PostgreSQL and Redis. */}}

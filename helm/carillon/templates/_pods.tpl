@@ -7,16 +7,12 @@
 {{- define "carillon.podMetadata" -}}
 {{- $root := first . -}}
 {{- $part := last . -}}
+{{- $own := include "carillon.selectorLabels" (list $root (index . 1)) | fromYaml -}}
 labels:
-  {{- with $part.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-  {{- include "carillon.selectorLabels" (list $root (index . 1)) | nindent 2 }}
+  {{- merge $own $part.podLabels $root.Values.commonLabels | toYaml | nindent 2 }}
 annotations:
-  {{- include "carillon.checksums" $root | nindent 2 }}
-  {{- with $part.podAnnotations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- $checksums := include "carillon.checksums" $root | fromYaml }}
+  {{- merge $checksums $part.podAnnotations $root.Values.commonAnnotations | toYaml | nindent 2 }}
 {{- end -}}
 
 {{/*
@@ -44,6 +40,20 @@ securityContext:
     type: RuntimeDefault
 {{- with $part.priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with $root.Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $part.nodeSelector }}
 nodeSelector:
@@ -91,19 +101,59 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* The init container that waits for the migration, if the Job for it is disabled. */}}
-{{- define "carillon.waiting" -}}
-{{- if not .Values.migrations.enabled -}}
+{{/*
+Attempts and time of a Job: (list $ "name of its container"). Exit code 2 says that the input is wrong, so that another
+attempt would end in the same way.
+*/}}
+{{- define "carillon.jobLimits" -}}
+{{- with (first .).Values.jobs -}}
+backoffLimit: {{ int .backoffLimit }}
+activeDeadlineSeconds: {{ int .activeDeadlineSeconds }}
+{{- end }}
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes:
+        containerName: {{ last . }}
+        operator: In
+        values: [2]
+    # An evicted pod is no failed attempt.
+    - action: Ignore
+      onPodConditions:
+        - type: DisruptionTarget
+          status: "True"
+{{- end -}}
+
+{{/*
+Init containers: (list $ .Values.part). Those of the values come first, then the one that waits for the migration, if the
+Job for it is disabled.
+*/}}
+{{- define "carillon.initContainers" -}}
+{{- $root := first . -}}
+{{- $given := (last .).initContainers -}}
+{{- if or $given (not $root.Values.migrations.enabled) -}}
 initContainers:
+  {{- with $given }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- if not $root.Values.migrations.enabled }}
   - name: wait-for-migrations
-    {{- include "carillon.container" (list . "") | nindent 4 }}
+    {{- include "carillon.container" (list $root "") | nindent 4 }}
     args:
       - migrate
       - --wait
-    {{- include "carillon.environment" (list . "databaseUrl") | nindent 4 }}
+    {{- include "carillon.environment" (list $root "databaseUrl") | nindent 4 }}
     resources:
-      {{- toYaml .Values.jobs.resources | nindent 6 }}
+      {{- include "carillon.resources" (list $root "jobs") | nindent 6 }}
+  {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* CPU and memory of a part, its own or those of the profile: (list $ "api"). */}}
+{{- define "carillon.resources" -}}
+{{- $root := first . -}}
+{{- $profile := index ($root.Files.Get "files/profiles.yaml" | fromYaml) $root.Values.profile -}}
+{{ merge dict (index $root.Values (last .)).resources (index $profile (last .)) | toYaml }}
 {{- end -}}
 
 {{/*
@@ -152,7 +202,7 @@ replicas: {{ int .replicas }}
 {{- define "carillon.budget" -}}
 {{- $root := first . -}}
 {{- $part := index $root.Values (last .) -}}
-{{- if and $part.podDisruptionBudget.enabled (gt (include "carillon.fewestPods" $part | int) 1) -}}
+{{- if $part.podDisruptionBudget.enabled -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
