@@ -241,6 +241,13 @@ def canonical_rrule(text: str) -> str:
     return str(rule)
 
 
+def most_in_year(rule: Rule) -> int:
+    """Return about how often a rule comes in a year at the most."""
+    days = day_rule(msgspec.structs.replace(rule, interval=1), _SOME_START).year(_SOME_START.year)
+    number = len(days.days) * len(times_of_day(rule, _SOME_START)) if days.times is None else sum(map(len, days.times))
+    return number if rule.freq is Frequency.YEARLY else number // rule.interval + 1
+
+
 def midnight(day: int) -> datetime:
     """Return the wall time at which a day begins."""
     return datetime.combine(date.fromordinal(day), time())

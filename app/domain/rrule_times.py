@@ -81,6 +81,16 @@ class RRuleTimes:
                 plain += max(0, bisect_right(minutes, last - start) - bisect_left(minutes, first - start))
         return plain + len(irregular)
 
+    def between(self, first: datetime, last: datetime) -> Iterator[datetime]:
+        """Yield the slots from ``first`` to ``last``, both included, day by day and without a search for each."""
+        low, high = max(first, self._anchor), last if self.end is None else min(last, self.end)
+        for day, times in self._all_days(self._zone.local(low).date() - DAY, self._zone.local(high).date() + DAY):
+            start, slots = self._slots_on(date.fromordinal(day), times)
+            for at in slots:
+                if low <= start + at <= high:
+                    low = start + at + _INSTANT
+                    yield start + at
+
     @cached_property
     def end(self) -> datetime | None:
         """Return the last moment that can be a slot, by UNTIL or COUNT, or None if the rule goes on."""

@@ -8,7 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from app.domain.calendars import NO_CALENDARS, CalendarRules, filtered
 from app.domain.cron_expression import canonical_cron
 from app.domain.errors import FieldError, InvalidError
 from app.domain.local_time import WEEKDAYS, Hours, canonical_zone, hours, weekdays, window
@@ -70,6 +72,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
     only_between: str | None = None
     not_on: tuple[str, ...] = ()
+    calendars: CalendarRules = NO_CALENDARS
 
     @property
     def hours(self) -> Hours:
@@ -92,10 +95,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         COUNT of a rule counts the anchor too if it is a slot, unless ``counts_anchor`` is false: only an anchor that is
         ``start_at`` is ever expected.
         """
+        return filtered(self._recurrence(anchor, self.hours, counts_anchor=counts_anchor), self.calendars)
+
+    def slots_before_calendars(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
+        """Return the slots with those that only calendars leave out."""
         return self._recurrence(anchor, self.hours, counts_anchor=counts_anchor)
 
     def unrestricted_slots(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
-        """Return the slots without regard to the window and the excluded weekdays."""
+        """Return the slots without regard to the window, the excluded weekdays and the calendars."""
         return self._recurrence(anchor, hours(self.timezone, None, ()), counts_anchor=counts_anchor)
 
     def _recurrence(self, anchor: datetime, allowed: Hours, *, counts_anchor: bool) -> Recurrence:
@@ -120,10 +127,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def problem(self) -> str:
         """Return why the stored form does not compile, or an empty string."""
         try:
-            _compiles(self)
+            # Calendars are large, and the cache would keep each version of them.
+            _compiles(replace(self, calendars=NO_CALENDARS) if self.calendars else self)
         except (ValueError, OverflowError) as error:
             return str(error)
-        return ""
+        return self.calendars.problem
 
     @property
     def spelled_every(self) -> str | None:
