@@ -18,6 +18,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.holiday_dates import HolidaySpans, canonical_holidays
 from app.domain.icalendar import EARLIEST_YEAR, LATEST_YEAR, read_events, sources
 from app.domain.local_time import DAY, canonical_zone, zone
+from app.domain.phrases import joined
 from app.domain.recurrence import Recurrence
 
 MAX_DATES = 10_000
@@ -223,8 +224,8 @@ def holiday_calendar(name: str, timezone: str) -> Calendar | None:
 
 def calendar_names(names: Iterable[str]) -> str:
     """Return names as part of a sentence: ``calendar 'a'`` or ``calendars 'a' and 'b'``."""
-    *others, last = (f"'{name}'" for name in names)
-    return f"calendars {', '.join(others)} and {last}" if others else f"calendar {last}"
+    quoted = [f"'{name}'" for name in names]
+    return f"calendar{'s' if len(quoted) > 1 else ''} {joined(quoted)}"
 
 
 def canonical_calendar(given: Mapping[str, Any]) -> dict[str, Any]:

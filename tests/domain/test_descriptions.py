@@ -1,4 +1,7 @@
-"""Specs in plain words."""
+"""Specs in plain words.
+
+Covers app.domain.phrases.
+"""
 
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
