@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from cronsim import CronSim
 
+from app.domain.calendars import calendar_names
 from app.domain.cron_expression import canonical_cron, cron
 from app.domain.local_time import WEEKDAYS
 from app.domain.phrases import (
@@ -26,6 +27,7 @@ from app.domain.phrases import (
     times_text,
     weekdays,
 )
+from app.domain.rrule_phrases import rrule_text
 from app.domain.specs import MONTHLY, Spec, parse_duration
 from app.domain.trigger_event import rfc3339
 
@@ -40,21 +42,24 @@ _LAST_DAYS = {CronSim.LAST: "the last day", CronSim.LAST_WEEKDAY: "the last week
 def describe(
     spec: Spec, *, start_at: datetime | None = None, end_at: datetime | None = None, jitter_seconds: int = 0
 ) -> str:
-    """Return when a schedule is due, with its window, bounds and jitter. The zone is named once, if it matters."""
+    """Return when a schedule is due, with its window, calendars, bounds and jitter. The zone is named if it matters."""
     text, uses_zone = _when(spec)
     if uses_zone:
         text = _in_zone(text, spec.timezone)
     limits = list(_limits(spec))
-    text = ", ".join((text, *limits))
+    text = ", ".join((text, *_end_of_rule(spec), *limits))
     if limits and not uses_zone:
         text = _in_zone(text, spec.timezone)
-    return ", ".join((text, *_bounds(start_at, end_at), *_delay(jitter_seconds)))
+    return ", ".join((text, *_calendars(spec), *_bounds(start_at, end_at), *_delay(jitter_seconds)))
 
 
 def _when(spec: Spec) -> tuple[str, bool]:
     """Return the text for the kind of the spec, and whether the zone matters for it."""
     if spec.cron is not None:
         return _describe_cron(spec.cron)
+    if spec.rrule is not None:
+        rule = rrule_text(spec.rrule)
+        return rule.text, rule.names_time or spec.timezone != "UTC"
     if spec.every is not None:
         # UTC is what a reader expects, so it is not named.
         return f"every {'month' if spec.every == MONTHLY else quoted(spec.every)}", spec.timezone != "UTC"
@@ -75,6 +80,18 @@ def _limits(spec: Spec) -> Iterator[str]:
         yield f"only between {start} and {end}" if end else f"only between {quoted(start)}"
     if spec.not_on:
         yield f"not on {joined(plural(name) for name in spec.not_on)}"
+
+
+def _calendars(spec: Spec) -> Iterator[str]:
+    if spec.calendars.only:
+        yield f"only in {calendar_names(calendar.name for calendar in spec.calendars.only)}"
+    if spec.calendars.excluded:
+        yield f"not in {calendar_names(calendar.name for calendar in spec.calendars.excluded)}"
+
+
+def _end_of_rule(spec: Spec) -> Iterator[str]:
+    if spec.rrule is not None and rrule_text(spec.rrule).end:
+        yield rrule_text(spec.rrule).end
 
 
 def _bounds(start_at: datetime | None, end_at: datetime | None) -> Iterator[str]:
