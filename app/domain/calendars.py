@@ -165,7 +165,7 @@ class FilteredSlots:
     def __init__(self, slots: Recurrence, rules: CalendarRules) -> None:
         """Take the slots and the calendars, of which there must be one at least."""
         self.slots = slots
-        self._rules = rules
+        self.rules = rules
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first slot after a moment, or None if there is none in ``SEARCHED_YEARS``."""
@@ -176,9 +176,9 @@ class FilteredSlots:
         for _ in range(_MAX_JUMPS):
             if slot is None or slot > horizon:
                 return None
-            if self._rules.allows(slot):
+            if self.rules.allows(slot):
                 return slot
-            slot = self.slots.next(self._rules.until(slot) - _INSTANT)
+            slot = self.slots.next(self.rules.until(slot) - _INSTANT)
         return None
 
     def previous(self, before: datetime) -> datetime | None:
@@ -190,17 +190,17 @@ class FilteredSlots:
         for _ in range(_MAX_JUMPS):
             if slot is None or slot < horizon:
                 return None
-            if self._rules.allows(slot):
+            if self.rules.allows(slot):
                 return slot
-            slot = self.slots.previous(self._rules.since(slot))
+            slot = self.slots.previous(self.rules.since(slot))
         return None
 
     def count(self, first: datetime, last: datetime) -> int:
         """Return the number of slots, counted for each stretch that the calendars keep."""
         number, slot = 0, self.slots.next(first - _INSTANT)
         while slot is not None and slot <= last:
-            until = self._rules.until(slot)
-            if self._rules.allows(slot):
+            until = self.rules.until(slot)
+            if self.rules.allows(slot):
                 number += self.slots.count(slot, self.slots.previous(min(until, last + _INSTANT)) or slot)
             slot = self.slots.next(until - _INSTANT)
         return number

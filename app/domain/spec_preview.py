@@ -8,10 +8,15 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
+from app.domain.calendar_warnings import excluded_months, left_out_before, why_never
+from app.domain.calendars import NO_CALENDARS, FilteredSlots
 from app.domain.cron_expression import FIELDS, cron, is_fixed
 from app.domain.local_time import DAY, Transition
 from app.domain.planning import due_time, with_first_slot
 from app.domain.recurrence import CronTimes, Recurrence
+from app.domain.rrule import parse_rrule
+from app.domain.rrule_times import RRuleTimes
+from app.domain.rrule_warnings import lacking_days, rule_warnings
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import Spec
 from app.domain.trigger_event import rfc3339
@@ -23,8 +28,6 @@ _SAMPLED_SLOTS = 50
 # The search for next runs ends this long after the first one.
 HORIZON = timedelta(days=100 * 366)
 _SHORTEST_MONTH = 28
-# Days that some months do not have, with those months.
-_LACKED_BY = {29: {2}, 30: {2}, 31: {2, 4, 6, 9, 11}}
 # For a field with steps: the name of its values, the unit of its steps, and the period after which they start again.
 _STEPS = {
     "minute": ("minute", "minute", "hour"),
@@ -49,10 +52,14 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 class _Case(msgspec.Struct, frozen=True, dict=True):
-    """A valid spec with the anchor and bounds of the schedule that it is checked for."""
+    """A valid spec with the anchor and bounds of the schedule that it is checked for.
+
+    ``anchor`` is the moment from which slots are counted; ``counts_anchor`` is false if it is never itself expected.
+    """
 
     spec: Spec
     anchor: datetime
+    counts_anchor: bool
     first_moment: datetime
     end: datetime | None
     now: datetime
@@ -63,9 +70,14 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
         return max(self.now, self.first_moment - _INSTANT)
 
     @cached_property
+    def slots(self) -> Recurrence:
+        """Return the slots of the spec."""
+        return self.spec.slots(self.anchor, counts_anchor=self.counts_anchor)
+
+    @cached_property
     def following(self) -> datetime | None:
         """Return the first slot, without regard to the end. A search that finds none is slow, so it is done once."""
-        return self.spec.slots(self.anchor).next(self.since)
+        return self.slots.next(self.since)
 
     @cached_property
     def coming(self) -> list[datetime]:
@@ -74,13 +86,13 @@ class _Case(msgspec.Struct, frozen=True, dict=True):
         slot = self.following
         while slot is not None and len(slots) < _SAMPLED_SLOTS and (self.end is None or slot <= self.end):
             slots.append(slot)
-            slot = self.spec.slots(self.anchor).next(slot) if slot < self.since + _YEAR else None
+            slot = self.slots.next(slot) if slot < self.since + _YEAR else None
         return slots
 
     @cached_property
     def wall_slots(self) -> Recurrence:
         """Return the slots on a wall clock that is never changed, written as if it were UTC."""
-        return replace(self.spec, timezone="UTC").slots(self.wall(self.anchor))
+        return replace(self.spec, timezone="UTC", calendars=NO_CALENDARS).slots(self.wall(self.anchor))
 
     def wall(self, moment: datetime) -> datetime:
         """Return the wall time of a moment, written as if it were UTC."""
@@ -109,10 +121,13 @@ def spec_warnings(
         return [spec.problem]
     # As in ``ScheduledJob.first_moment``: the anchor is itself a slot only if it is ``start_at``, or of a one-shot.
     first_moment = anchor if spec.is_one_shot or anchor == start_at else anchor + _INSTANT
-    case = _Case(spec, anchor, first_moment, end_at, now)
+    case = _Case(spec, *spec.start(anchor, start_at), first_moment, end_at, now)
     if not case.coming:
         return [_why_never(case)]
-    checks = (_only_moved, _cron_warnings, _month_ends, _clock_changes, _day_lengths)
+    checks = (
+        *(_only_moved, _cron_warnings, _rule_warnings, _month_ends, _clock_changes, _day_lengths),
+        _excluded_months,
+    )
     return [*(warning for check in checks for warning in check(case)), *_overlaps(case, timeout_seconds)]
 
 
@@ -120,13 +135,22 @@ def _why_never(case: _Case) -> str:
     spec = case.spec
     if case.end is not None and case.following is not None:
         return f"It never fires: it ends at {rfc3339(case.end)}, and its next slot would be {rfc3339(case.following)}."
+    if isinstance(case.slots, FilteredSlots) and case.slots.slots.next(case.since) is not None:
+        return f"It never fires: {why_never(case.slots, case.since, is_one_shot=spec.is_one_shot)}."
     if spec.is_one_shot and spec.hours.allows(case.anchor):
         return f"The moment has passed: {rfc3339(case.anchor)}."
     if spec.is_one_shot:
         return f"It never fires: {_excluding(spec)} {rfc3339(case.anchor)}."
-    if spec.unrestricted_slots(case.anchor).next(case.since) is not None:
-        return f"It never fires: {_excluding(spec)} every slot."
-    return "It never fires: no date fits the expression."
+    return f"It never fires: {_why_no_slot(case)}."
+
+
+def _why_no_slot(case: _Case) -> str:
+    unrestricted = case.spec.unrestricted_slots(case.anchor, counts_anchor=case.counts_anchor)
+    if unrestricted.next(case.since) is not None:
+        return f"{_excluding(case.spec)} every slot"
+    if isinstance(unrestricted, RRuleTimes) and unrestricted.end is not None and unrestricted.end <= case.since:
+        return f"the rule ended at {rfc3339(unrestricted.end)}"
+    return f"no date fits the {'expression' if case.spec.rrule is None else 'rule'}"
 
 
 def _excluding(spec: Spec) -> str:
@@ -198,10 +222,17 @@ def _lacking_days(expression: str) -> Iterator[str]:
     fields = cron(expression)
     if expression.split()[2].startswith("*") or fields.LAST in fields.days:
         return
-    for day, months in _LACKED_BY.items():
-        # If the day before is named too, the end of the month was meant, whatever its length.
-        if day in fields.days and day - 1 not in fields.days and months & fields.months:
-            yield f"Day {day} is left out in months that do not have it."
+    yield from lacking_days(fields.days, fields.months)
+
+
+def _rule_warnings(case: _Case) -> Iterator[str]:
+    if case.spec.rrule is not None:
+        yield from rule_warnings(parse_rrule(case.spec.rrule), case.wall(case.anchor), is_chosen=case.counts_anchor)
+
+
+def _excluded_months(case: _Case) -> Iterator[str]:
+    if isinstance(case.slots, FilteredSlots):
+        yield from excluded_months(case.slots, case.spec.hours.zone, case.since, case.end)
 
 
 def _month_ends(case: _Case) -> Iterator[str]:
@@ -224,18 +255,21 @@ def _clock_changes(case: _Case) -> Iterator[str]:
 
 def _names_wall_times(spec: Spec) -> bool:
     """Return whether a spec names times of day, which a clock change can skip or repeat."""
-    return spec.every is not None or (spec.cron is not None and spec.cron.split()[1] != "*")
+    return spec.every is not None or spec.rrule is not None or (spec.cron is not None and spec.cron.split()[1] != "*")
 
 
 def _affected_wall(case: _Case, change: Transition) -> datetime | None:
     """Return the first time of day in the spec that a clock change skips or repeats, or None."""
     start, end = sorted(change.at + offset for offset in (change.before, change.after))
     wall = case.wall_slots.next(start - _INSTANT)
-    return wall if wall is not None and wall < end else None
+    if wall is None or wall >= end:
+        return None
+    slot = case.spec.hours.zone.instant(wall.replace(tzinfo=None))
+    return wall if case.spec.calendars.allows(slot) else None
 
 
 def _skipped(case: _Case, change: Transition, wall: datetime) -> str:
-    moved = _is_fixed(case.spec) and case.spec.slots(case.anchor).next(change.at - _INSTANT) == change.at
+    moved = _is_fixed(case.spec) and case.slots.next(change.at - _INSTANT) == change.at
     instead = f"it fires at {case.wall(change.at):%H:%M} instead" if moved else "it does not fire then"
     return f"skip {wall:%H:%M}: {instead}"
 
@@ -271,13 +305,15 @@ def next_runs(job: ScheduledJob, count: int, now: datetime, is_enough: Callable[
 
     The search stops early if ``is_enough`` returns true, or if the next run lies beyond the horizon.
     """
-    slots = job.spec.slots(job.anchor_at)
+    slots = job.spec.slots_from(job.anchor_at, job.start_at)
     runs: list[NextRun] = []
+    previous = max(now, job.first_moment - _INSTANT)
     for slot in _future_slots(job, now):
         if runs and (is_enough() or slot - runs[0].at > HORIZON):
             return Runs(runs, cut=True)
-        note = _note(job, slots, slot) if isinstance(slots, CronTimes) else ""
-        runs.append(NextRun(due_time(job, slot), note))
+        notes = (left_out_before(slots, job.spec.hours.zone, previous, slot), _moved_by_clocks(job, slots, slot))
+        runs.append(NextRun(due_time(job, slot), "; ".join(filter(None, notes))))
+        previous = slot
         if len(runs) == count:
             break
     return Runs(runs, cut=False)
@@ -293,7 +329,11 @@ def _future_slots(job: ScheduledJob, now: datetime) -> Iterator[datetime]:
         slot = job.cadence.first_after(slot)
 
 
-def _note(job: ScheduledJob, times: CronTimes, slot: datetime) -> str:
+def _moved_by_clocks(job: ScheduledJob, slots: Recurrence, slot: datetime) -> str:
+    """Return the note that a clock change moves a slot or shows its time twice, or an empty string."""
+    times = slots.slots if isinstance(slots, FilteredSlots) else slots
+    if not isinstance(times, CronTimes | RRuleTimes):
+        return ""
     wall = job.spec.hours.zone.local(slot)
     skipped = times.moved(slot)
     if skipped is not None:

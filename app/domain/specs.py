@@ -92,18 +92,28 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def slots(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
         """Return all slots, counted from ``anchor``. Raise ``ValueError`` if the stored form is no longer valid.
 
-        COUNT of a rule counts the anchor too if it is a slot, unless ``counts_anchor`` is false: only an anchor that is
-        ``start_at`` is ever expected.
+        COUNT of a rule counts the anchor too if it is a slot, unless ``counts_anchor`` is false.
         """
         return filtered(self._recurrence(anchor, self.hours, counts_anchor=counts_anchor), self.calendars)
-
-    def slots_before_calendars(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
-        """Return the slots with those that only calendars leave out."""
-        return self._recurrence(anchor, self.hours, counts_anchor=counts_anchor)
 
     def unrestricted_slots(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
         """Return the slots without regard to the window, the excluded weekdays and the calendars."""
         return self._recurrence(anchor, hours(self.timezone, None, ()), counts_anchor=counts_anchor)
+
+    def slots_from(self, anchor_at: datetime, start_at: datetime | None) -> Recurrence:
+        """Return the slots of a schedule with this anchor and start."""
+        start, counts_start = self.start(anchor_at, start_at)
+        return self.slots(start, counts_anchor=counts_start)
+
+    def start(self, anchor_at: datetime, start_at: datetime | None) -> tuple[datetime, bool]:
+        """Return from where slots are counted, and whether that moment is itself expected if it is a slot.
+
+        A rule starts at ``start_at`` even if that has passed: weeks and COUNT go on after a pause as if there had been
+        none. Without it, the rule starts at the anchor, which is a moment at which nothing was expected yet.
+        """
+        if self.rrule is not None and start_at is not None:
+            return start_at, True
+        return anchor_at, anchor_at == start_at
 
     def _recurrence(self, anchor: datetime, allowed: Hours, *, counts_anchor: bool) -> Recurrence:
         if self.interval is not None:
