@@ -132,7 +132,7 @@ def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
         return None
     # Slots before start_at are slots that were not expected. Before the anchor there are no slots.
     try:
-        slots = job.spec.unrestricted_slots(job.anchor_at)
+        slots = job.spec.unrestricted_slots_from(job.anchor_at, job.start_at)
         first = job.created_at if job.anchor_at == job.start_at else job.first_moment
         neighbours = (slots.previous(moment + timedelta.resolution), slots.next(moment))
     except OverflowError:
@@ -147,7 +147,7 @@ def next_unrestricted_slot(job: ScheduledJob, now: datetime) -> datetime | None:
     if job.spec.problem:
         return None
     try:
-        return job.spec.unrestricted_slots(job.anchor_at).next(max(now, job.first_moment))
+        return job.spec.unrestricted_slots_from(job.anchor_at, job.start_at).next(max(now, job.first_moment))
     except OverflowError:
         return None
 

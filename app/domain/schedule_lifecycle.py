@@ -108,7 +108,7 @@ def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     if job.is_one_shot:
         comes = job.spec.hours.allows(job.anchor_at)
     else:
-        comes = job.spec.slots(job.anchor_at).next(max(now, job.anchor_at)) is not None
+        comes = job.spec.slots_from(job.anchor_at, job.start_at).next(max(now, job.anchor_at)) is not None
     if comes:
         return []
     field = "only_between" if job.only_between else "not_on" if job.not_on else job.kind

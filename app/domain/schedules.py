@@ -202,7 +202,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     @property
     def _slots(self) -> Recurrence:
         if self.interval_seconds is None:
-            return self.spec.slots(self.anchor_at)
+            return self.spec.slots_from(self.anchor_at, self.start_at)
         # The most frequent kind, and asked for at every tick: it does not go through ``Spec``.
         allowed = hours(self.timezone, self.only_between, self.not_on)
         return Evenly(self.anchor_at, timedelta(seconds=self.interval_seconds), allowed)

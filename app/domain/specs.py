@@ -105,6 +105,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         start, counts_start = self.start(anchor_at, start_at)
         return self.slots(start, counts_anchor=counts_start)
 
+    def unrestricted_slots_from(self, anchor_at: datetime, start_at: datetime | None) -> Recurrence:
+        """Return the slots of a schedule without regard to the window, the excluded weekdays and the calendars."""
+        start, counts_start = self.start(anchor_at, start_at)
+        return self.unrestricted_slots(start, counts_anchor=counts_start)
+
     def start(self, anchor_at: datetime, start_at: datetime | None) -> tuple[datetime, bool]:
         """Return from where slots are counted, and whether that moment is itself expected if it is a slot.
 
