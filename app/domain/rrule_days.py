@@ -191,11 +191,17 @@ def times_of_day(rule: Rule, start: datetime) -> Times:
     """Return the times of a day. What the rule leaves out is taken from its start; named minutes have no seconds."""
     hours, minutes = rule.hours or (start.hour,), rule.minutes or (start.minute,)
     rest = timedelta(0) if rule.minutes else timedelta(seconds=start.second, microseconds=start.microsecond)
-    times = tuple(timedelta(hours=hour, minutes=minute) + rest for hour in hours for minute in minutes)
+    times = _times(hours, minutes, rest)
     if rule.positions and rule.freq is Frequency.DAILY:
         indexes = {position - 1 if position > 0 else position + len(times) for position in rule.positions}
         return tuple(at for index, at in enumerate(times) if index in indexes)
     return times
+
+
+# Shared by all rules that name the same times: a day may have 1,440, and thousands of rules are cached.
+@lru_cache(maxsize=256)
+def _times(hours: tuple[int, ...], minutes: tuple[int, ...], rest: timedelta) -> Times:
+    return tuple(timedelta(hours=hour, minutes=minute) + rest for hour in hours for minute in minutes)
 
 
 def day_rule(rule: Rule, start: datetime) -> DayRule:

@@ -371,3 +371,23 @@ def test_the_oracle_reads_dates_as_they_are_written() -> None:
     )
     assert not any(has(text, noon) for text in ["2026-12-24", "--12-26/--01-01", "2026-12-25T12:01/2026-12-25T12:02"])
     assert rrule_oracle.CODES[noon.weekday()] == "FR"
+
+
+def test_a_stretch_of_a_repeated_hour_is_covered_twice() -> None:
+    """The clock shows 02:15 to 02:45 twice; what lies between, and the time before the second, is kept."""
+    calendar = Calendar(name="x", timezone=BERLIN, dates=("2026-10-25T02:15/2026-10-25T02:45",))
+    slots = filtered(compiled({"cron": "*/15 * * * *"}, utc("2026-10-24")), rules_of([calendar]))
+    first, last = utc("2026-10-24 23:59"), utc("2026-10-25 02:00")
+    expected = [utc("2026-10-25 00:00"), utc("2026-10-25 01:00"), utc("2026-10-25 02:00")]
+    assert_agree(expected, slots, first, last)
+    for moment in (utc("2026-10-25 00:20"), utc("2026-10-25 00:50"), utc("2026-10-25 01:20")):
+        assert calendar.since(moment) <= moment < calendar.until(moment)
+
+
+def test_a_stretch_that_begins_in_a_repeated_hour_has_a_hole() -> None:
+    """From 02:30 on all is covered, but for the minutes before the clock shows 02:30 again."""
+    calendar = Calendar(name="x", timezone=BERLIN, dates=("2026-10-25T02:30/2026-10-27T00:00",))
+    slots = filtered(compiled({"cron": "*/15 * * * *"}, utc("2026-10-24")), rules_of([calendar]))
+    assert utc("2026-10-25 01:15") == slots.previous(utc("2026-10-26 12:00"))
+    kept_slots = [utc("2026-10-25 00:15"), utc("2026-10-25 01:00"), utc("2026-10-25 01:15")]
+    assert_agree(kept_slots, slots, utc("2026-10-25 00:00"), utc("2026-10-26 12:00"))
