@@ -23,6 +23,7 @@ from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
+from app.console.pages import console_router
 from app.domain.limits import Caps, Quota, Quotas
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
@@ -265,7 +266,7 @@ def wire_api(settings: Settings) -> Litestar:
     services = wire_services(settings, database, redis, http, tracer)
     opened = _opened_for_the_api(settings, database, redis, http, services, tracer)
     metrics = MetricsAccess(on_main_port=not settings.api_metrics_port, token=settings.metrics_token)
-    return create_application(services, opened, tracer, metrics)
+    return create_application(services, opened, tracer, metrics, [console_router()])
 
 
 @asynccontextmanager

@@ -1,0 +1,3 @@
+import type { Messages } from "./en";
+const de = {} as Messages;
+export default de;
