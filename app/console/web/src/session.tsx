@@ -6,7 +6,7 @@ import { useTranslations } from "use-intl";
 import { session as api } from "./api/client";
 import { ApiError, onLoggedOut } from "./api/http";
 import type { CurrentSession } from "./api/types";
-import { takeCode } from "./fragment";
+import { codeIn, takeCode } from "./fragment";
 import { SessionContext } from "./sessionContext";
 import { Loading, Problem } from "./ui/controls";
 
@@ -15,6 +15,13 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   const [ended, setEnded] = useState(false);
   const query = useQuery({ queryKey: ["session"], queryFn: currentSession, retry: 2, staleTime: 60_000 });
   useEffect(() => onLoggedOut(() => setEnded(true)), []);
+  const { refetch } = query;
+  useEffect(() => {
+    // A link with a code, opened in a tab that is here already, changes the fragment alone.
+    const onHash = () => codeIn(location.hash) && void refetch();
+    window.addEventListener("hashchange", onHash);
+    return () => window.removeEventListener("hashchange", onHash);
+  }, [refetch]);
   if (query.isPending) return <Loading />;
   if (query.error) return <Problem error={query.error} retry={() => void query.refetch()} />;
   if (query.data === null) return <Login onDone={() => void query.refetch()} />;

@@ -222,8 +222,8 @@ function Rows(props: {
     <div className="rows card" role="table" aria-label={t("title")} aria-rowcount={rows.length}>
       <div role="rowgroup">
         <div className="schedule-row header" role="row">
-          <span role="columnheader" className="visually-hidden">
-            {t("select", { name: "" })}
+          <span role="columnheader">
+            <span className="visually-hidden">{t("select", { name: "" })}</span>
           </span>
           <span role="columnheader">{t("name")}</span>
           <span role="columnheader">{t("state")}</span>

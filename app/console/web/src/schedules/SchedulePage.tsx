@@ -54,7 +54,10 @@ function Page({ schedule, etag }: { schedule: Schedule; etag: string | null }) {
             <Badge word={schedule.health ?? schedule.status} kind={schedule.health ? "health" : "status"} />
           </div>
           <p>
-            {schedule.spec_description} <span className="soft">({schedule.timezone})</span>
+            {schedule.spec_description}
+            {schedule.spec_description.includes(schedule.timezone) ? null : (
+              <span className="soft"> ({schedule.timezone})</span>
+            )}
           </p>
           {schedule.description ? (
             <p className="soft">
@@ -145,7 +148,7 @@ function Facts({ schedule }: { schedule: Schedule }) {
         </dd>
         {schedule.status_reason ? (
           <>
-            <dt>{t("why", { reason: "" }).replace(/:\s*$/, "")}</dt>
+            <dt>{t("why")}</dt>
             <dd>
               <code>{schedule.status_reason}</code>
               {schedule.paused_until ? (

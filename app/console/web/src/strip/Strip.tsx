@@ -1,4 +1,4 @@
-import { useId, useMemo, useState, type KeyboardEvent, type MouseEvent } from "react";
+import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent } from "react";
 import { useTranslations } from "use-intl";
 import type { Slot, Slots } from "../api/types";
 import { Time, useZone } from "../ui/controls";
@@ -45,6 +45,16 @@ export function LargeStrip({
   const [picked, setPicked] = useState<number | null>(null);
   const at = Math.min(picked ?? Math.max(last, 0), entries.length - 1);
   const entry = entries[at];
+  const frame = useRef<HTMLDivElement>(null);
+  const cell = cells[at];
+  useEffect(() => {
+    // The marked slot stays in view: at first the newest, later wherever the keys lead.
+    const element = frame.current;
+    if (!element || !cell) return;
+    if (cell.x < element.scrollLeft) element.scrollLeft = cell.x;
+    const end = cell.x + cell.width + 12 - element.clientWidth;
+    if (end > element.scrollLeft) element.scrollLeft = end;
+  }, [cell]);
   if (!entry) return <p className="soft">{t("none")}</p>;
 
   function onKey(event: KeyboardEvent) {
@@ -69,6 +79,7 @@ export function LargeStrip({
     <div className="tight">
       <div
         className="strip-frame"
+        ref={frame}
         role="slider"
         tabIndex={0}
         aria-label={t("label", { name })}

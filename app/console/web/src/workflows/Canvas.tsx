@@ -4,6 +4,7 @@ import "@xyflow/react/dist/style.css";
 import { useMemo } from "react";
 import { useTranslations } from "use-intl";
 import type { Action } from "../api/types";
+import { usePreferences } from "../preferences";
 import { withEdge, withoutEdge, withoutNode, type Graph } from "./graph";
 import type { NodeError } from "./Editor";
 
@@ -25,6 +26,7 @@ export function Canvas(props: {
 }) {
   const { graph, actions, errors, picked } = props;
   const t = useTranslations("workflows");
+  const { theme } = usePreferences();
   const positions = useMemo(() => placed(graph), [graph]);
   const nodes: StepNode[] = graph.nodes.map((node) => {
     const action = actions.find((one) => one.name === node.type);
@@ -57,7 +59,7 @@ export function Canvas(props: {
         fitView
         fitViewOptions={{ maxZoom: 1 }}
         proOptions={{ hideAttribution: true }}
-        colorMode="system"
+        colorMode={theme === "auto" ? "system" : theme === "light" ? "light" : "dark"}
         onNodeClick={(_, node) => props.onPick(node.id)}
         onNodesChange={(changes) => {
           for (const change of changes) if (change.type === "select" && change.selected) props.onPick(change.id);

@@ -87,6 +87,7 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
   const node = graph.nodes.find((one) => one.id === picked);
   return (
     <div className="page workflow">
+      <h1 className="visually-hidden">{graph.name}</h1>
       <div className="head">
         <label className="field">
           <span className="visually-hidden">{t("workflows.name")}</span>
