@@ -10,12 +10,12 @@ STATIC = Path(__file__).with_name("static")
 INDEX = "index.html"
 # The build writes these beside a file where they are smaller; the first that a client accepts is sent.
 ENCODINGS = {"br": ".br", "gzip": ".gz"}
-# Python reads these from the machine, which may have none or others.
+# Python reads these from the machine, which may have none or others. Litestar adds the charset.
 MEDIA_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
+    ".css": "text/css",
+    ".html": "text/html",
     ".ico": "image/x-icon",
-    ".js": "text/javascript; charset=utf-8",
+    ".js": "text/javascript",
     ".json": "application/json",
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
