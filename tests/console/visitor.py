@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from playwright.async_api import Browser as PlaywrightBrowser
-from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request, async_playwright
+from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
 from tests.console.chromium import ARGUMENTS, WEB, find_browser
 from tests.support.carillon import Carillon
@@ -41,10 +41,11 @@ class Visitor:
         await self.open(f"{path}#code={code}")
         await self.page.get_by_role("navigation", name="Main").wait_for()
 
-    async def accessibility_problems(self) -> list[str]:
-        """Return what axe finds wrong with the page as it is now."""
+    async def accessibility_problems(self, *rules: str) -> list[str]:
+        """Return what axe finds wrong with the page as it is now, by these rules or by all of them."""
         await self.page.evaluate(AXE.read_text())
-        found: list[dict[str, Any]] = await self.page.evaluate("async () => (await axe.run()).violations")
+        run = "async (rules) => (await axe.run(rules.length ? {runOnly: rules} : {})).violations"
+        found: list[dict[str, Any]] = await self.page.evaluate(run, list(rules))
         return [
             f"{violation['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
             for violation in found
@@ -64,6 +65,7 @@ class Visitor:
 async def open_browser() -> AsyncIterator[PlaywrightBrowser]:
     """Run a browser."""
     found = find_browser()
+    expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=found.program, args=ARGUMENTS, env=dict(found.environ), timeout=PATIENCE_MS
