@@ -109,6 +109,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 30.0
     # Days for which executions and the ledger are kept; whole weeks are dropped. 0: for ever.
     history_days: int = 30
+    # The same for the audit log. -1: as long as the history.
+    audit_days: int = -1
     # Seconds that a stopping worker has to finish its runs before it hands them back.
     drain_seconds: float = 25.0
     # Runs that one worker process executes at the same time.
@@ -154,6 +156,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self._require(PORTS, lambda value: 0 <= value <= HIGHEST_PORT, f"must be between 0 and {HIGHEST_PORT}")
         self._require(POSITIVE, lambda value: value > 0, "must be greater than 0")
         self._require(NOT_NEGATIVE, lambda value: value >= 0, "must not be negative")
+        self._require(("audit_days",), lambda value: value >= -1, "must not be less than -1")
         largest = f"must not be greater than {LARGEST_INTEGER}"
         self._require(STORED_AS_INTEGER, lambda value: value <= LARGEST_INTEGER, largest)
         self._require(("otel_sample_ratio",), lambda value: 0 <= value <= 1, "must be between 0 and 1")
@@ -189,6 +192,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The URL under which targets reach the API: ``public_url``, or the address that the API listens on."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)  # noqa: S104 - read, not bound
         return self.public_url or f"http://{host}:{self.port}"
+
+    @property
+    def public_origin(self) -> str | None:
+        """The origin of ``public_url``, as browsers send it; None if there is none."""
+        parts = urlsplit(self.public_url)
+        return f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
 
     @property
     def issuer(self) -> str:

@@ -54,14 +54,17 @@ from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
 from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
+from app.services.removal import Remover
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
+from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
@@ -154,11 +157,13 @@ def wire_services(
     identities = Identities(database, [*([issuer] if issuer else []), *_kubernetes_issuers(settings)])
     authenticator = Authenticator(database, settings.admin_token, identities)
     sessions = SessionService(database, authenticator)
+    remover = Remover(database, ringer, limits)
     return Services(
         authenticator=authenticator,
         audit=AuditService(database),
-        users=UserService(database, ringer),
-        teams=TeamService(database, ringer),
+        idempotency=IdempotencyService(database),
+        users=UserService(database, remover),
+        teams=TeamService(database, remover),
         sessions=sessions,
         single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
         actions=ActionService(shared.admission.catalog, shared.problems),
@@ -171,6 +176,7 @@ def wire_services(
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
         breakers=BreakerService(database),
+        search=SearchService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),
         signing_keys=SigningKeyService(database),
@@ -186,6 +192,7 @@ def wire_services(
         rate_limits=RateLimits(RedisCounter(redis), settings.rate_limit_per_minute, settings.auth_failures_per_minute),
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
+        public_origin=settings.public_origin,
     )
 
 
@@ -311,7 +318,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             sender,
             _poller(settings, shared),
-            Housekeeper(database, settings.history_days),
+            Housekeeper(database, settings.history_days, settings.audit_days),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,

@@ -8,19 +8,22 @@ import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import pytest
 
 from app.actions.catalog import Catalog
 from app.actions.plugins import load_actions
 from app.config import Settings
+from app.domain.audit import AuditAction
 from app.domain.entity_jobs import ScheduledJobConfig
 from app.engine.entity_schedulers import scheduler_shortcomings
 from app.persistence.database import Database
 from app.services.declarations.files import Source, read_files
 from app.services.inputs import ScheduleInput
 from app.services.views import ScheduleView
-from tests.support.carillon import Carillon, fire_and_read, http_node
+from tests.support.carillon import ADMIN_TOKEN, Carillon, fire_and_read, http_node
 from tests.support.http_sink import Sink
 
 ROOT = Path(__file__).parent.parent
@@ -159,6 +162,47 @@ async def test_the_tour_of_the_readme_works(carillon: Carillon) -> None:
         if answer.status_code == 201:
             ids[path.strip("/")] = answer.json()["id"]
     assert {"workflows", "schedules"} == ids.keys()
+
+
+async def test_the_tour_of_access_works(carillon: Carillon) -> None:
+    """Each curl command in docs/access.md is answered as the page shows, but for ids, times and tokens."""
+    given = {"AUTH": f"Authorization: Bearer {ADMIN_TOKEN}", "CARILLON": ""}
+    cookies: dict[str, str] = {}
+    for block in fenced("docs/access.md", "console"):
+        for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = step.partition("\n")
+            words = shlex.split(Template(command).safe_substitute(given))
+            if words[0] == "export":
+                continue
+            answer = await curl(carillon, words, cookies)
+            assert sorted(json.loads(shown or "{}")) == sorted(answer), command
+            if "code" in answer:
+                assert json.loads(shown) == answer
+            given["TOKEN"] = answer.get("token", given.get("TOKEN", ""))
+    assert cookies
+
+
+async def curl(carillon: Carillon, words: list[str], cookies: dict[str, str]) -> dict[str, Any]:
+    """Send what a curl command asks for, and return the JSON of the answer; a jar holds the cookies."""
+    options = list(pairwise(words))
+    headers = dict(value.split(": ", 1) for name, value in options if name == "-H")
+    if "-b" in words:
+        headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
+    body = dict(options).get("-d")
+    method = dict(options).get("-X", "GET" if body is None else "POST")
+    (path,) = (word for word in words if word.startswith("/"))
+    content = {} if body is None else {"json": json.loads(body)}
+    response = await carillon.with_token("").request(method, path, headers=headers, **content)
+    if "-c" in words:
+        cookies |= dict(response.cookies)
+    return dict(response.json()) if response.content else {}
+
+
+def test_every_action_of_the_audit_log_is_documented() -> None:
+    """In the table of docs/operating.md, which has no others."""
+    page = (ROOT / "docs" / "operating.md").read_text().partition("## The audit log")[2].partition("\n## ")[0]
+    named = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert set(AuditAction) == named
 
 
 def without_ids_and_times(text: str) -> str:

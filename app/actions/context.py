@@ -137,6 +137,7 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int = DEFAULTS.misfire_grace_seconds
     if_running: IfRunning = DEFAULTS.if_running
     max_queued: int = DEFAULTS.max_queued
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +166,7 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int | UnsetType = UNSET
     if_running: IfRunning | UnsetType = UNSET
     max_queued: int | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
 
 
 class PluginSchedule(PluginScheduleInput, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ class UserController(Controller):
 
     @post(
         "/users/{user_id:int}/tokens",
-        opt=FOR_ADMINS,
+        opt={**FOR_ADMINS, "errors": (403, 409)},
         response_headers=NO_STORE,
         summary="Create a token for a user. Its text is shown only in this response.",
     )
@@ -122,7 +122,7 @@ class TokenController(Controller):
     # A new token reaches no further than the one in use: even a token that only reads may make one.
     @post(
         "/",
-        opt={SCOPE: Scope.READ, RESTRICTABLE: True},
+        opt={SCOPE: Scope.READ, RESTRICTABLE: True, "errors": (403, 409)},
         response_headers=NO_STORE,
         summary="Create a token for yourself. Its text is shown only in this response.",
     )
@@ -131,7 +131,7 @@ class TokenController(Controller):
 
     @post(
         "/{token_id:int}/rotate",
-        opt={SCOPE: Scope.READ, RESTRICTABLE: True},
+        opt={SCOPE: Scope.READ, RESTRICTABLE: True, "errors": (403, 409)},
         response_headers=NO_STORE,
         summary="Replace a token. The old one is accepted for `grace_seconds` more.",
     )

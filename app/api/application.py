@@ -12,7 +12,9 @@ from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
 from app.api.audit import AuditController
+from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
+from app.api.idempotency import Replay, keep_answer, on_replay
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.problems import HANDLERS
@@ -30,6 +32,7 @@ from app.api.requests import (
     tracing_middleware,
 )
 from app.api.schedules import ScheduleController, ScheduleQueryController
+from app.api.search import SearchController
 from app.api.sessions import LoginController, SessionController, SingleSignOnController
 from app.api.system import (
     ActionController,
@@ -47,11 +50,13 @@ from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.idempotency import IdempotencyService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
+from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
@@ -69,6 +74,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
     authenticator: Authenticator
     audit: AuditService
+    idempotency: IdempotencyService
     users: UserService
     teams: TeamService
     sessions: SessionService
@@ -80,6 +86,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
     breakers: BreakerService
+    search: SearchService
     cron: CronService
     notifications: NotificationService
     signing_keys: SigningKeyService
@@ -94,6 +101,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     rate_limits: RateLimits
     proxies: TrustedProxies
     issuer: IssuerService
+    # Where browsers reach the API, if the settings say so.
+    public_origin: str | None = None
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +141,7 @@ def create_application(
             ExecutionController,
             CallbackController,
             BreakerController,
+            SearchController,
             NotificationController,
             WebhookController,
             SecretController,
@@ -140,6 +150,7 @@ def create_application(
             AuditController,
         ],
         guards=[check_request],
+        after_request=add_etag,
         security=NEEDS_TOKEN,
     )
     app = Litestar(
@@ -156,7 +167,7 @@ def create_application(
             **{name: _provided(_after_actor(value)) for name, value in _for_actors(services).items()},
             **{name: _provided(_constant(value)) for name, value in _for_all(services).items()},
         },
-        exception_handlers=HANDLERS,
+        exception_handlers={**HANDLERS, Replay: on_replay},
         request_class=JsonRequest,
         request_max_body_size=BODY_MAX_BYTES,
         openapi_config=OpenAPIConfig(
@@ -168,7 +179,7 @@ def create_application(
             operation_id_creator=operation_id,
         ),
         middleware=[origin_middleware(services.proxies), tracing_middleware(tracer), counting_middleware],
-        before_send=[add_request_id],
+        before_send=[add_request_id, keep_answer],
         lifespan=[_lifespan(lifespan)],
         debug=False,
         # Litestar would configure the root logger and write to stderr in its own format.
@@ -180,6 +191,8 @@ def create_application(
     app.state.proxies = services.proxies
     app.state.authenticator = services.authenticator
     app.state.audit = services.audit
+    app.state.idempotency = services.idempotency
+    app.state.public_origin = services.public_origin
     return app
 
 
@@ -195,6 +208,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
         "breaker_service": services.breakers,
+        "search_service": services.search,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,

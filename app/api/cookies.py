@@ -89,15 +89,11 @@ def refuse_cross_site(connection: AnyConnection, *, by_cookie: bool = True) -> N
     if site is not None:
         is_ours = site == SAME_ORIGIN or (site == BY_USER and not by_cookie)
     elif origin is not None:
-        is_ours = origin == _own_origin(connection)
+        is_ours = origin in {origin_for_browser(connection), connection.app.state.public_origin}
     else:
         is_ours = not by_cookie
     if not is_ours:
         raise CrossSiteError
-
-
-def _own_origin(connection: AnyConnection) -> str:
-    return f"{connection.scope['scheme']}://{connection.headers.get('host', '')}"
 
 
 def _name(connection: AnyConnection) -> str:

@@ -19,7 +19,7 @@ from app.api.requests import (
     TextFilter,
     WorkflowFilter,
     check_query,
-    count_request,
+    count_callback,
     counting_failures,
     listed,
     require_bearer_token,
@@ -120,5 +120,5 @@ class CallbackController(Controller):
         async with counting_failures(request):
             token = required_token(request)
             accepted = await callback_service.heartbeat(execution_id, token)
-        await count_request(request, token)
+        await count_callback(request, token)
         return accepted

@@ -15,8 +15,11 @@ from app.api.value_descriptions import (
     EVENTS,
     EXPLAINED,
     FIRED,
+    HEALTHS,
     IF_RUNNING,
+    KINDS,
     OBJECT_TYPES,
+    ORDERS,
     OUTCOMES,
     OWNER_KINDS,
     REASONS,
@@ -58,11 +61,21 @@ COMMON = {
     "total_is_estimate": "Whether `total` is an estimate. It is exact up to 10,000.",
     "next_cursor": "The `cursor` of the next page; null on the last page.",
 }
+KEY = (
+    "A name of your own, unique for the owner, by which tools create and change the object: `PUT .../by-key/{key}/`. "
+    "Null: none."
+)
+LABELS = "At most 32 pairs of name and value, as Kubernetes has them. A PATCH replaces all of them."
 SCHEDULE = {
     "id": "The id of the schedule.",
     "name": "A name for people; runs and notices show it, and triggers can filter by it. It need not be unique.",
     "description": "A text for people. Carillon does not read it.",
     "workflow_id": "The id of the workflow that runs.",
+    "workflow_name": "The name of the workflow that runs.",
+    "key": KEY,
+    "labels": LABELS,
+    "health": with_values("How the schedule does, from what became of its slots.", HEALTHS),
+    "namespace": "The namespace of the file that declares the schedule; null if no file does.",
     "workflow_owner": "The id of the user who owns the workflow; required if that is another user. It is not stored.",
     "trigger_node_id": "The id of the `trigger_schedule` node at which runs start. Null: the first trigger whose "
     "filters match the schedule. It is looked up when a run starts; if there is no such trigger, the run fails.",
@@ -182,6 +195,8 @@ WORKFLOW = {
     "Manual runs are counted, but never refused.",
     "breaker_threshold": "The breaker opens after this many failed runs in a row. Null: no breaker.",
     "breaker_reset_seconds": "Seconds for which the breaker stays open before one run may try. Null: 60.",
+    "key": KEY,
+    "labels": LABELS,
 }
 GRAPH = {
     "id": "The id of the node, unique in the workflow; templates read its output as `nodes.ID.output`.",
@@ -292,7 +307,8 @@ SECRET = {
     "name": "The name by which templates use it: `{{ secret.NAME }}`. Unique for its owner.",
     "value": "The secret itself. No response contains it.",
     "owner": "The id of the user or the team that owns it.",
-    "shared_to_you": "Whether it belongs to somebody else who shares it with you or with a team of yours.",
+    "shared_to_you": "Whether it belongs to somebody else who shares it with you: your own workflows may use it.",
+    "shared_to_teams": "The ids of your teams with which its owner shares it: workflows of these teams may use it.",
     "allowed_hosts": "The hosts that it may be sent to: `api.example.com`, `*.example.com`, either with a port, or `*` "
     "for any. Empty: it is sent nowhere. Null: it lends one of the environment, with the hosts that are "
     "named there.",
@@ -473,6 +489,16 @@ FIELDS = (
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
     Table(("DeliveryView",), DELIVERY),
+    Table(
+        ("FoundView",),
+        {
+            "type": "What was found.",
+            "id": "The id of the schedule or the workflow.",
+            "name": "Its name.",
+            "status": "The status of the schedule; of a workflow whether it is `active` or `inactive`.",
+            "match": "The field that matches the text.",
+        },
+    ),
     Table(("WebhookView", "WebhookInput", "WebhookChanges"), WEBHOOK),
     Table(("ActionList", "ActionView", "PluginProblemView"), ACTION),
     Table(("EntityTypeView", "EntityTypeList"), ENTITY_TYPE),
@@ -512,7 +538,28 @@ PARAMETERS = (
             "to": "The user or the team that gets what the team has. Left out with `pause`: yourself.",
         },
     ),
-    Table(("schedules",), {"status": with_values("Only schedules with this status.", STATUSES)}),
+    Table(
+        ("schedules",),
+        {
+            "status": with_values("Only schedules with this status.", STATUSES),
+            "q": "Only schedules whose name or key contains this text, in any case of letters, or that have this id.",
+            "label": "Only schedules with this label, as `name=value`. If it is repeated, with all of them.",
+            "health": with_values("Only schedules with this health.", HEALTHS),
+            "namespace": "Only schedules that files of this namespace declare.",
+            "kind": with_values("Only schedules that say in this way when they are due.", KINDS),
+            "ids": "Only schedules with these ids, with commas between them; at most 500.",
+            "sort": with_values("The order of the list. Schedules without the value come last.", ORDERS),
+            "key": "The key of the schedule. It may have slashes.",
+        },
+    ),
+    Table(
+        ("search",),
+        {
+            "q": "A part of a name, a key or a host that is called, in any case of letters; or an id.",
+            "limit": "At most this many objects.",
+        },
+    ),
+    Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),
     Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
     Table(

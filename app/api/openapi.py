@@ -13,6 +13,7 @@ msgspec's: Litestar's leave out forbidden fields and some bounds. What each fiel
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from html import escape
@@ -37,10 +38,11 @@ NEEDS_TOKEN: list[dict[str, list[str]]] = [{"bearer": []}]
 PROBLEMS = {
     400: "The body is not valid JSON, or the object's state does not allow the operation.",
     401: "The bearer token is missing or not valid.",
-    403: "The role `admin` is required.",
+    403: "The role, or the token in use, does not allow this.",
     404: "The object does not exist, or it is not yours.",
     409: "The request conflicts with another change, the workflow belongs to another user, or a quota is used up: "
     "see `code`.",
+    412: "The object is not in the version that `If-Match` names, or it exists and `If-None-Match: *` forbids that.",
     413: "The body is too large.",
     422: "Some values are not valid; `errors` names each of them.",
     429: "This token or address has sent too many requests, or this user too many at once.",
@@ -110,8 +112,20 @@ def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, 
 
 
 def _described_types(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
-    types = [kind for handler in handlers for kind in (_body_type(handler), _response_type(handler))]
+    types = [
+        kind
+        for handler in handlers
+        for kind in (_body_type(handler), _response_type(handler), *_parameter_enums(handler))
+    ]
     return list(dict.fromkeys([Problem, *(kind for kind in types if kind is not None)]))
+
+
+def _parameter_enums(handler: HTTPRouteHandler) -> Iterator[Any]:
+    """Yield the enumerations whose values parameters of the query may have."""
+    for field in handler.parsed_fn_signature.parameters.values():
+        for kind in (field, *field.inner_types):
+            if kind.is_subclass_of(StrEnum):
+                yield kind.annotation
 
 
 def _body_type(handler: HTTPRouteHandler) -> Any:

@@ -22,12 +22,14 @@ from app.domain.errors import (
     InsufficientScopeError,
     InvalidError,
     NotFoundError,
+    PreconditionFailedError,
     QuotaExceededError,
     ShareUsedUpError,
     UnauthenticatedError,
     UnavailableError,
     WrongStateError,
 )
+from app.domain.idempotency import IdempotencyMismatchError, InProgressError
 from app.observability.logs import LogThrottle
 from app.persistence.database import unreachable_reason
 from app.services.audit import AuditService
@@ -47,6 +49,9 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
+    PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    IdempotencyMismatchError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    InProgressError: HTTPStatus.CONFLICT,
     ForeignWorkflowError: HTTPStatus.CONFLICT,
     QuotaExceededError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -132,8 +137,8 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, InsufficientScopeError):
-        _count_denial(request)
+    if isinstance(error, ForbiddenError):
+        _count_denial(request, error)
     if isinstance(error, ShareUsedUpError | ProviderUnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(error, UnavailableError):
@@ -144,12 +149,15 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
     return problem_response(status, error.code, error.detail, errors, headers, **members)
 
 
-def _count_denial(request: Request[Any, Any, Any]) -> None:
-    """Count for the audit log that a token or session did not reach far enough."""
+def _count_denial(request: Request[Any, Any, Any], error: ForbiddenError) -> None:
+    """Count for the audit log that a role, a token or a session did not reach far enough."""
     actor: Actor | None = request.scope.get("user")
     if actor is not None:
         audit: AuditService = request.app.state.audit
-        audit.count_denial(actor)
+        if isinstance(error, InsufficientScopeError):
+            audit.count_denial(actor, error.scope)
+        else:
+            audit.count_refused_call(actor, error.code)
 
 
 def on_invalid_parameter(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:

@@ -23,13 +23,15 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
+from app.api.etags import note_precondition
+from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
+from app.api.idempotency import begin_idempotent
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
-from app.domain.access import Actor, Scope, require_scope
+from app.domain.access import Actor, Scope, require_kind, require_scope
 from app.domain.audit import Origin, Via
 from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
 from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
-from app.domain.identity_tokens import looks_like_jwt
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.audit import ORIGIN, current_origin
@@ -38,6 +40,7 @@ from app.persistence.pagination import MOST_OFFSET, Part
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.inputs import INT_MAX
+from app.services.preconditions import PRECONDITION, Precondition
 from app.services.validation import read
 
 Network = IPv4Network | IPv6Network
@@ -112,12 +115,20 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
         needs = required_scope(connection.route_handler)
         # Set before it may be refused: the audit log names whom.
         connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
+        require_kind(actor, reads_feeds=bool(connection.route_handler.opt.get(FEEDS)))
         require_scope(actor, needs)
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
+        note_precondition(connection)
         await check_query(connection, handler)
+        if "POST" in getattr(handler, "http_methods", ()) and IDEMPOTENCY_KEY in connection.headers:
+            # The only guard that reads the body, of a client that has proved who it is.
+            request = JsonRequest(connection.scope, connection.receive, connection.send)
+            await begin_idempotent(connection, actor, await request.body())
 
 
+# The option of a handler that a token for calendars (`kind: feed`) may call. No handler has it so far.
+FEEDS = "feeds"
 # The option of a handler that keeps to the restriction of a token. To all other calls such a token does not reach.
 RESTRICTABLE = "restrictable"
 # For controllers all of whose handlers do.
@@ -151,11 +162,8 @@ async def _authenticate(connection: AnyConnection) -> Actor:
             actor = (await authenticator.by_session(secret)).actor
             set_via(Via.CONSOLE)
         else:
-            token = required_token(connection)
-            actor = await authenticator.by_token(token)
-    # A provider issues a new token every few minutes: the requests of all of them count together.
-    counted = f"user {actor.user_id}" if token and looks_like_jwt(token) else token
-    await count_request(connection, counted or secret or "")
+            actor = await authenticator.by_token(required_token(connection))
+    await _count_request(connection, actor)
     # From here on, the database connections that this request uses count towards the user's share of them.
     PARTY.set(actor.user_id)
     return actor
@@ -181,10 +189,22 @@ async def require_bearer_token(connection: AnyConnection, _handler: BaseRouteHan
         required_token(connection)
 
 
-async def count_request(connection: AnyConnection, token: str) -> None:
-    """Count a request with a valid token; refuse it if there were too many."""
+async def _count_request(connection: AnyConnection, actor: Actor) -> None:
+    """Count a request of a user; refuse it if there were too many."""
     limits: RateLimits = connection.app.state.rate_limits
-    _refuse_if_over(await limits.count_request(token))
+    _refuse_if_over(await limits.count_request(actor.user_id))
+
+
+async def count_callback(connection: AnyConnection, token: str) -> None:
+    """Count a request with a valid callback token; refuse it if there were too many."""
+    limits: RateLimits = connection.app.state.rate_limits
+    _refuse_if_over(await limits.count_callback(token))
+
+
+async def count_login(connection: AnyConnection) -> None:
+    """Count an attempt to log in for the client's address, before it costs anything; refuse it after too many."""
+    limits: RateLimits = connection.app.state.rate_limits
+    _refuse_if_over(await limits.count_login(counted_as(client_address(connection))))
 
 
 @asynccontextmanager
@@ -275,11 +295,13 @@ def origin_middleware(proxies: TrustedProxies) -> Callable[[ASGIApp], ASGIApp]:
         async def identified(scope: AsgiScope, receive: Receive, send: Send) -> None:
             request_id = _request_id(scope)
             before = ORIGIN.set(Origin(Via.API, _client_of(scope, proxies), request_id))
+            said = PRECONDITION.set(Precondition())
             try:
                 with bound_contextvars(request_id=request_id):
                     await app(scope, receive, send)
             finally:
                 ORIGIN.reset(before)
+                PRECONDITION.reset(said)
 
         return identified
 

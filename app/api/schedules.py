@@ -3,14 +3,17 @@
 from typing import Annotated
 from uuid import UUID
 
-from litestar import Controller, delete, get, patch, post
+from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from app.api.etags import unless_known
+from app.api.filters import IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     SCOPE,
     Acting,
+    AnyRequest,
     At,
     Cursor,
     Limit,
@@ -24,8 +27,9 @@ from app.api.requests import (
     listed,
 )
 from app.domain.access import OwnerKind, Scope
+from app.domain.health import Health
 from app.domain.schedules import Reason, Status
-from app.persistence.schedules import Filters
+from app.persistence.schedule_lists import Filters, Kind, Sort
 from app.services.executions import ManualRunService
 from app.services.inputs import (
     Input,
@@ -79,6 +83,40 @@ class ScheduleController(Controller):
     async def create(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleInput]) -> ScheduleView:
         return await schedule_service.create(actor, data)
 
+    @get(
+        "/by-key/{key:path}",
+        summary="Return the schedule with this key, of a team if `team_id` names one.",
+    )
+    async def read_by_key(
+        self,
+        request: AnyRequest,
+        actor: Acting,
+        schedule_service: Schedules,
+        schedule_queries: ScheduleQueries,
+        key: KeyInPath,
+        team_id: TeamFilter = None,
+    ) -> Response[Encoded[ScheduleView]]:
+        schedule_id = await schedule_service.id_of_key(actor, key_of(key), team_id)
+        schedule = await schedule_queries.get(actor, schedule_id)
+        return unless_known(request, schedule.view, schedule.tag, is_stable=schedule.is_stable)
+
+    @put(
+        "/by-key/{key:path}",
+        opt={"errors": (404, 409, 412), "other_statuses": (201,)},
+        summary="Create the schedule with this key (201), or change it where it differs (200). A pause is not lifted.",
+    )
+    async def put_by_key(
+        self, actor: Acting, schedule_service: Schedules, key: KeyInPath, data: JSONBody[ScheduleInput]
+    ) -> Response[ScheduleView]:
+        view, is_new = await schedule_service.put(actor, key_of(key), data)
+        return Response(view, status_code=201 if is_new else 200)
+
+    @delete("/by-key/{key:path}", summary="Delete the schedule with this key, of a team if `team_id` names one.")
+    async def remove_by_key(
+        self, actor: Acting, schedule_service: Schedules, key: KeyInPath, team_id: TeamFilter = None
+    ) -> None:
+        await schedule_service.delete(actor, await schedule_service.id_of_key(actor, key_of(key), team_id))
+
     @get("/", summary="List schedules, newest first. `trigger_payload` is left out unless `fields` names it.")
     async def list_all(  # noqa: PLR0913 - the filters of one list
         self,
@@ -90,6 +128,13 @@ class ScheduleController(Controller):
         owner_kind: Annotated[OwnerKind | None, QueryParameter()] = None,
         owner_id: TextFilter = None,
         team_id: TeamFilter = None,
+        q: Search = None,
+        label: LabelFilter = None,
+        health: Annotated[Health | None, QueryParameter()] = None,
+        namespace: TextFilter = None,
+        kind: Annotated[Kind | None, QueryParameter()] = None,
+        ids: IdsFilter = None,
+        sort: Annotated[Sort, QueryParameter()] = Sort.NEWEST,
         fields: Fields = None,
         limit: Limit = 50,
         offset: Offset = 0,
@@ -103,8 +148,14 @@ class ScheduleController(Controller):
             owner_kind=owner_kind,
             owner_id=owner_id,
             team_id=team_id,
+            q=q,
+            labels=given_labels(label),
+            health=health,
+            namespace=namespace,
+            kind=kind,
+            ids=given_ids(ids),
         )
-        return await schedule_queries.list(actor, part, filters, fields=names)
+        return await schedule_queries.list(actor, part, filters, sort, fields=names)
 
     @post(
         "/batch",
@@ -126,9 +177,10 @@ class ScheduleController(Controller):
 
     @get("/{schedule_id:uuid}", summary="Return one schedule.")
     async def read(
-        self, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
-    ) -> Encoded[ScheduleView]:
-        return await schedule_queries.get(actor, schedule_id)
+        self, request: AnyRequest, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
+    ) -> Response[Encoded[ScheduleView]]:
+        schedule = await schedule_queries.get(actor, schedule_id)
+        return unless_known(request, schedule.view, schedule.tag, is_stable=schedule.is_stable)
 
     @patch(
         "/{schedule_id:uuid}",

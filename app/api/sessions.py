@@ -22,6 +22,7 @@ from app.api.requests import (
     Limit,
     check_query,
     client_address,
+    count_login,
     counting_failures,
     listed,
     set_via,
@@ -63,7 +64,7 @@ class LoginController(Controller):
     @post(
         "/",
         status_code=204,
-        opt={"errors": (400, 401, 403, 413, 422, 429, 503), NEEDS_NO_TOKEN: True},
+        opt={"errors": (400, 401, 403, 409, 413, 422, 429, 503), NEEDS_NO_TOKEN: True},
         summary="Exchange a token or a one-time code for a session. The answer sets a cookie that no script can read.",
     )
     async def login(
@@ -71,6 +72,7 @@ class LoginController(Controller):
     ) -> Response[None]:
         refuse_cross_site(request, by_cookie=False)
         set_via(Via.CONSOLE)
+        await count_login(request)
         async with counting_failures(request):
             secret = await session_service.login(data, _browser(request))
         return _with_cookie(cookie_for(request, secret))
@@ -90,6 +92,7 @@ class SingleSignOnController(Controller):
         return_to: Annotated[str, QueryParameter(max_length=MOST_PATH_CHARACTERS)] = DEFAULT_PATH,
     ) -> Response[None]:
         """Send the browser to the identity provider to log in, and afterwards to ``return_to``."""
+        await count_login(request)
         begun = await single_sign_on.start(origin_for_browser(request), return_to)
         headers = {"Location": begun.url, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
         return Response(None, status_code=302, headers=headers, cookies=[login_cookie(request, begun.cookie)])
@@ -102,10 +105,13 @@ class SingleSignOnController(Controller):
         code: AnswerText = None,
         login_state: Annotated[str | None, QueryParameter(name="state", max_length=500)] = None,
         issuer: Annotated[str | None, QueryParameter(name="iss", max_length=2000)] = None,
+        error: AnswerText = None,
     ) -> Response[str]:
         """Finish a login: the identity provider sends the browser here. The response sets the session's cookie."""
         # Providers add parameters of their own, so that unknown ones are not refused here.
-        answer = LoginAnswer(code=code or "", state=login_state or "", issuer=issuer)
+        answer = LoginAnswer(code=code or "", state=login_state or "", issuer=issuer, error=error)
+        # Before the provider is called: whoever has no account can send any answer.
+        await count_login(request)
         origin, attempt = origin_for_browser(request), login_attempt(request)
         async with counting_failures(request):
             logged_in = await single_sign_on.finish(origin, attempt, answer, _browser(request))

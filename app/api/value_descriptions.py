@@ -6,10 +6,12 @@ from app.domain.access import OwnerKind, Role, Scope, TeamRole
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
 from app.domain.executions import ExecutionStatus, Trigger
+from app.domain.health import Health
 from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.notifications import NoticeEvent
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, Status
+from app.persistence.schedule_lists import Kind, Sort
 
 Texts = Mapping[str, str]
 
@@ -47,6 +49,33 @@ OBJECT_TYPES: Texts = {
     ObjectType.OIDC_KEY: "a key that signs the tokens of calls",
     ObjectType.SETTINGS: "the settings",
     ObjectType.ADDRESS: "the address of a client that was refused",
+}
+HEALTHS: Texts = {
+    Health.HEALTHY: "its last run succeeded",
+    Health.LATE: "its tick is overdue by more than 5 s",
+    Health.FAILING: "its last run that ended did not succeed",
+    Health.SILENT: "its tick is overdue by three intervals, and 30 s at least: nothing fires it",
+    Health.NEVER_RAN: "no slot has come yet",
+    Health.PAUSED: "it is paused",
+    Health.DEAD: "its retries are used up",
+    Health.INVALID: "its spec is not valid any more",
+    Health.DONE: "no slot is left",
+}
+KINDS: Texts = {
+    Kind.INTERVAL: "`interval_seconds`, or `every` with a duration",
+    Kind.CRON: "`cron`",
+    Kind.ONCE: "`at` or `after`",
+    Kind.MONTHLY: "`every: monthly`",
+}
+ORDERS: Texts = {
+    Sort.NEWEST: "newest first",
+    Sort.OLDEST: "oldest first",
+    Sort.NAME: "by name",
+    Sort.NAME_DESCENDING: "by name, from the end",
+    Sort.NEXT_RUN: "what is due next first",
+    Sort.NEXT_RUN_DESCENDING: "what is due last first",
+    Sort.LAST_ATTEMPT: "what was attempted last first",
+    Sort.LAST_ATTEMPT_ASCENDING: "what was attempted longest ago first",
 }
 IF_RUNNING: Texts = {
     IfRunning.SKIP: "the slot does not fire",

@@ -8,10 +8,12 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Column, Table
 
+from app import clock
 from app.actions.plugins import PluginProblem, load_actions
 from app.cli.operators import OPERATOR, on_database
-from app.domain.access import Role
+from app.domain.access import Role, Scope
 from app.domain.errors import NotFoundError
+from app.domain.specs import parse_duration
 from app.domain.trigger_event import rfc3339
 from app.engine.entity_schedulers import load_entity_schedulers
 from app.persistence import workflows
@@ -172,7 +174,13 @@ def create_user(name: str, *, admin: Annotated[bool, Parameter(negative="")] = F
     Console().print(f"Created user {created.username} (id {created.id}, {created.role}).", markup=False)
 
 
-def create_token(user: str, *, name: str = "cli") -> None:
+def create_token(
+    user: str,
+    *,
+    name: str = "cli",
+    scope: Annotated[Scope | None, Parameter()] = None,
+    expires: str | None = None,
+) -> None:
     """Create an API token for a user. It is shown only once.
 
     Parameters
@@ -181,12 +189,27 @@ def create_token(user: str, *, name: str = "cli") -> None:
         The name of the user.
     name
         A name for the token, to recognise it in lists.
+    scope
+        What the token may be used for; each scope includes those before it. By default, all that the role allows.
+    expires
+        When it ends: a duration such as 90d, or a time such as 2036-01-01T00:00:00Z. By default it has no end.
     """
-    request = checked({"name": name}, TokenInput)
+    scopes = None if scope is None else [scope]
+    request = checked({"name": name, "scopes": scopes, "expires_at": _end(expires)}, TokenInput)
     created = on_database(lambda database: _users(database).create_token_for(OPERATOR, user, request))
     Console(stderr=True).print(f"Token {created.id} ({created.name}) of {user}; it is shown only once:", markup=False)
     # Alone on stdout, so that a script can read it.
     sys.stdout.write(f"{created.token}\n")
+
+
+def _end(expires: str | None) -> str | None:
+    """Return when a token ends as the API takes it; what is not a duration is checked there."""
+    if expires is None:
+        return None
+    try:
+        return rfc3339(clock.now() + parse_duration(expires))
+    except ValueError:
+        return expires
 
 
 def _users(database: Database) -> UserService:

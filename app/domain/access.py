@@ -1,13 +1,19 @@
 """Access: who may see and change what. An object of another user is reported like one that does not exist."""
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
-from app.domain.errors import ForbiddenError, ForeignWorkflowError, InsufficientScopeError, NotFoundError
+from app.domain.errors import (
+    FeedTokenError,
+    ForbiddenError,
+    ForeignWorkflowError,
+    InsufficientScopeError,
+    NotFoundError,
+    RestrictedError,
+)
 
 
 class Role(StrEnum):
@@ -28,6 +34,10 @@ class OwnerKind(StrEnum):
 PLUGIN_NAMES = "plugin:"
 # The prefix of teams' user names: a team owns objects as a user does, and nobody can log in as a team.
 TEAM_NAMES = "team:"
+
+
+# What a team may be called.
+TEAM_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.@ -]{0,199}"
 
 
 class Scope(StrEnum):
@@ -52,6 +62,14 @@ class Scope(StrEnum):
 
 _RANKS = {scope: rank for rank, scope in enumerate(Scope)}
 _SCOPE_OF_ROLE = {Role.ADMIN: Scope.ADMIN, Role.MEMBER: Scope.WRITE}
+
+
+class TokenKind(StrEnum):
+    """What tokens are made for."""
+
+    API = "api"
+    # To read calendars: such a token can be part of an address, and is accepted nowhere else.
+    FEED = "feed"
 
 
 class TeamRole(StrEnum):
@@ -120,11 +138,25 @@ class Reach(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, workflow_ids=(workflow_id,) if reaches else ())
 
     @property
-    def sources(self) -> list[tuple[int | None, int | None]]:
-        """Return the pairs of owner and workflow whose objects make up the list; None stands for any."""
-        owners: Sequence[int | None] = (None,) if self.owners is None else self.owners
-        workflow_ids: Sequence[int | None] = (None,) if self.workflow_ids is None else self.workflow_ids
-        return list(itertools.product(owners, workflow_ids))
+    def sources(self) -> list["Source"]:
+        """Return the sources that make up the list: one for each workflow, or else one for each owner."""
+        if self.owners == ():
+            return []
+        if self.workflow_ids is not None:
+            return [Source(self.owners, workflow_id) for workflow_id in dict.fromkeys(self.workflow_ids)]
+        return [Source(None)] if self.owners is None else [Source((owner,)) for owner in self.owners]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A part of a list that is read by itself: what these owners have, of one workflow; None for any."""
+
+    owners: tuple[int, ...] | None
+    workflow_id: int | None = None
+
+    @property
+    def owner(self) -> int | None:
+        """Return the owner if there is only one."""
+        return self.owners[0] if self.owners is not None and len(self.owners) == 1 else None
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,8 +183,10 @@ class Actor(msgspec.Struct, frozen=True):
     # The teams that the user belongs to, by their ids, each with the user's role in it.
     teams: tuple[tuple[int, TeamRole], ...] = ()
     restriction: Restriction | None = None
-    # None unless a stored token was used; and when that token ends.
+    # None unless a stored token was used.
     token_id: int | None = None
+    token_kind: TokenKind = TokenKind.API
+    # When the token ends that was used, or with which the session was begun; None: never.
     ends_at: datetime | None = None
     # The session of the browser that the request came from.
     session_id: int | None = None
@@ -256,7 +290,7 @@ def require_team_owner(actor: Actor, team_id: int) -> None:
         raise ForbiddenError("This requires the role `owner` in the team.")
 
 
-# The actor of a run whose two owners have no rights in common. No user has the id 0.
+# The actor of a run whose two owners have no rights in common: such a run fails. No user has the id 0.
 NOBODY = Actor(0, "nobody", Role.MEMBER)
 
 
@@ -287,12 +321,35 @@ def require_workflow_owner(schedule_owner: int, workflow_owner: int, named: int 
         raise ForeignWorkflowError(workflow_owner)
 
 
+def outlives(ends_at: datetime | None, other: datetime | None) -> bool:
+    """Return whether something that ends at a moment ends later than something else; None means never."""
+    return other is not None and (ends_at is None or ends_at > other)
+
+
+def require_kind(actor: Actor, *, reads_feeds: bool) -> None:
+    """Raise ``FeedTokenError`` for a token that reads calendars, unless the call does so."""
+    if actor.token_kind is TokenKind.FEED and not reads_feeds:
+        raise FeedTokenError
+
+
 def require_scope(actor: Actor, needs: Scope) -> None:
     """Raise ``ForbiddenError`` if the role does not allow it, ``InsufficientScopeError`` if the token does not."""
     if not _SCOPE_OF_ROLE[actor.role].includes(needs):
         raise ForbiddenError
     if not actor.token_scope.includes(needs):
         raise InsufficientScopeError(needs)
+
+
+def require_graph_editor(actor: Actor) -> None:
+    """Refuse a restricted token the nodes and edges of workflows.
+
+    Nodes act with the rights of the workflow's owner: through them, the token would reach what it is restricted from.
+    """
+    if actor.restriction is not None:
+        raise RestrictedError(
+            "This token is restricted to some workflows: it can use them, and cannot change their `nodes` and `edges`, "
+            "which act with all rights of the owner. Use a token without a restriction."
+        )
 
 
 def require_admin(actor: Actor) -> None:

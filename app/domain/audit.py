@@ -45,10 +45,13 @@ class AuditAction(StrEnum):
 
     SESSION_BEGUN = "session_begun"
     SESSION_ENDED = "session_ended"
+    SESSION_CODE_CREATED = "session_code_created"
     TOKEN_CREATED = "token_created"  # noqa: S105 - the name of an action
     TOKEN_ROTATED = "token_rotated"  # noqa: S105 - the name of an action
     TOKEN_DELETED = "token_deleted"  # noqa: S105 - the name of an action
     TOKEN_USED_FROM_NEW_ADDRESS = "token_used_from_new_address"  # noqa: S105 - the name of an action
+    # By a session, a token of an identity provider, or the admin token of the settings.
+    USER_SEEN_AT_NEW_ADDRESS = "user_seen_at_new_address"
     USER_CREATED = "user_created"
     USER_CHANGED = "user_changed"
     USER_DELETED = "user_deleted"
@@ -67,6 +70,7 @@ class AuditAction(StrEnum):
     SETTINGS_CHANGED = "settings_changed"
     AUTHENTICATION_REFUSED = "authentication_refused"
     SCOPE_DENIED = "scope_denied"
+    ACCESS_DENIED = "access_denied"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -158,7 +162,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 class Refusals(msgspec.Struct, frozen=True, kw_only=True):
-    """The key by which refusals are counted: those of one minute to one client, or to one token or session.
+    """The key by which refusals are counted: those of one minute to one client, or to one token or session and scope.
 
     Without an address and an actor it stands for all those that are not counted one by one.
     """
@@ -167,6 +171,9 @@ class Refusals(msgspec.Struct, frozen=True, kw_only=True):
     minute: datetime
     address: str | None = None
     actor: Actor | None = None
+    # The scope that was missing, or the code of another reason.
+    scope: str = ""
+    code: str = ""
 
 
 def identity_of(actor: Actor) -> Actor:
@@ -185,9 +192,14 @@ def refusals_event(refusals: Refusals, count: int) -> AuditEvent:
         _refused(refusals),
         Origin(via, refusals.address),
         refusals.minute,
-        f"{refusals.action}/{refusals.address}/{by}",
-        details={"count": count},
+        f"{refusals.action}/{refusals.address}/{by}/{refusals.scope or refusals.code}",
+        details={"count": count, **_reason(refusals)},
     )
+
+
+def _reason(refusals: Refusals) -> dict[str, str]:
+    given = {"scope": refusals.scope, "code": refusals.code}
+    return {name: value for name, value in given.items() if value}
 
 
 def _refused(refusals: Refusals) -> Subject:

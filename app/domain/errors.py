@@ -41,6 +41,12 @@ class UnauthenticatedError(CarillonError):
     message = "A valid bearer token is required: send `Authorization: Bearer TOKEN`."
 
 
+class NoSuchTeamError(NotFoundError):
+    """The team does not exist, or the actor does not belong to it."""
+
+    message = "There is no such team."
+
+
 class ForbiddenError(CarillonError):
     """The user is known and lacks the role for this."""
 
@@ -67,6 +73,13 @@ class RestrictedError(ForbiddenError):
     message = "This token is restricted to some objects. It cannot be used for this call."
 
 
+class FeedTokenError(ForbiddenError):
+    """The token was made to read calendars, and the call is another one."""
+
+    code = "feed_only"
+    message = "This token was made for calendars (`kind: feed`). It cannot be used for this call."
+
+
 class WrongStateError(CarillonError):
     """The state of an object does not allow the operation."""
 
@@ -79,6 +92,20 @@ class ConflictError(CarillonError):
 
     code = "conflict"
     message = "The object was changed by another request. Read it again and retry."
+
+
+class KeyTakenError(ConflictError):
+    """Another object of the owner has the key already."""
+
+    code = "key_taken"
+    message = "Another object of this owner has the key. Choose another key, or use PUT by-key/{key}/ to change it."
+
+
+class PreconditionFailedError(CarillonError):
+    """The object is not in the version that the request names."""
+
+    code = "precondition_failed"
+    message = "The object was changed since you read it. Read it again, and repeat the request with its new ETag."
 
 
 class ForeignWorkflowError(CarillonError):

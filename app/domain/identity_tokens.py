@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from app.domain.access import ROLE_BY_CLAIM, TeamRole
+from app.domain.access import ROLE_BY_CLAIM, TEAM_NAME_PATTERN, TeamRole
 
 MOST_TOKEN_CHARACTERS = 16_384
 MOST_SUBJECT_CHARACTERS = 255
@@ -25,6 +25,8 @@ MOST_GROUPS = 1_000
 CLOCK_SKEW = timedelta(seconds=60)
 # The last second of the year 9999, the largest moment that a datetime can hold.
 LAST_SECOND = 253_402_300_799
+# Later ends count as this one, so that a time zone or the clock skew can be added to each.
+LATEST_END = datetime(9999, 12, 1, tzinfo=UTC)
 # The types and curves of the keys that each algorithm is used with. Algorithms with a shared secret and `none` are
 # missing: with them, anybody who knows the public key could sign.
 ALGORITHMS: dict[str, tuple[str, tuple[str | None, ...]]] = {
@@ -42,6 +44,7 @@ RESERVED_NAMES = frozenset({"admin", "nobody", "system"})
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.@-]+")
 _MOST_NAME_CHARACTERS = 200
+_TEAM_NAME = re.compile(TEAM_NAME_PATTERN)
 # From the least to the highest.
 _TEAM_ROLES = tuple(TeamRole)
 
@@ -88,20 +91,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     # What the user may be called, the best name first.
     names: tuple[str, ...]
     groups: tuple[str, ...]
-    issued_at: datetime
+    # None if the token does not say: nobody knows then whether its claims are newer than those that were applied.
+    issued_at: datetime | None
     expires_at: datetime
 
 
 def teams_of(groups: Iterable[str], prefix: str) -> dict[str, TeamRole]:
     """Return the teams that groups name, each with the user's role in it.
 
-    A group is the prefix and the name of a team, or also a colon and a role. Of several roles the highest counts.
+    A group is the prefix and the name of a team, or also a colon and a role. Of several roles the highest counts. A
+    group that cannot be the name of a team counts for nothing: the database could not even store some of them.
     """
     named: dict[str, TeamRole] = {}
     for group in groups:
         if group.startswith(prefix):
             team, _, role = group.removeprefix(prefix).partition(":")
-            if team and (not role or role in _TEAM_ROLES):
+            if _TEAM_NAME.fullmatch(team) and (not role or role in _TEAM_ROLES):
                 roles = (TeamRole(role) if role else ROLE_BY_CLAIM, named.get(team, TeamRole.VIEWER))
                 named[team] = max(roles, key=_TEAM_ROLES.index)
     return named
@@ -208,9 +213,8 @@ def identity_of(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) -> 
             if isinstance(name, str)
         ),
         groups=_groups(claims, rules.groups_claim),
-        # A token that does not say when it was issued counts as issued now.
-        issued_at=issued_at or now,
-        expires_at=expires_at,
+        issued_at=issued_at,
+        expires_at=min(expires_at, LATEST_END),
     )
 
 

@@ -13,7 +13,7 @@ from app.domain.specs import KINDS
 # The nodes and edges of the schedule's workflow, as one value.
 NODES = "nodes"
 # What a plugin says of a schedule. Its workflow is made from the action and belongs to the schedule.
-FIELDS = tuple(name for name in EDITABLE if name not in {"workflow_id", "trigger_node_id"})
+FIELDS = tuple(name for name in EDITABLE if name not in {"workflow_id", "trigger_node_id", "key"})
 # Values that are changed together: one kind of spec replaces the other.
 _GROUPS = (KINDS, *((name,) for name in (*FIELDS, NODES) if name not in KINDS))
 

@@ -38,7 +38,7 @@ CARILLON = Author(None, "carillon")
 _NOT_REMEMBERED = frozenset(
     {
         *("name", "description", "trigger_node_id", "trigger_payload"),
-        *("max_retries", "backoff_base_seconds", "timeout_seconds"),
+        *("max_retries", "backoff_base_seconds", "timeout_seconds", "key", "labels"),
     }
 )
 # The fields of a snapshot, by which ``explain`` says later whether a slot was expected then. A new field is remembered
@@ -51,6 +51,7 @@ REMEMBERED = (
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)
 WORKFLOW_FIELDS = (
     *("name", "nodes", "edges", "active", "max_concurrent_runs", "breaker_threshold", "breaker_reset_seconds"),
+    *("key", "labels"),
 )
 _BY_STATUS = {Status.PAUSED: Action.PAUSED, Status.DONE: Action.FINISHED, Status.DEAD: Action.DIED}
 

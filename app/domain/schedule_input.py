@@ -10,6 +10,7 @@ from msgspec import Meta
 from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
+from app.domain.labels import Key, Labels
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 from app.domain.specs import canonical, require_kind
@@ -80,6 +81,8 @@ class ScheduleFields(SpecInput, kw_only=True):
     if_running: IfRunning = DEFAULTS.if_running
     max_queued: NotNegative = DEFAULTS.max_queued
     trigger_payload: Payload = msgspec.field(default_factory=dict)
+    key: Key | None = DEFAULTS.key
+    labels: Labels = msgspec.field(default_factory=dict)
 
 
 class ScheduleInput(ScheduleFields, kw_only=True):

@@ -93,6 +93,9 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int = 60
     if_running: IfRunning = IfRunning.SKIP
     max_queued: int = 1
+    # A name that is unique for the owner, by which tools create and change the schedule.
+    key: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 EDITABLE = ScheduleDefinition.__struct_fields__

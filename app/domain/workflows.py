@@ -1,5 +1,6 @@
 """Workflows: the graph and its validation, the trigger node, the order of nodes, and the size limit of outputs."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
@@ -110,6 +111,16 @@ class Order:
         for node_id, others in before.items():
             for other in others:
                 self.after[other].append(node_id)
+
+
+# What stands between the scheme and the end of a host; a template is no host.
+_HOST = re.compile(r"https?://(?:[^/@\s\"{}]*@)?([^/:?#\s\"\\{}]+)", re.IGNORECASE)
+
+
+def target_hosts(nodes: Iterable[Any]) -> str:
+    """Return the hosts that nodes name in their configurations, separated by blanks, for searches."""
+    text = msgspec.json.encode([node if isinstance(node, dict) else msgspec.to_builtins(node) for node in nodes])
+    return " ".join(sorted({host.lower() for host in _HOST.findall(text.decode())}))
 
 
 def graph_errors(nodes: Iterable[Node], edges: Iterable[Edge], known_types: Collection[str]) -> list[FieldError]:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from app import clock
-from app.cache import BoundedCache
+from app.cache import ExpiringCache
 from app.domain.call_tokens import ALGORITHM, CallOrigin, KeyTerm, claims_of, signing_key
 from app.domain.errors import UnavailableError
 from app.engine.oidc_keys import ensure_key
@@ -24,6 +24,8 @@ from app.persistence.database import Database, database_now
 # A rotated key is seen after this time at the latest.
 CACHE_SECONDS = 5.0
 CACHED_OWNERS = 10_000
+# Teams are renamed, and another team may take the name: tokens have the new one after this time at the latest.
+NAME_SECONDS = 30.0
 OUTAGE_PAUSE_SECONDS = 1.0
 
 
@@ -66,7 +68,7 @@ class TokenMinter:
         self._issuer = issuer
         self._ring: _Ring | None = None
         self._reading = asyncio.Lock()
-        self._names: BoundedCache[int, str] = BoundedCache(CACHED_OWNERS)
+        self._names: ExpiringCache[int, str] = ExpiringCache(CACHED_OWNERS)
 
     def of_node(self, origin: Callable[[], CallOrigin]) -> "NodeTokens":
         """Return the port by which one node gets its tokens; most nodes never ask for the origin."""
@@ -124,17 +126,19 @@ class TokenMinter:
         return _Ring(keys, read_at, now, read_at + CACHE_SECONDS)
 
     async def _owner_name(self, owner_id: int) -> str:
-        """Return an owner's username, which never changes."""
-        while True:
-            name = self._names.get(owner_id)
-            if name is not None:
-                return name
+        """Return an owner's username; during an outage the one that was read last."""
+        name = self._names.fresh(owner_id, clock.monotonic())
+        while name is None:
             try:
                 async with self._database.reading("read_owner_name") as connection:
                     row = await users.get(connection, owner_id)
-                self._names.keep(owner_id, row.username if row else "")
+                name = row.username if row else ""
+                self._names.keep(owner_id, name, clock.monotonic() + NAME_SECONDS)
             except UnavailableError:
-                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+                name = self._names.stale(owner_id)
+                if name is None:
+                    await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+        return name
 
 
 def _parsed(pem: str) -> RSAPrivateKey:

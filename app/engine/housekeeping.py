@@ -1,30 +1,36 @@
-"""Housekeeping: create the weekly partitions of the history in time, and delete old history a part at a time."""
+"""Housekeeping: create the weekly partitions of the history in time, and delete what is old a part at a time."""
 
 from datetime import datetime, timedelta
 
 import structlog
 
 from app import clock
+from app.domain.idempotency import KEPT
 from app.engine import oidc_keys
-from app.persistence import execution_queries, retention
+from app.persistence import execution_queries, idempotency, retention, sessions, users
 from app.persistence.database import Database, database_now
 from app.persistence.retention import PartitionError, Week
 
 HOUR_SECONDS = 3600.0
+# Idempotency keys that are deleted in an hour at most, in one statement.
+MOST_KEYS = 100_000
 # How often it looks for histories of deleted schedules, and the pause between two parts of one.
 LOOK_SECONDS = 5.0
 REST_SECONDS = 0.05
+# Lists show tokens that have ended for this time.
+KEEP_ENDED_TOKENS = timedelta(days=30)
 
 log = structlog.get_logger(__name__)
 
 
 class Housekeeper:
-    """Checks partitions and keys of tokens once an hour, and deletes histories of deleted schedules all the time."""
+    """Checks partitions, tokens, sessions and keys once an hour; deletes histories of deleted schedules at any time."""
 
-    def __init__(self, database: Database, keep_days: int) -> None:
-        """Keep history for ``keep_days`` days; 0 keeps it for ever."""
+    def __init__(self, database: Database, keep_days: int, audit_days: int = -1) -> None:
+        """Keep history for ``keep_days`` days, the audit log for ``audit_days``; 0 is for ever, -1 as the history."""
         self._database = database
         self._keep = timedelta(days=keep_days) if keep_days else None
+        self._keep_audit = self._keep if audit_days < 0 else timedelta(days=audit_days) if audit_days else None
         self._weeks_due_at = clock.monotonic()
         self._has_rows_to_fill = True
         self._is_logged = False
@@ -44,6 +50,8 @@ class Housekeeper:
             now = await database_now(connection)
             missing = await retention.missing_weeks(connection, now)
             old = await retention.old_weeks(connection, now - self._keep) if self._keep else []
+            if self._keep_audit:
+                old += await retention.old_weeks(connection, now - self._keep_audit, retention.AUDIT)
         for week in missing:
             await self._make(week)
         for week in old:
@@ -52,8 +60,14 @@ class Housekeeper:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
+        if self._keep_audit:
+            async with self._database.transaction() as connection:
+                await retention.delete_unpartitioned_events(connection, now - self._keep_audit)
         async with self._database.transaction() as connection:
             await retention.delete_spent_records(connection)
+            await idempotency.drop_old(connection, now - KEPT, MOST_KEYS)
+            await users.delete_ended_tokens(connection, now - KEEP_ENDED_TOKENS)
+            await sessions.delete_ended(connection)
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
 

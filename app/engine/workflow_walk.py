@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app import clock
 from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping
 from app.actions.context import ActionContext, LeaseLostError
-from app.domain.access import Actor
+from app.domain.access import NOBODY, Actor
 from app.domain.errors import NoTriggerError
 from app.domain.executions import Entity, ExecutionStatus, NodeResult
 from app.domain.workflows import TRIGGER_TYPE, Edge, Node, Order, Workflow, bound_output, resolve_trigger
@@ -29,7 +29,7 @@ class Dispatched(msgspec.Struct, frozen=True):
     workflow: Workflow
     trigger: Node
     event_data: Mapping[str, Any]
-    # The actor whose rights its actions have: see ``app.domain.access.lesser``.
+    # The actor whose rights its actions have: see ``app.domain.access.lesser_rights``.
     user: Actor
 
     @property
@@ -63,6 +63,7 @@ def dispatch_event(
         raise NoTriggerError("The workflow no longer exists.")
     if not workflow.active:
         raise NoTriggerError(f"The workflow '{workflow.name}' is not active.")
+    _require_rights(user)
     return Dispatched(workflow, resolve_trigger(workflow, trigger_node_id, event_data), event_data, user)
 
 
@@ -72,9 +73,22 @@ def dispatch_again(
     """Continue a parked run with the graph that it began with. The owner is that of the workflow as it is now."""
     if user is None or workflow is None:
         raise NoTriggerError("The workflow, or the user who owns the schedule, no longer exists.")
+    _require_rights(user)
     stored = {"name": graph["name"], "nodes": graph["nodes"], "edges": graph["edges"]}
     original = msgspec.convert({**msgspec.to_builtins(workflow), **stored, "active": True}, Workflow)
     return Dispatched(original, original.node(graph["trigger"]), event_data, user)
+
+
+def _require_rights(user: Actor) -> None:
+    """Refuse to run a workflow whose owner has not allowed, or no longer allows, the schedule's owner to use it.
+
+    Its calls would be signed for the workflow's owner, with a payload that the schedule's owner chooses.
+    """
+    if user == NOBODY:
+        raise NoTriggerError(
+            "The owner of the schedule may not use this workflow: it belongs to another user, or to a team in which "
+            "the owner of the schedule cannot write. Choose another workflow, or delete the schedule."
+        )
 
 
 def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor | None) -> Dispatched:

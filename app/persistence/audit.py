@@ -149,7 +149,7 @@ def _query(wanted: EventFilter) -> Select[Any]:
     return query
 
 
-# The addresses that tokens are used from.
+# The addresses that tokens are used from, and users without a stored token.
 
 # ``xmax`` is 0 in a row that was inserted, not updated. The last query sees the table as it was before the insertion.
 _NOTE_ADDRESSES = """
@@ -166,12 +166,28 @@ SELECT n.token_id, n.address, n.seen_at, t.name, u.id AS user_id, u.username, u.
 FROM noted AS n JOIN api_tokens AS t ON t.id = n.token_id JOIN user_profiles AS u ON u.id = t.user_profile_id
 WHERE n.is_new ORDER BY n.token_id, n.address
 """
-_FORGET_ADDRESSES = """
-DELETE FROM token_addresses AS a USING (
-    SELECT token_id, address, row_number() OVER (PARTITION BY token_id ORDER BY seen_at DESC, address) AS place
-    FROM token_addresses WHERE token_id = ANY($1)
-) AS o WHERE a.token_id = o.token_id AND a.address = o.address AND o.place > $2
+_NOTE_USER_ADDRESSES = """
+WITH used AS (
+    SELECT p.id, u.address, u.at FROM unnest($1::int[], $2::text[], $3::timestamptz[]) AS u(id, address, at)
+    JOIN user_profiles AS p ON p.id = u.id ORDER BY p.id, u.address FOR KEY SHARE OF p
+), noted AS (
+    INSERT INTO user_addresses AS a (user_profile_id, address, seen_at) SELECT id, address, at FROM used
+    ON CONFLICT (user_profile_id, address) DO UPDATE SET seen_at = greatest(a.seen_at, excluded.seen_at)
+    RETURNING user_profile_id, address, seen_at, xmax = 0 AS is_new
+)
+SELECT n.address, n.seen_at, u.id AS user_id, u.username, u.role, u.kind,
+    NOT EXISTS (SELECT FROM user_addresses AS a WHERE a.user_profile_id = n.user_profile_id) AS is_first
+FROM noted AS n JOIN user_profiles AS u ON u.id = n.user_profile_id
+WHERE n.is_new ORDER BY u.id, n.address
 """
+_FORGET = """
+DELETE FROM {table} AS a USING (
+    SELECT {key}, address, row_number() OVER (PARTITION BY {key} ORDER BY seen_at DESC, address) AS place
+    FROM {table} WHERE {key} = ANY($1)
+) AS o WHERE a.{key} = o.{key} AND a.address = o.address AND o.place > $2
+"""
+_FORGET_ADDRESSES = _FORGET.format(table="token_addresses", key="token_id")
+_FORGET_USER_ADDRESSES = _FORGET.format(table="user_addresses", key="user_profile_id")
 
 
 async def note_addresses(connection: AsyncConnection, used: Mapping[tuple[int, str], datetime]) -> None:
@@ -183,6 +199,29 @@ async def note_addresses(connection: AsyncConnection, used: Mapping[tuple[int, s
     if rows:
         await fetch(connection, _FORGET_ADDRESSES, sorted({row["token_id"] for row in rows}), MOST_ADDRESSES)
         await connection.execute(insert(AuditEventRow).values([_values(_new_address(row)) for row in rows]))
+
+
+async def note_user_addresses(connection: AsyncConnection, used: Mapping[tuple[int, str], datetime]) -> None:
+    """Store where users without a stored token were seen, by the user's id and the address.
+
+    An event tells of a new address. The first address of a user is none: every user has one.
+    """
+    if not used:
+        return
+    ids, addresses = [user_id for user_id, _ in used], [address for _, address in used]
+    rows = await fetch(connection, _NOTE_USER_ADDRESSES, ids, addresses, list(used.values()))
+    if rows:
+        await fetch(connection, _FORGET_USER_ADDRESSES, sorted({row["user_id"] for row in rows}), MOST_ADDRESSES)
+    events = [_values(_new_user_address(row)) for row in rows if not row["is_first"]]
+    if events:
+        await connection.execute(insert(AuditEventRow).values(events))
+
+
+def _new_user_address(row: Any) -> AuditEvent:
+    user = as_actor(row["user_id"], row["username"], row["role"], row["kind"])
+    subject = Subject(ObjectType.USER, str(user.user_id), user.username, user.user_id)
+    origin = Origin(Via.API, row["address"])
+    return audit_event(user, AuditAction.USER_SEEN_AT_NEW_ADDRESS, subject, origin, row["seen_at"], uuid4().hex)
 
 
 def _new_address(row: Any) -> AuditEvent:

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.pool import NullPool
 
 from app.domain.errors import (
+    ConflictError,
     DatabaseRefusesError,
     DiskFullError,
     InDoubtError,
@@ -56,6 +57,11 @@ _READ_ONLY_STATES, _FULL_STATES = ("25006",), ("53100",)
 # Shutting down, starting up, crashed, too many connections, out of disk or memory, failing disk, read-only after a
 # failover, timed out, deadlocked.
 _AWAY_STATES = ("08", "53", "57", "58", "25P03", "55P03", "40", *_REFUSED_STATES, *_UNKNOWN_STATES, *_READ_ONLY_STATES)
+# foreign_key_violation: the owner, or another object that a row names, was deleted after the request had looked it up.
+_GONE_STATE = "23503"
+_GONE = (
+    "Something that this request refers to, such as its owner, was deleted at the same moment. Read it again and retry."
+)
 # Writes a temporary file of some 200 kB, then a row. The row alone proves too little: it exists already, and a full
 # disk often has room for another version of it. One round trip, in a transaction of its own.
 _TRY_WRITING = """
@@ -190,10 +196,12 @@ class Database:
 
 @contextmanager
 def translate_db_errors() -> Iterator[None]:
-    """Raise ``UnavailableError``, or the kind of it that fits, for a driver's error that says so."""
+    """Raise ``UnavailableError`` or ``ConflictError`` for a driver's error that says so."""
     try:
         yield
     except _DATABASE_ERRORS as error:
+        if state_of(error) == _GONE_STATE:
+            raise ConflictError(_GONE) from error
         if is_unreachable(error):
             raise _unavailable(error) from error
         raise

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, exists, or_, select, text
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Reach
+from app.domain.access import Reach, Source
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.run_ids import first_id_at
 from app.persistence.pagination import Page, Part, read_merged, read_newest, read_one, read_page
@@ -32,6 +32,14 @@ _WORKFLOWS = WorkflowRow.__table__
 _UNSUCCESSFUL_STATUSES = frozenset(ExecutionStatus) - ACTIVE - {ExecutionStatus.SUCCESS}
 # The columns of indexes that end with the id.
 _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",), ("user_profile_id",))
+# The owner of an execution is that of its schedule: executions that have ended are not handed over with it.
+_SCHEDULES_OWNER = (
+    select(_SCHEDULES.c.user_profile_id).where(_SCHEDULES.c.id == _TABLE.c.scheduled_job_id).scalar_subquery()
+)
+_STORED = (
+    *(column for column in _TABLE.columns if column.name != "user_profile_id"),
+    func.coalesce(_SCHEDULES_OWNER, _TABLE.c.user_profile_id).label("user_profile_id"),
+)
 # Results of nodes are shown with a single execution only, and the payload with a run; both may be large.
 _LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"})
 
@@ -71,8 +79,8 @@ class StoredExecution(StoredRun, frozen=True, kw_only=True):
 
 
 async def get(connection: AsyncConnection, execution_id: UUID) -> StoredExecution | None:
-    """Return an execution; None if there is none, or its schedule was deleted."""
-    query = select(_TABLE).where(_TABLE.c.id == execution_id, _is_seen(_TABLE.c.scheduled_job_id))
+    """Return an execution with its schedule's owner; None if there is none, or its schedule was deleted."""
+    query = select(*_STORED).where(_TABLE.c.id == execution_id, _is_seen(_TABLE.c.scheduled_job_id))
     return await read_one(connection, query, StoredExecution)
 
 
@@ -110,16 +118,16 @@ async def page(
             return Page([], 0)
         within = replace(within, owners=None)
 
-    async def read(source: tuple[int | None, int | None], part: Part) -> Page[ListedExecution]:
+    async def read(source: Source, part: Part) -> Page[ListedExecution]:
         return await _page_of(connection, source, filters, part)
 
     return await read_merged(within.sources, part, read)
 
 
 async def _page_of(
-    connection: AsyncConnection, source: tuple[int | None, int | None], values: Mapping[str, Any], part: Part
+    connection: AsyncConnection, source: Source, values: Mapping[str, Any], part: Part
 ) -> Page[ListedExecution]:
-    owner, workflow_id = source
+    owner, workflow_id = source.owner, source.workflow_id
     filters = {**values, **({} if workflow_id is None else {"workflow_id": workflow_id})}
     if owner is not None:
         filters["user_profile_id"] = owner
@@ -127,10 +135,12 @@ async def _page_of(
         # member's own runs are probably fewer than the workflow's.
         if "workflow_id" in filters and not await _owns_workflow(connection, filters["workflow_id"], owner):
             filters = {"user_profile_id": owner, **filters}
-    return await _page(connection, filters, part)
+    return await _page(connection, filters, part, source.owners if owner is None else None)
 
 
-async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: Part) -> Page[ListedExecution]:
+async def _page(
+    connection: AsyncConnection, filters: Mapping[str, Any], part: Part, owners: Sequence[int] | None
+) -> Page[ListedExecution]:
     source = await _source(connection, filters.get("status"))
     query = select(*_LISTED).select_from(_TABLE)
     if source is not _TABLE:
@@ -139,6 +149,8 @@ async def _page(connection: AsyncConnection, filters: Mapping[str, Any], part: P
     for name, value in filters.items():
         if name not in leading:
             query = query.where(_condition(source if name in source.c else _TABLE, name, value))
+    if owners is not None:
+        query = query.where(_TABLE.c.user_profile_id.in_(owners))
     if "scheduled_job_id" not in filters:
         query = query.where(_is_seen(source.c.scheduled_job_id))
     within = [(source.c[name], filters[name]) for name in leading]

@@ -26,9 +26,11 @@ _HAS = "SELECT FROM identities WHERE user_profile_id = $1 AND issuer = $2 LIMIT 
 _LOCK = "SELECT pg_advisory_xact_lock(20, hashtext($1))"
 _CLAIMS_AT = "UPDATE identities SET claims_at = $2 WHERE id = $1 AND claims_at <= $2 RETURNING id"
 _SET_ROLE = "UPDATE user_profiles SET role = $2 WHERE id = $1 AND role <> $2 RETURNING id"
+# A row that another process is just writing to is left out: nobody waits, and nobody waits for each other.
 _SEEN = (
-    "UPDATE identities AS i SET last_seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at) "
-    "WHERE i.id = u.id AND i.last_seen_at < u.at"
+    "UPDATE identities AS i SET last_seen_at = u.at FROM unnest($1::int[], $2::timestamptz[]) AS u(id, at), "
+    "(SELECT id FROM identities WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED) AS free "
+    "WHERE i.id = u.id AND free.id = i.id AND i.last_seen_at < u.at"
 )
 
 

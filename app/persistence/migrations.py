@@ -43,6 +43,7 @@ _TABLES = text(
     "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_table_is_visible(oid) "
     "AND relname = ANY(:names) ORDER BY relname"
 )
+_EXTENSIONS = text("SELECT extname FROM pg_extension")
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:lock)")
 
 log = structlog.get_logger(__name__)
@@ -126,7 +127,9 @@ async def _build_late_indexes(database_url: str) -> None:
 async def _missing_indexes(connection: AsyncConnection) -> list[Index]:
     late = [index for table in Base.metadata.tables.values() for index in table.indexes if index.info.get("built_late")]
     valid = set((await connection.execute(_VALID_INDEXES)).scalars())
-    return [index for index in late if index.name not in valid]
+    installed = {None, *(await connection.execute(_EXTENSIONS)).scalars()}
+    possible = [index for index in late if index.info.get("extension") in installed]
+    return [index for index in possible if index.name not in valid]
 
 
 def _concurrently(index: Index) -> str:

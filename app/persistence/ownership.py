@@ -1,22 +1,39 @@
-"""What a user has, for a user who is disabled or deleted: counted, listed, handed over, deleted."""
+"""What an owner, a user or a team, has when the owner is disabled or deleted: listed, handed over, deleted."""
 
 from uuid import UUID
 
+import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.persistence import entity_runs
 
-_COUNT = text("SELECT count(*) FROM (SELECT FROM scheduled_jobs WHERE user_profile_id = :user LIMIT 1) AS few")
+_HAS_SCHEDULES = text("SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id = :user)")
+_HAS_WEBHOOKS = text("SELECT EXISTS (SELECT FROM webhooks WHERE user_profile_id = :user)")
+_FOREIGN_SCHEDULES = text(
+    "SELECT count(*) FROM workflows AS w JOIN scheduled_jobs AS j ON j.workflow_id = w.id "
+    "WHERE w.user_profile_id = :user AND j.user_profile_id <> :user"
+)
 _ACTIVE_SCHEDULES = text(
     "SELECT id FROM scheduled_jobs WHERE user_profile_id = :user AND status = 'active' ORDER BY id LIMIT :limit"
 )
-# In the order in which everything locks: workflows, schedules, executions.
-_LOCKS = (
+# In the order in which everything locks: workflows, schedules. The profile comes last, as the transactions that create
+# something lock a workflow first and the profile of its owner with the new row.
+_LOCK_OBJECTS = (
     text("SELECT FROM workflows WHERE user_profile_id = :user ORDER BY id FOR UPDATE"),
     text("SELECT FROM scheduled_jobs WHERE user_profile_id = :user ORDER BY id FOR UPDATE"),
 )
+_LOCK_PROFILE = text("SELECT id FROM user_profiles WHERE id = :user FOR UPDATE")
+_KEEP_PROFILE = text("SELECT id FROM user_profiles WHERE id = :user FOR KEY SHARE")
 _TEAM = "(SELECT t.id FROM teams AS t WHERE t.id = :to)"
+# A key that the new owner has already is dropped.
+_DROP_KEYS = tuple(
+    text(
+        f"UPDATE {table} AS t SET key = NULL WHERE t.user_profile_id = :user AND t.key IS NOT NULL "  # noqa: S608
+        f"AND EXISTS (SELECT FROM {table} AS o WHERE o.user_profile_id = :to AND o.key = t.key)"
+    )
+    for table in ("workflows", "scheduled_jobs")
+)
 _HAND_OVER = tuple(
     text(f"UPDATE {table} SET user_profile_id = :to, team_id = {_TEAM}{owner} WHERE user_profile_id = :user")  # noqa: S608
     for table, owner in (
@@ -44,9 +61,40 @@ _ACTIVE_RUNS = text(
 _DELETE = text("DELETE FROM user_profiles WHERE id = :user")
 
 
-async def has_schedules(connection: AsyncConnection, user_id: int) -> bool:
-    """Return whether a user has a schedule."""
-    return bool((await connection.execute(_COUNT, {"user": user_id})).scalar_one())
+class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the way of deleting an owner without a word."""
+
+    schedules: bool
+    webhooks: bool
+    # How many schedules of others use the owner's workflows.
+    foreign_schedules: int
+
+
+async def holdings(connection: AsyncConnection, user_id: int) -> Holdings:
+    """Return what an owner has that somebody would miss."""
+    values = {"user": user_id}
+    return Holdings(
+        schedules=(await connection.execute(_HAS_SCHEDULES, values)).scalar_one(),
+        webhooks=(await connection.execute(_HAS_WEBHOOKS, values)).scalar_one(),
+        foreign_schedules=(await connection.execute(_FOREIGN_SCHEDULES, values)).scalar_one(),
+    )
+
+
+async def lock(connection: AsyncConnection, user_id: int) -> bool:
+    """Lock an owner with all workflows and schedules: nothing new can be created for it. False if there is none."""
+    values = {"user": user_id}
+    for statement in _LOCK_OBJECTS:
+        await connection.execute(statement, values)
+    exists = (await connection.execute(_LOCK_PROFILE, values)).first() is not None
+    # What was created before the profile was locked is locked too.
+    for statement in _LOCK_OBJECTS:
+        await connection.execute(statement, values)
+    return exists
+
+
+async def keep(connection: AsyncConnection, user_id: int) -> bool:
+    """Keep others from deleting an owner until the transaction ends; return False if there is none."""
+    return (await connection.execute(_KEEP_PROFILE, {"user": user_id})).first() is not None
 
 
 async def active_schedules(connection: AsyncConnection, user_id: int, limit: int) -> list[UUID]:
@@ -55,17 +103,15 @@ async def active_schedules(connection: AsyncConnection, user_id: int, limit: int
 
 
 async def hand_over(connection: AsyncConnection, user_id: int, to: int) -> None:
-    """Give everything that a user has to another user."""
+    """Give everything that an owner has, who is locked, to another owner."""
     values = {"user": user_id, "to": to, "owner_id": str(to)}
-    for statement in (*_LOCKS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS):
+    for statement in (*_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS):
         await connection.execute(statement, {name: values[name] for name in statement.compile().params})
 
 
 async def delete_user(connection: AsyncConnection, user_id: int) -> list[UUID]:
-    """Delete a user with everything that is left of them. Return the executions that have to be called off."""
+    """Delete an owner, who is locked, with everything that is left. Return the executions to be called off."""
     values = {"user": user_id}
-    for statement in _LOCKS:
-        await connection.execute(statement, values)
     running = list((await connection.execute(_ACTIVE_RUNS, values)).scalars())
     for webhook in (await connection.execute(_WEBHOOKS, values)).scalars().all():
         running += await entity_runs.remove(connection, "webhook", str(webhook))

@@ -4,17 +4,17 @@ A page begins at an offset or after a cursor. A cursor costs the same at every p
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import BigInteger, Executable, FromClause, Row, Select, String, column, func, select, text, tuple_
+from sqlalchemy import BigInteger, DateTime, Executable, Row, Select, String, column, func, select, tuple_
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app import clock
 from app.cache import ExpiringCache
 from app.domain.errors import FieldError, InvalidError
 from app.persistence.sql_batches import fetch
@@ -142,9 +142,14 @@ async def read_of_owners(
 
 
 async def read_merged(
-    sources: Sequence[S], part: Part, read: Callable[[S, Part], Awaitable[Page[T]]], *, ascending: bool = False
+    sources: Sequence[S],
+    part: Part,
+    read: Callable[[S, Part], Awaitable[Page[T]]],
+    *,
+    ascending: bool = False,
+    position: Callable[[T], tuple[Any, ...]] | None = None,
 ) -> Page[T]:
-    """Return a page of what comes from several sources, in the order of the page's keys.
+    """Return a page of what comes from several sources, in the order of the page's keys or of ``position``.
 
     One page of each source is read from the same position, and they are merged: each comes from an index. A query for
     all of them together would sort everything that they have.
@@ -152,17 +157,24 @@ async def read_merged(
     if len(sources) == 1:
         return await read(sources[0], part)
     first = msgspec.structs.replace(part, limit=part.offset + part.limit, offset=0)
-    return merged([await read(source, first) for source in sources], part, ascending=ascending)
+    return merged([await read(source, first) for source in sources], part, ascending=ascending, position=position)
 
 
-def merged(pages: Sequence[Page[T]], part: Part, *, ascending: bool = False) -> Page[T]:
+def merged(
+    pages: Sequence[Page[T]],
+    part: Part,
+    *,
+    ascending: bool = False,
+    position: Callable[[T], tuple[Any, ...]] | None = None,
+) -> Page[T]:
     """Return the part of a list whose beginnings, as far as the end of the part, are on these pages."""
     keys = next((page.keys for page in pages if page.keys), ())
 
-    def position(item: T) -> tuple[Any, ...]:
+    def by_keys(item: T) -> tuple[Any, ...]:
         return tuple(getattr(item, key) for key in keys)
 
-    every = sorted((item for page in pages for item in page.items), key=position, reverse=not ascending)
+    items_of_all = (item for page in pages for item in page.items)
+    every = sorted(items_of_all, key=position or by_keys, reverse=not ascending)
     items = every[part.offset : part.offset + part.limit]
     total, is_estimate = sum(page.total for page in pages), any(page.total_is_estimate for page in pages)
     return Page(items, total, is_estimate, _more(items, keys, part), keys)
@@ -216,100 +228,18 @@ def known_totals() -> KnownTotals:
     return ExpiringCache(MOST_KNOWN)
 
 
-async def read_keys(  # noqa: PLR0913 - what to read, in which order, from where
-    connection: AsyncConnection,
-    table: FromClause,
-    kind: type[T],
-    filters: Mapping[str, Any],
-    keys: Sequence[Any],
-    part: Part,
-    totals: KnownTotals,
-    *,
-    implied: Sequence[str] = (),
-    leading: str | None = None,
-) -> Page[T]:
-    """Return a page of the keys and versions (``xmin``) of those rows of a table that match the filters, newest first.
-
-    The query goes to the driver directly, which is faster, and reads no other columns. ``implied`` are conditions in
-    SQL that follow from the filters, so that partial indexes can be used. ``leading`` is a filter that stands before
-    the keys in an index of its own: bounded as one position, as in ``read_newest``, that index is used.
-    """
-    total_key = tuple(filters.items())
-    estimate = totals.fresh(total_key, clock.monotonic())
-    bounds = [] if leading is None else _bounds(leading, list(filters).index(leading) + 1, keys)
-    conditions, values = _conditions(filters, [*implied, *bounds])
-    rows = await _rows(connection, table, conditions, values, keys, part, counts=estimate is None)
-    names = tuple(key.name for key in keys)
-    items = [kind(*(row[name] for name in (*names, "xmin"))) for row in rows]
-    more = _more(items, names, part)
-    if estimate is not None:
-        return Page(items, estimate, total_is_estimate=True, next_cursor=more, keys=names)
-    every = select(keys[-1]).where(*(table.c[name] == value for name, value in filters.items()), *map(text, implied))
-    total, is_estimate = await _total(connection, every, await _number(connection, every, rows))
-    if is_estimate:
-        totals.keep(total_key, total, clock.monotonic() + FRESH_SECONDS)
-    return Page(items, total, is_estimate, more, names)
-
-
-async def _rows(  # noqa: PLR0913 - the parts of one query
-    connection: AsyncConnection,
-    table: FromClause,
-    conditions: str,
-    values: list[Any],
-    keys: Sequence[Any],
-    part: Part,
-    *,
-    counts: bool,
-) -> list[Any]:
-    names = [key.name for key in keys]
-    place = "TRUE"
-    if part.cursor is not None:
-        values = [*values, *position_of(keys, part.cursor)]
-        numbers = range(len(values) - len(keys) + 1, len(values) + 1)
-        place = f"({', '.join(names)}) < ({', '.join(f'${number}' for number in numbers)})"
-    counted = f"(SELECT count(*) FROM (SELECT FROM {table} WHERE {conditions} LIMIT {COUNTED + 1}) AS few)"  # noqa: S608
-    return await fetch(
-        connection,
-        f"SELECT {', '.join(names)}, xmin, {counted if counts else 'NULL'} AS counted "  # noqa: S608
-        f"FROM {table} WHERE {conditions} AND {place} "
-        f"ORDER BY {', '.join(f'{name} DESC' for name in names)} LIMIT {part.limit:d} OFFSET {part.offset:d}",
-        *values,
-    )
-
-
-async def _number(connection: AsyncConnection, query: Select[Any], rows: Sequence[Any]) -> int:
-    if rows:
-        number: int = rows[0]["counted"]
-        return number
-    counted = select(func.count()).select_from(query.limit(COUNTED + 1).subquery())
-    return int((await connection.execute(counted)).scalar_one())
-
-
-# The bounds of the columns that lists are ordered by.
-_ENDS = {datetime: ("-infinity", "infinity"), UUID: (str(_FIRST_ID), str(_LAST_ID))}
-
-
-def _bounds(leading: str, number: int, keys: Sequence[Any]) -> list[str]:
-    """Return the conditions that a filter, given as the parameter of this number, and the keys are within bounds."""
-    place = f"({', '.join((leading, *(key.name for key in keys)))})"
-    first, last = zip(*(_ENDS[key.type.python_type] for key in keys), strict=True)
-    return [f"{place} {sign} (${number}, {', '.join(map(repr, ends))})" for sign, ends in ((">=", first), ("<=", last))]
-
-
-def _conditions(filters: Mapping[str, Any], implied: Sequence[str]) -> tuple[str, list[Any]]:
-    conditions = [*(f"{name} = ${number}" for number, name in enumerate(filters, 1)), *implied]
-    return " AND ".join(conditions) or "TRUE", list(filters.values())
-
-
 async def _total(connection: AsyncConnection, query: Select[Any], counted: int) -> tuple[int, bool]:
     if counted <= COUNTED:
         return counted, False
     compiled = query.compile(dialect=_DIALECT, compile_kwargs={"literal_binds": True})
-    plan: Any = (
-        await connection.execute(text("EXPLAIN (FORMAT JSON) " + str(compiled).replace(":", r"\:")))
-    ).scalar_one()
-    estimate = (msgspec.json.decode(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Plan Rows"]
-    return max(counted, int(estimate)), True
+    return max(counted, await estimated_rows(connection, str(compiled))), True
+
+
+async def estimated_rows(connection: AsyncConnection, sql: str, values: Sequence[Any] = ()) -> int:
+    """Return how many rows the planner expects of a query."""
+    (row,) = await fetch(connection, f"EXPLAIN (FORMAT JSON) {sql}", *values)
+    plan = msgspec.json.decode(row[0]) if isinstance(row[0], str) else row[0]
+    return int(plan[0]["Plan"]["Plan Rows"])
 
 
 def _more(items: Sequence[Any], names: Sequence[str], part: Part) -> str | None:
@@ -324,9 +254,27 @@ def cursor_of(values: Sequence[Any]) -> str:
 
 def position_of(keys: Sequence[Any], cursor: str) -> list[Any]:
     """Return the values of the keys in a cursor; ``InvalidError`` unless Postgres can compare by all of them."""
+    with _own_cursors():
+        return [_comparable(key.type, value) for key, value in zip(keys, _raw(cursor), strict=True)]
+
+
+def place_of(cursor: str, kind: type[datetime | str]) -> tuple[Any, UUID]:
+    """Return the value, None if there is none, and the id in a cursor of a list that is sorted by a value."""
+    with _own_cursors():
+        value, row_id = _raw(cursor)
+        column_type = String() if kind is str else DateTime()
+        return (None if value is None else _comparable(column_type, value)), msgspec.convert(row_id, UUID)
+
+
+def _raw(cursor: str) -> Any:
+    return msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+
+
+@contextmanager
+def _own_cursors() -> Iterator[None]:
+    """Refuse a cursor that no list has given out."""
     try:
-        raw = msgspec.json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return [_comparable(key.type, value) for key, value in zip(keys, raw, strict=True)]
+        yield
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.DecodeError):
         message = "`cursor` does not belong to this list. Start again without it."
         raise InvalidError(FieldError("cursor", message)) from None

@@ -1,6 +1,6 @@
 """Retention: weekly partitions are created ahead and dropped when they are old; the rest is deleted in small parts."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,9 @@ from app.domain.errors import UnavailableError
 from app.domain.run_ids import first_id_at
 from app.persistence.database import Database
 
-TABLES = ("workflow_executions", "ledger_entries", "audit_events")
+HISTORY = ("workflow_executions", "ledger_entries")
+AUDIT = ("audit_events",)
+TABLES = (*HISTORY, *AUDIT)
 # Their partitions are bounded by ids that begin with the time.
 _BY_ID = ("workflow_executions", "audit_events")
 WEEK = timedelta(weeks=1)
@@ -117,10 +119,10 @@ async def make_week(database: Database, week: Week) -> bool:
         return True
 
 
-async def old_weeks(connection: AsyncConnection, before: datetime) -> list[Week]:
-    """Return the partitions whose week ended before a moment, oldest first."""
+async def old_weeks(connection: AsyncConnection, before: datetime, tables: Sequence[str] = HISTORY) -> list[Week]:
+    """Return the partitions of these tables whose week ended before a moment, oldest first."""
     old = []
-    for name in await _names(connection):
+    for name in await _names(connection, tables):
         table, _, label = name.rpartition("_")
         if "w" in label and label[:4].isdigit():
             start = datetime.fromisocalendar(int(label[:4]), int(label[5:]), 1).replace(tzinfo=UTC)
@@ -144,10 +146,14 @@ async def drop_week(database: Database, week: Week) -> bool:
 async def delete_unpartitioned(connection: AsyncConnection, before: datetime) -> int:
     """Delete old rows of the default partitions and old transitions of breakers, up to a bound. Return how many."""
     runs = await connection.execute(_DELETE_RUNS, {"first_kept": first_id_at(before), "limit": MOST_DELETED})
-    events = await connection.execute(_DELETE_EVENTS, {"first_kept": first_id_at(before), "limit": MOST_DELETED})
     entries = await connection.execute(_DELETE_ENTRIES, {"before": before})
     transitions = await connection.execute(_DELETE_TRANSITIONS, {"before": before, "limit": MOST_DELETED})
-    return runs.rowcount + events.rowcount + entries.rowcount + transitions.rowcount
+    return runs.rowcount + entries.rowcount + transitions.rowcount
+
+
+async def delete_unpartitioned_events(connection: AsyncConnection, before: datetime) -> None:
+    """Delete old rows of the audit log for which there was no partition, up to a bound."""
+    await connection.execute(_DELETE_EVENTS, {"first_kept": first_id_at(before), "limit": MOST_DELETED})
 
 
 async def delete_spent_records(connection: AsyncConnection) -> None:
@@ -168,9 +174,9 @@ async def _is_alone(connection: AsyncConnection) -> bool:
     return bool((await connection.execute(_TRY_LOCK)).scalar_one())
 
 
-async def _names(connection: AsyncConnection) -> list[str]:
+async def _names(connection: AsyncConnection, tables: Sequence[str] = TABLES) -> list[str]:
     return [
-        name for table in TABLES for name in (await connection.execute(_EXISTING, {"parent": table})).scalars().all()
+        name for table in tables for name in (await connection.execute(_EXISTING, {"parent": table})).scalars().all()
     ]
 
 

@@ -12,17 +12,17 @@ from sqlalchemy import Row, delete, func, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor, OwnerKind, Reach
-from app.domain.errors import ConflictError
-from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob, Status
+from app.domain.access import Actor
+from app.domain.errors import ConflictError, KeyTakenError
+from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
-from app.persistence.pagination import KnownTotals, Page, Part, read_keys, read_merged
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
 _TABLE = ScheduledJobRow.__table__
 _DUE = DueTickRow.__table__
-_COLUMNS = tuple(column.name for column in _TABLE.columns)
+# All but what Postgres writes by itself.
+_COLUMNS = tuple(column.name for column in _TABLE.columns if column.name != "edited_xid")
 COLUMNS = ", ".join(f"j.{name}" for name in _COLUMNS)
 # The columns that ringing for a tick needs: it works even for a row that cannot be read as a ScheduledJob.
 _TICK = tuple(_TABLE.c[name] for name in PlannedTick.__struct_fields__)
@@ -34,10 +34,11 @@ _ENUMS = tuple(
 )
 _TIMES_OF_PEOPLE = ("at", "start_at", "end_at", "anchor_at")
 _UNIQUE_NAME = "uq_scheduled_jobs_name_of_plugin"
+_UNIQUE_KEY = "uq_scheduled_jobs_key"
 _FIXED = {"id", "user_profile_id", "owner_kind", "owner_id", "team_id", "created_at", "updated_at"}
 _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
-_UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp()")
+_UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp(), edited_xid = DEFAULT")
 # The columns that ticks and the ends of runs write: all but those that only edits write.
 _WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context"}
 _MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
@@ -48,7 +49,8 @@ MOVE = update_many(ScheduledJobRow, _MOVING, extra=", updated_at = clock_timesta
 
 def to_job(row: Row[Any]) -> ScheduledJob:
     """Return a row as a schedule."""
-    return _from_columns(dict(row._mapping))  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    named = row._mapping  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    return _from_columns({name: named[name] for name in _COLUMNS})
 
 
 def from_record(record: Sequence[Any]) -> ScheduledJob:
@@ -78,10 +80,12 @@ def with_stored_values(job: ScheduledJob, stored: Mapping[str, Any]) -> Schedule
 
 @contextmanager
 def _unique_names() -> Iterator[None]:
-    """Report a plugin's second schedule of the same name as a conflict."""
+    """Report a plugin's second schedule of the same name, and an owner's second one of the same key, as a conflict."""
     try:
         yield
     except IntegrityError as error:
+        if _UNIQUE_KEY in str(error.orig):
+            raise KeyTakenError from None
         if _UNIQUE_NAME in str(error.orig):
             raise ConflictError("The plugin already has a schedule of this name.") from None
         raise
@@ -105,9 +109,16 @@ async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     return to_job(row) if row else None
 
 
+# ``edited_xid`` equals ``xmin``, which has 32 bits, until something but an edit writes the row.
 _VERSIONS = (
-    "SELECT j.id, j.xmin, j.user_profile_id, j.workflow_id FROM unnest($1::uuid[]) AS ids(id) "
-    "JOIN scheduled_jobs AS j ON j.id = ids.id"
+    "SELECT j.id, j.xmin AS version, j.user_profile_id, j.workflow_id, w.name AS workflow_name, m.namespace, "
+    "coalesce(j.edited_xid & 4294967295 = j.xmin::text::bigint, false) AND w.updated_at <= j.updated_at AS is_unmoved "
+    "FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "
+    "JOIN workflows AS w ON w.id = j.workflow_id LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id"
+)
+_SURROUNDINGS = (
+    "SELECT j.id, w.name, m.namespace FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "
+    "JOIN workflows AS w ON w.id = j.workflow_id LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id"
 )
 _MANY = (
     f"SELECT j.xmin, {COLUMNS} FROM unnest($1::uuid[]) AS ids(id) "  # noqa: S608
@@ -117,9 +128,28 @@ _MANY = (
 _MANY_LISTED = _MANY.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
 
 
-async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[tuple[UUID, int, int, int]]:
-    """Return id, version (xmin), owner and workflow of those of these schedules that exist."""
-    return await fetch(connection, _VERSIONS, ids)
+class ScheduleVersion(msgspec.Struct, frozen=True):
+    """The version (``xmin``) of a schedule's row, what the schedule belongs to, and what is shown beside the row."""
+
+    id: UUID
+    version: int
+    user_profile_id: int
+    workflow_id: int
+    workflow_name: str
+    # Of the file that declares it; None if no file does.
+    namespace: str | None
+    # Whether neither the schedule nor its workflow was written since the schedule was edited.
+    is_unmoved: bool
+
+
+async def versions(connection: AsyncConnection, ids: Sequence[UUID]) -> list[ScheduleVersion]:
+    """Return the versions of those of these schedules that exist."""
+    return [ScheduleVersion(*row) for row in await fetch(connection, _VERSIONS, ids)]
+
+
+async def surroundings(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, tuple[str, str | None]]:
+    """Return the names of the workflows of schedules, and the namespaces of the files that declare them."""
+    return {row[0]: (row[1], row[2]) for row in await fetch(connection, _SURROUNDINGS, ids)}
 
 
 async def many(
@@ -216,69 +246,6 @@ async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]
     """Return schedules that are paused because their spec is not valid."""
     query = select(_TABLE).where(_TABLE.c.status_reason == Reason.INVALID_SPEC).order_by(_TABLE.c.id).limit(limit)
     return [to_job(row) for row in await connection.execute(query)]
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that listed schedules must have; None does not filter."""
-
-    status: str | None = None
-    status_reason: str | None = None
-    workflow_id: int | None = None
-    owner_kind: str | None = None
-    owner_id: str | None = None
-    team_id: int | None = None
-
-
-NO_FILTERS = Filters()
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """Whose schedules are listed, with which values, and which page of them."""
-
-    reach: Reach
-    filters: Filters
-    part: Part
-
-
-# What a filter by any other value than this one implies, in the words of a partial index: plans are made without the
-# values of their parameters, and use such an index only if the query itself states its condition.
-_IMPLIED = (
-    ("status", Status.ACTIVE, "status <> 'active'"),
-    ("status_reason", Reason.NONE, "status_reason <> ''"),
-    ("owner_kind", OwnerKind.USER, "owner_kind <> 'user'"),
-)
-
-
-class ScheduleVersion(msgspec.Struct, frozen=True):
-    """The position of a schedule in a list, and the version (``xmin``) of its row."""
-
-    created_at: datetime
-    id: UUID
-    version: int
-
-
-async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ScheduleVersion]:
-    """Return a page of these schedules, newest first: their ids and versions."""
-
-    async def read(source: tuple[int | None, int | None], part: Part) -> Page[ScheduleVersion]:
-        owner, workflow_id = source
-        given = {"user_profile_id": owner, **msgspec.structs.asdict(listing.filters), "workflow_id": workflow_id}
-        return await _page_of(connection, given, part, totals)
-
-    return await read_merged(listing.reach.of_workflow(listing.filters.workflow_id).sources, listing.part, read)
-
-
-async def _page_of(
-    connection: AsyncConnection, given: Mapping[str, Any], part: Part, totals: KnownTotals
-) -> Page[ScheduleVersion]:
-    filters = {name: value for name, value in given.items() if value is not None}
-    implied = [condition for name, value, condition in _IMPLIED if filters.get(name, value) != value]
-    keys = (_TABLE.c.created_at, _TABLE.c.id)
-    # Statistics may know one owner only. Then plans would search the schedules of all others for those of this one.
-    leading = "owner_id" if "owner_id" in filters and "user_profile_id" not in filters else None
-    return await read_keys(
-        connection, _TABLE, ScheduleVersion, filters, keys, part, totals, implied=implied, leading=leading
-    )
 
 
 async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:

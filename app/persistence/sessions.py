@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, insert, select, text
+from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
@@ -25,7 +25,8 @@ _IS_VALID = (
     f"AND s.seen_at > clock_timestamp() - interval '{IDLE_SECONDS} seconds'"
 )
 _BY_HASH = (
-    f"SELECT s.secret_hash, s.id AS session_id, s.expires_at AS ends_at, {OWNER}, {TOKEN_TERMS} "  # noqa: S608
+    f"SELECT s.secret_hash, s.id AS session_id, {OWNER}, {TOKEN_TERMS}, "  # noqa: S608
+    "least(t.expires_at, s.credential_ends_at) AS credential_ends_at "
     "FROM unnest($1::bytea[]) AS given(secret_hash) JOIN sessions AS s ON s.secret_hash = given.secret_hash "
     "JOIN user_profiles AS u ON u.id = s.user_profile_id LEFT JOIN api_tokens AS t ON t.id = s.token_id "
     f"WHERE {_IS_VALID}"
@@ -39,11 +40,17 @@ _SEEN = (
 _TAKE_CODE = text(
     "DELETE FROM session_codes AS c USING user_profiles AS u WHERE c.code_hash = :code_hash "
     "AND c.user_profile_id = u.id AND u.disabled_at IS NULL AND c.expires_at > clock_timestamp() "
-    "RETURNING c.user_profile_id, c.token_id"
+    "AND coalesce(c.credential_ends_at > clock_timestamp(), true) "
+    "RETURNING c.user_profile_id, c.token_id, c.credential_ends_at"
 )
 _DELETE_ENDED = text(
     "DELETE FROM sessions WHERE expires_at <= clock_timestamp() "  # noqa: S608
     f"OR seen_at <= clock_timestamp() - interval '{IDLE_SECONDS} seconds'"
+)
+_IS_LIVE = (
+    "sessions.expires_at > clock_timestamp() "
+    f"AND sessions.seen_at > clock_timestamp() - interval '{IDLE_SECONDS} seconds' "
+    "AND NOT EXISTS (SELECT FROM api_tokens AS t WHERE t.id = sessions.token_id AND t.expires_at <= clock_timestamp())"
 )
 _DELETE_CODES = text("DELETE FROM session_codes WHERE expires_at <= clock_timestamp()")
 
@@ -62,11 +69,18 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """A session of an actor: its id, and when it ends in any case."""
+    """A session of an actor."""
 
     actor: Actor
     session_id: int
-    ends_at: datetime
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is begun with: a user, the stored token if there is one, and when the credential ends."""
+
+    user_id: int
+    token_id: int | None = None
+    ends_at: datetime | None = None
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +92,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     user_agent: str
     expires_at: datetime
+    credential_ends_at: datetime | None
 
 
 _SHOWN = tuple(_TABLE.c[name] for name in Session.__struct_fields__)
@@ -89,36 +104,53 @@ async def find(connection: AsyncConnection, hashes: Sequence[bytes]) -> dict[byt
 
 
 def _login(row: Any) -> Login:
-    actor = msgspec.structs.replace(token_actor(row), session_id=row["session_id"])
-    return Login(actor=actor, session_id=row["session_id"], ends_at=row["ends_at"])
+    session_id: int = row["session_id"]
+    actor = msgspec.structs.replace(token_actor(row), session_id=session_id, ends_at=row["credential_ends_at"])
+    return Login(actor=actor, session_id=session_id)
 
 
 async def add(connection: AsyncConnection, new: NewSession) -> Session:
-    """Store a session, and delete those that have ended."""
-    await connection.execute(_DELETE_ENDED)
-    await connection.execute(_DELETE_CODES)
+    """Store a session."""
     return await read_written(
         connection, insert(SessionRow).values(msgspec.structs.asdict(new)).returning(*_SHOWN), Session
     )
 
 
-async def add_code(
-    connection: AsyncConnection, code_hash: bytes, user_id: int, token_id: int | None, expires_at: datetime
-) -> None:
+async def delete_ended(connection: AsyncConnection) -> None:
+    """Delete the sessions and the codes that have ended."""
+    await connection.execute(_DELETE_ENDED)
+    await connection.execute(_DELETE_CODES)
+
+
+async def add_code(connection: AsyncConnection, code_hash: bytes, credential: Credential, expires_at: datetime) -> None:
     """Store a code that is exchanged for a session once."""
-    values = {"code_hash": code_hash, "user_profile_id": user_id, "token_id": token_id, "expires_at": expires_at}
+    values = {
+        "code_hash": code_hash,
+        "user_profile_id": credential.user_id,
+        "token_id": credential.token_id,
+        "credential_ends_at": credential.ends_at,
+        "expires_at": expires_at,
+    }
     await connection.execute(insert(SessionCodeRow).values(values))
 
 
-async def take_code(connection: AsyncConnection, code_hash: bytes) -> tuple[int, int | None] | None:
-    """Use a code up. Return its user and its token; None if it is unknown, used or too old."""
+async def take_code(connection: AsyncConnection, code_hash: bytes) -> Credential | None:
+    """Use a code up. Return what it stands for; None if it is unknown, used or too old, or its token has ended."""
     row = (await connection.execute(_TAKE_CODE, {"code_hash": code_hash})).one_or_none()
-    return None if row is None else (row.user_profile_id, row.token_id)
+    if row is None:
+        return None
+    return Credential(user_id=row.user_profile_id, token_id=row.token_id, ends_at=row.credential_ends_at)
+
+
+async def count_live(connection: AsyncConnection, user_id: int) -> int:
+    """Return how many sessions of a user have not ended."""
+    query = select(func.count()).select_from(_TABLE).where(_TABLE.c.user_profile_id == user_id, text(_IS_LIVE))
+    return (await connection.execute(query)).scalar_one()
 
 
 async def page(connection: AsyncConnection, user_id: int, part: Part) -> Page[Session]:
-    """Return a page of a user's sessions, newest first."""
-    query = select(*_SHOWN).where(_TABLE.c.user_profile_id == user_id)
+    """Return a page of a user's sessions that have not ended, newest first."""
+    query = select(*_SHOWN).where(_TABLE.c.user_profile_id == user_id, text(_IS_LIVE))
     return await read_page(connection, query, Session, (_TABLE.c.id,), part)
 
 

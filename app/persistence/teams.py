@@ -5,17 +5,21 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import structlog
 from sqlalchemy import Select, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import TEAM_NAMES, Actor, Role, TeamRole
 from app.persistence.pagination import Page, Part, read_all, read_one, read_page, read_written
-from app.persistence.tables import TeamMemberRow, TeamRow, UserProfile
+from app.persistence.tables import TeamExclusionRow, TeamMemberRow, TeamRow, UserProfile
 
 _TEAMS = TeamRow.__table__
 _MEMBERS = TeamMemberRow.__table__
+_EXCLUSIONS = TeamExclusionRow.__table__
 _USERS = UserProfile.__table__
+
+log = structlog.get_logger(__name__)
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +42,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 async def get(connection: AsyncConnection, team_id: int) -> Team | None:
     """Return a team, or None."""
     return await read_one(connection, select(_TEAMS).where(_TEAMS.c.id == team_id), Team)
+
+
+async def lock_user(connection: AsyncConnection, user_id: int) -> None:
+    """Lock a user against other changes of the teams that the user belongs to. To be called before a team is locked."""
+    await connection.execute(select(_USERS.c.id).where(_USERS.c.id == user_id).with_for_update(key_share=True))
 
 
 async def lock(connection: AsyncConnection, team_id: int) -> Team | None:
@@ -114,19 +123,22 @@ async def add_member(connection: AsyncConnection, team_id: int, user_id: int, ro
     statement = upsert(TeamMemberRow).values(values).on_conflict_do_nothing()
     is_new = (await connection.execute(statement)).rowcount == 1
     if is_new:
+        await connection.execute(delete(TeamExclusionRow).where(*_is(team_id, user_id, _EXCLUSIONS)))
         await _touch(connection, user_id)
     return is_new
 
 
-async def change_member(connection: AsyncConnection, team_id: int, user_id: int, values: Mapping[str, Any]) -> None:
-    """Give a member of a team another role."""
-    await connection.execute(update(TeamMemberRow).where(*_is(team_id, user_id)).values(**values, by_claims=False))
+async def change_member(connection: AsyncConnection, team_id: int, user_id: int, role: TeamRole) -> None:
+    """Give a member of a team a role, which claims do not change."""
+    await connection.execute(update(TeamMemberRow).where(*_is(team_id, user_id)).values(role=role, by_claims=False))
     await _touch(connection, user_id)
 
 
 async def remove_member(connection: AsyncConnection, team_id: int, user_id: int) -> None:
-    """Let a user belong to a team no more."""
+    """Let a user belong to a team no more, whatever claims say, until the user is added by hand."""
     await connection.execute(delete(TeamMemberRow).where(*_is(team_id, user_id)))
+    values = {"team_id": team_id, "user_profile_id": user_id}
+    await connection.execute(upsert(TeamExclusionRow).values(values).on_conflict_do_nothing())
     await _touch(connection, user_id)
 
 
@@ -148,42 +160,56 @@ async def apply_claims(
 ) -> list[MemberChange]:
     """Let a user belong to the teams of these names, and to no others that earlier claims named.
 
-    What people decided stays. Names that no team has are left alone, and so are teams beyond ``most``.
+    What people decided stays: who was added, and who was removed. Names that no team has are left alone, and so are
+    teams beyond ``most``. A team keeps its last owner.
     """
-    await connection.execute(select(_USERS.c.id).where(_USERS.c.id == user_id).with_for_update(key_share=True))
+    await lock_user(connection, user_id)
     mine = select(*_TEAMS.c, _MEMBERS.c.role, _MEMBERS.c.by_claims).where(_MEMBERS.c.user_profile_id == user_id)
     rows = (await connection.execute(mine.join(_TEAMS, _TEAMS.c.id == _MEMBERS.c.team_id))).all()
-    decided = {row.id for row in rows if not row.by_claims}
+    members = {row.id for row in rows if not row.by_claims}
+    decided = members | await _excluded_from(connection, user_id)
     before = {_team(row): TeamRole(row.role) for row in rows if row.by_claims}
     named = [team for team in await of_names(connection, wanted) if team.id not in decided]
-    after = {team: wanted[team.name] for team in named[: max(0, most - len(decided))]}
+    after = {team: wanted[team.name] for team in named[: max(0, most - len(members))]}
     changes = [
         MemberChange(team=team, before=before.get(team), after=after.get(team))
         for team in sorted({*before, *after}, key=lambda team: team.id)
         if before.get(team) is not after.get(team)
     ]
-    for change in changes:
-        await _apply_change(connection, user_id, change)
-    if changes:
+    applied = [change for change in changes if await _apply_change(connection, user_id, change)]
+    if applied:
         await _touch(connection, user_id)
-    return changes
+    return applied
+
+
+async def _excluded_from(connection: AsyncConnection, user_id: int) -> set[int]:
+    query = select(_EXCLUSIONS.c.team_id).where(_EXCLUSIONS.c.user_profile_id == user_id)
+    return set((await connection.execute(query)).scalars())
 
 
 def _team(row: Any) -> Team:
     return Team(id=row.id, name=row.name, created_at=row.created_at)
 
 
-async def _apply_change(connection: AsyncConnection, user_id: int, change: MemberChange) -> None:
+async def _apply_change(connection: AsyncConnection, user_id: int, change: MemberChange) -> bool:
+    """Apply what claims say about one team; return False if it would leave the team without an owner."""
+    team_id = change.team.id
+    if change.before is TeamRole.OWNER:
+        await lock(connection, team_id)
+        if not await owners_beside(connection, team_id, user_id):
+            log.warning("team_owner_kept", team=team_id, user=user_id)
+            return False
     if change.after is None:
-        await connection.execute(delete(TeamMemberRow).where(*_is(change.team.id, user_id)))
-        return
-    values = {"team_id": change.team.id, "user_profile_id": user_id, "role": change.after, "by_claims": True}
+        await connection.execute(delete(TeamMemberRow).where(*_is(team_id, user_id)))
+        return True
+    values = {"team_id": team_id, "user_profile_id": user_id, "role": change.after, "by_claims": True}
     statement = upsert(TeamMemberRow).values(values)
     await connection.execute(
         statement.on_conflict_do_update(
             index_elements=[_MEMBERS.c.team_id, _MEMBERS.c.user_profile_id], set_={"role": change.after}
         )
     )
+    return True
 
 
 async def owners_beside(connection: AsyncConnection, team_id: int, user_id: int) -> int:
@@ -198,7 +224,7 @@ async def owners_beside(connection: AsyncConnection, team_id: int, user_id: int)
 
 async def roles_of(connection: AsyncConnection, user_id: int) -> dict[int, TeamRole]:
     """Return the teams that a user belongs to, each with the user's role; locked, so that they can be counted."""
-    await connection.execute(select(_USERS.c.id).where(_USERS.c.id == user_id).with_for_update(key_share=True))
+    await lock_user(connection, user_id)
     rows = await connection.execute(
         select(_MEMBERS.c.team_id, _MEMBERS.c.role).where(_MEMBERS.c.user_profile_id == user_id)
     )
@@ -218,5 +244,5 @@ async def only_owned_by(connection: AsyncConnection, user_id: int) -> str | None
     return name
 
 
-def _is(team_id: int, user_id: int) -> tuple[Any, Any]:
-    return _MEMBERS.c.team_id == team_id, _MEMBERS.c.user_profile_id == user_id
+def _is(team_id: int, user_id: int, table: Any = _MEMBERS) -> tuple[Any, Any]:
+    return table.c.team_id == team_id, table.c.user_profile_id == user_id

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, true, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -22,6 +22,7 @@ from app.domain.access import (
     Role,
     Scope,
     TeamRole,
+    TokenKind,
     highest,
 )
 from app.domain.errors import NotFoundError
@@ -42,7 +43,8 @@ TEAMS = (
 )
 OWNER = f"u.id, u.username, u.role, u.kind, {TEAMS.format('u')} AS teams"
 TOKEN_TERMS = (
-    "t.id AS token_id, CAST(t.scopes AS text) AS scopes, CAST(t.restriction AS text) AS restriction, t.expires_at"  # noqa: S105 - SQL
+    "t.id AS token_id, t.kind AS token_kind, CAST(t.scopes AS text) AS scopes, "  # noqa: S105 - SQL
+    "CAST(t.restriction AS text) AS restriction, t.expires_at"
 )
 _BY_PREFIX = (
     f"SELECT t.prefix, t.token_hash, {OWNER}, {TOKEN_TERMS} FROM unnest($1::text[]) AS tokens(prefix) "  # noqa: S608
@@ -86,7 +88,7 @@ class TokenTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a new token may be used for, and until when."""
 
     name: str
-    kind: str = "api"
+    kind: TokenKind = TokenKind.API
     scopes: list[Scope] | None = None
     restriction: Restriction | None = None
     expires_at: datetime | None = None
@@ -154,17 +156,19 @@ def token_actor(row: Any) -> Actor:
     owner = owner_actor(row)
     if row["token_id"] is None:
         return owner
-    return _with_token(owner, row["token_id"], row["scopes"], row["restriction"], row["expires_at"])
+    terms = (row["token_kind"], row["scopes"], row["restriction"], row["expires_at"])
+    return _with_token(owner, row["token_id"], *terms)
 
 
 @lru_cache(maxsize=1000)
 def _with_token(
-    owner: Actor, token_id: int, scopes: str | None, restriction: str | None, ends_at: datetime | None
+    owner: Actor, token_id: int, kind: str, scopes: str | None, restriction: str | None, ends_at: datetime | None
 ) -> Actor:
     given = None if scopes is None else msgspec.json.decode(scopes, type=list[Scope])
     return msgspec.structs.replace(
         owner,
         token_id=token_id,
+        token_kind=TokenKind(kind),
         ends_at=ends_at,
         token_scope=Scope.ADMIN if given is None else highest(given),
         restriction=None if restriction is None else msgspec.json.decode(restriction, type=Restriction),
@@ -190,6 +194,16 @@ def _teams(listed: str | None) -> tuple[tuple[int, TeamRole], ...]:
 def is_person(user: User) -> bool:
     """Return whether a profile is that of a person or a service, who can log in: no plugin and no team."""
     return user.kind == OwnerKind.USER and not user.username.startswith(TEAM_NAMES)
+
+
+def is_team(user: User) -> bool:
+    """Return whether a profile is that of a team."""
+    return user.kind == OwnerKind.USER and user.username.startswith(TEAM_NAMES)
+
+
+async def lock(connection: AsyncConnection, user_id: int) -> None:
+    """Let other transactions that lock the same user wait until this one ends."""
+    await connection.execute(select(_USERS.c.id).where(_USERS.c.id == user_id).with_for_update(key_share=True))
 
 
 async def get(connection: AsyncConnection, user_id: int) -> User | None:
@@ -257,15 +271,34 @@ async def lock_token(connection: AsyncConnection, token_id: int) -> Token | None
     return await read_one(connection, select(*_SHOWN).where(_TOKENS.c.id == token_id).with_for_update(), Token)
 
 
-async def end_token(connection: AsyncConnection, token_id: int, at: datetime) -> None:
-    """Let a token end at a moment, unless it ends before."""
+async def count_live_tokens(connection: AsyncConnection, user_id: int) -> int:
+    """Return how many tokens of a user have not ended."""
+    is_live = func.coalesce(_TOKENS.c.expires_at > func.clock_timestamp(), true())
+    query = select(func.count()).select_from(_TOKENS).where(_TOKENS.c.user_profile_id == user_id, is_live)
+    return (await connection.execute(query)).scalar_one()
+
+
+async def is_replaced(connection: AsyncConnection, token_id: int) -> bool:
+    """Return whether another token was made in the place of a token."""
+    query = select(_TOKENS.c.replaced_at).where(_TOKENS.c.id == token_id)
+    return (await connection.execute(query)).scalar_one_or_none() is not None
+
+
+async def end_replaced_token(connection: AsyncConnection, token_id: int, at: datetime) -> None:
+    """Let a token that is replaced end at a moment, unless it ends before."""
     sooner = func.least(func.coalesce(_TOKENS.c.expires_at, at), at)
-    await connection.execute(update(ApiToken).where(_TOKENS.c.id == token_id).values(expires_at=sooner))
+    values = {"expires_at": sooner, "replaced_at": func.clock_timestamp()}
+    await connection.execute(update(ApiToken).where(_TOKENS.c.id == token_id).values(values))
 
 
 async def delete_token(connection: AsyncConnection, token_id: int) -> bool:
     """Delete a token, and with it the sessions that were made from it; return whether there was one."""
     return (await connection.execute(delete(ApiToken).where(_TOKENS.c.id == token_id))).rowcount == 1
+
+
+async def delete_ended_tokens(connection: AsyncConnection, before: datetime) -> None:
+    """Delete the tokens that ended before a moment."""
+    await connection.execute(delete(ApiToken).where(_TOKENS.c.expires_at < before))
 
 
 # A row that another process is just writing the same into is left out: nobody waits, and nobody waits for each other.
@@ -302,6 +335,10 @@ _COUNTS = {
     quota: f"SELECT user_profile_id, count(*) FROM {table} WHERE user_profile_id = ANY($1) GROUP BY 1"  # noqa: S608
     for quota, table in _TABLES.items()
 }
+
+
+# The kinds that can be counted, in the order in which they are locked.
+COUNTED = tuple(_KEYS)
 
 
 async def lock_and_count(connection: AsyncConnection, quota: Quota, user_ids: Collection[int]) -> dict[int, int]:

@@ -1,16 +1,20 @@
 """Workflows in the database: read, locked and written, each change with a revision."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Owner, Reach
 from app.domain.declarations import same
+from app.domain.errors import KeyTakenError
 from app.domain.revisions import Author, workflow_revision
+from app.domain.workflows import target_hosts
 from app.persistence import revisions
 from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page, read_written
 from app.persistence.tables import WorkflowRow
@@ -35,12 +39,27 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     team_id: int | None = None
+    key: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+@contextmanager
+def _unique_keys() -> Iterator[None]:
+    """Report an owner's second workflow of the same key as a conflict."""
+    try:
+        yield
+    except IntegrityError as error:
+        if "uq_workflows_key" in str(error.orig):
+            raise KeyTakenError from None
+        raise
 
 
 async def add(connection: AsyncConnection, owner: Owner, values: dict[str, Any], author: Author) -> StoredWorkflow:
     """Create a workflow and its first revision."""
-    statement = insert(WorkflowRow).values(values | msgspec.structs.asdict(owner)).returning(*_TABLE.c)
-    after = await read_written(connection, statement, StoredWorkflow)
+    stored = {**values, **msgspec.structs.asdict(owner), "target_hosts": target_hosts(values["nodes"])}
+    with _unique_keys():
+        statement = insert(WorkflowRow).values(stored).returning(*_TABLE.c)
+        after = await read_written(connection, statement, StoredWorkflow)
     await _add_revision(connection, None, after, author)
     return after
 
@@ -97,8 +116,11 @@ async def save(
     if all(same(getattr(before, name), value) for name, value in values.items()):
         return before
     changed = {**values, "updated_at": func.clock_timestamp()}
+    if "nodes" in values:
+        changed["target_hosts"] = target_hosts(values["nodes"])
     statement = update(WorkflowRow).where(_TABLE.c.id == before.id).values(changed)
-    after = await read_written(connection, statement.returning(*_TABLE.c), StoredWorkflow)
+    with _unique_keys():
+        after = await read_written(connection, statement.returning(*_TABLE.c), StoredWorkflow)
     await _add_revision(connection, before, after, author, note)
     return after
 

@@ -11,13 +11,13 @@ from app.actions.catalog import Catalog, SecretMisusedError, node_errors
 from app.actions.secrets import SecretStore
 from app.actions.templates import MARK
 from app.domain.access import Actor, Owner, owner_for, require_owner, require_workflow_owner
-from app.domain.errors import CarillonError, FieldError, NotFoundError, QuotaExceededError
+from app.domain.errors import CarillonError, FieldError, KeyTakenError, NoSuchTeamError, QuotaExceededError
 from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
 from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
-from app.persistence import teams, users, workflows
+from app.persistence import keys, teams, users, workflows
 from app.persistence.database import Connection
 
 
@@ -57,7 +57,7 @@ async def new_owner(connection: Connection, actor: Actor, team_id: int | None) -
     """Return the owner of an object that the actor creates; ``NotFoundError`` if the team does not exist."""
     owner = owner_for(actor, team_id)
     if team_id is not None and not await teams.existing(connection, [team_id]):
-        raise NotFoundError("There is no such team.")
+        raise NoSuchTeamError
     return owner
 
 
@@ -93,18 +93,24 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
 
     The workflows are locked: they cannot be deleted before the transaction ends.
     """
+    with_keys = [(new.job.user_profile_id, new.job.key) for new in batch if new.job.key is not None]
+    await keys.lock(connection, with_keys)
     limit = limits.quotas.schedules
     user_ids = {new.job.user_profile_id for new in batch}
     used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
     known = await _known_teams(connection, batch)
+    taken = await keys.taken(connection, with_keys)
     owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
     errors: list[CarillonError | None] = []
     for new in batch:
         owner = new.job.user_profile_id
         if new.job.team_id is not None and new.job.team_id not in known:
-            error: CarillonError | None = NotFoundError("There is no such team.")
+            error: CarillonError | None = NoSuchTeamError()
         else:
             error = _refusal(new, owners.get(new.job.workflow_id), limit, used[owner])
+        if error is None and new.job.key is not None:
+            error = KeyTakenError() if (owner, new.job.key) in taken else None
+            taken.add((owner, new.job.key))
         errors.append(error)
         used[owner] += error is None
     return errors

@@ -8,6 +8,7 @@ address, or each token, and minute.
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from app import clock
 from app.domain.access import Actor
@@ -77,15 +78,19 @@ class AuditService:
 
     def count_refusal(self, address: str) -> None:
         """Count a refused authentication for a client's address."""
-        self._count(AuditAction.AUTHENTICATION_REFUSED, counted_as(address), None)
+        self._count(AuditAction.AUTHENTICATION_REFUSED, address=counted_as(address))
 
-    def count_denial(self, actor: Actor) -> None:
-        """Count a call that the actor's token or session does not reach far enough for."""
-        self._count(AuditAction.SCOPE_DENIED, None, identity_of(actor))
+    def count_denial(self, actor: Actor, scope: str) -> None:
+        """Count a call that needs a scope which the actor's token or session does not have."""
+        self._count(AuditAction.SCOPE_DENIED, actor=identity_of(actor), scope=scope)
 
-    def _count(self, action: AuditAction, address: str | None, actor: Actor | None) -> None:
+    def count_refused_call(self, actor: Actor, code: str) -> None:
+        """Count a call that the actor's role, or the kind or restriction of the token, does not allow."""
+        self._count(AuditAction.ACCESS_DENIED, actor=identity_of(actor), code=code)
+
+    def _count(self, action: AuditAction, **key: Any) -> None:
         minute = clock.now().replace(second=0, microsecond=0)
-        self._counter.count(Refusals(action=action, minute=minute, address=address, actor=actor))
+        self._counter.count(Refusals(action=action, minute=minute, **key))
 
     async def store_refusals(self) -> None:
         """Store the refusals that were counted. If that fails, it is tried again the next time."""

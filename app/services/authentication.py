@@ -1,8 +1,9 @@
 """Which user a request comes from: by a bearer token of ours or of an identity provider, or by a browser's session."""
 
+import asyncio
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -28,38 +29,50 @@ def hash_secret(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-class Uses(msgspec.Struct):
-    """When tokens and sessions were last used, by id, to the minute; what is not stored yet."""
+class Addresses(msgspec.Struct):
+    """From where tokens or users came, by id: the last minute for each address, and some addresses at most."""
 
-    tokens: dict[int, datetime] = msgspec.field(default_factory=dict)
-    sessions: dict[int, datetime] = msgspec.field(default_factory=dict)
-    # By the token's id and the address that it was used from; for each token some addresses at most.
-    addresses: dict[int, dict[str, datetime]] = msgspec.field(default_factory=dict)
+    seen: dict[int, dict[str, datetime]] = msgspec.field(default_factory=dict)
 
-    def note_token(self, token_id: int, address: str | None, minute: datetime) -> None:
-        """Note that a token was used in a minute, from an address if one is known."""
-        self.tokens[token_id] = minute
-        if address is not None:
-            self.note_address(token_id, counted_as(address), minute)
-
-    def note_address(self, token_id: int, client: str, minute: datetime) -> None:
-        """Note from where a token was used, unless it was used from too many addresses since the last were stored."""
-        known = self.addresses.setdefault(token_id, {})
+    def note(self, subject_id: int, address: str | None, minute: datetime) -> None:
+        """Note an address, unless it is unknown, or there were too many since the last were stored."""
+        client = UNKNOWN if address is None else counted_as(address)
+        known = self.seen.setdefault(subject_id, {})
         if client != UNKNOWN and (client in known or len(known) < MOST_ADDRESSES):
             known[client] = minute
 
+    def by_pair(self) -> dict[tuple[int, str], datetime]:
+        """Return the minutes by id and address."""
+        return {(key, client): minute for key, known in self.seen.items() for client, minute in known.items()}
+
+    def with_earlier(self, earlier: "Addresses") -> "Addresses":
+        """Return these and earlier ones, which could not be stored."""
+        for (key, client), minute in self.by_pair().items():
+            earlier.note(key, client, minute)
+        return earlier
+
+
+class Uses(msgspec.Struct):
+    """When and from where tokens, sessions and users were last seen, to the minute; what is not stored yet."""
+
+    tokens: dict[int, datetime] = msgspec.field(default_factory=dict)
+    sessions: dict[int, datetime] = msgspec.field(default_factory=dict)
+    token_addresses: Addresses = msgspec.field(default_factory=Addresses)
+    # Of users who came without a stored token.
+    user_addresses: Addresses = msgspec.field(default_factory=Addresses)
+
     def with_earlier(self, earlier: "Uses") -> "Uses":
         """Return these and earlier ones, which could not be stored."""
-        merged = Uses(earlier.tokens | self.tokens, earlier.sessions | self.sessions, earlier.addresses)
-        for token_id, client, minute in self.each_address():
-            merged.note_address(token_id, client, minute)
-        return merged
+        return Uses(
+            earlier.tokens | self.tokens,
+            earlier.sessions | self.sessions,
+            self.token_addresses.with_earlier(earlier.token_addresses),
+            self.user_addresses.with_earlier(earlier.user_addresses),
+        )
 
-    def each_address(self) -> Iterator[tuple[int, str, datetime]]:
-        """Yield each token's id with an address and the last minute in which it was used from there."""
-        for token_id, known in self.addresses.items():
-            for client, minute in known.items():
-                yield token_id, client, minute
+
+def _this_minute() -> datetime:
+    return clock.now().replace(second=0, microsecond=0)
 
 
 class Authenticator:
@@ -79,6 +92,16 @@ class Authenticator:
 
     async def by_token(self, token: str) -> Actor:
         """Return the owner of a token. A text that cannot be a token is refused without a query."""
+        actor = await self._by_token(token)
+        minute, address = _this_minute(), current_origin().address
+        if actor.token_id is None:
+            self._uses.user_addresses.note(actor.user_id, address, minute)
+        else:
+            self._uses.tokens[actor.token_id] = minute
+            self._uses.token_addresses.note(actor.token_id, address, minute)
+        return actor
+
+    async def _by_token(self, token: str) -> Actor:
         if not self._is_admins(token) and not users.may_be_token(token):
             if looks_like_jwt(token):
                 return await self._identities.by_token(token)
@@ -86,35 +109,40 @@ class Authenticator:
         actor = await self._tokens.ask(token)
         if actor is None:
             raise UnauthenticatedError
-        if actor.token_id is not None:
-            minute = clock.now().replace(second=0, microsecond=0)
-            self._uses.note_token(actor.token_id, current_origin().address, minute)
         return actor
 
     async def by_session(self, secret: str) -> Login:
         """Return the session that a cookie's secret stands for."""
         login = await self._sessions.ask(hash_secret(secret)) if len(secret) == SECRET_LENGTH else None
         if login is None:
-            raise UnauthenticatedError
+            raise UnauthenticatedError("The session has ended. Log in again.")
         self._uses.sessions[login.session_id] = clock.now()
+        self._uses.user_addresses.note(login.actor.user_id, current_origin().address, _this_minute())
         return login
 
     async def store_uses(self) -> None:
         """Store when, and from where, tokens, sessions and identities were used; after a failure, the next time."""
         used, self._uses = self._uses, Uses()
         seen, self._identities.uses = self._identities.uses, {}
-        if not used.tokens and not used.sessions and not seen:
+        if used == Uses() and not seen:
             return
         try:
             async with self._database.transaction("store_uses") as connection:
                 await users.note_use(connection, used.tokens)
                 await sessions.note_use(connection, used.sessions)
                 await identities.note_use(connection, seen)
-                addresses = {(token_id, client): minute for token_id, client, minute in used.each_address()}
-                await audit.note_addresses(connection, addresses)
+                await audit.note_addresses(connection, used.token_addresses.by_pair())
+                await audit.note_user_addresses(connection, used.user_addresses.by_pair())
         except UnavailableError:
-            self._identities.uses = seen | self._identities.uses
-            self._uses = self._uses.with_earlier(used)
+            self._put_back(used, seen)
+        except asyncio.CancelledError:
+            # The process ends, and stores once more.
+            self._put_back(used, seen)
+            raise
+
+    def _put_back(self, used: Uses, seen: dict[int, datetime]) -> None:
+        self._identities.uses = seen | self._identities.uses
+        self._uses = self._uses.with_earlier(used)
 
     async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:
         built_in = [self._is_admins(token) for token in tokens]

@@ -29,7 +29,7 @@ from app.persistence.settle import settle, settle_locked
 from app.services.admission import require_owned
 from app.services.inputs import CompletionInput, RunInput
 from app.services.listing import read_views, visible
-from app.services.schedules import owned_schedule
+from app.services.schedules import fresh_schedule
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
@@ -44,7 +44,7 @@ class ManualRunService:
     async def run(self, actor: Actor, job_id: UUID, request: RunInput) -> ExecutionView:
         """Start a run now, if ``if_running`` of the request or the schedule allows it."""
         async with self._database.transaction() as connection:
-            job = await owned_schedule(connection, actor, job_id)
+            job = await fresh_schedule(connection, actor, job_id)
             policy = request.if_running or job.if_running
             if type(policy) is not IfRunning:
                 raise ConflictError(

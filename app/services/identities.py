@@ -1,7 +1,7 @@
 """Users of identity providers: verified tokens, and the users that they stand for."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -34,6 +34,8 @@ from app.services.teams import MOST_TEAMS
 MOST_CACHED_TOKENS = 10_000
 # A verified token is verified again after this time, so that a key that the provider has withdrawn ends its tokens.
 VERIFIED_SECONDS = 300.0
+# The time of the claims of a user whose first token does not say when it was issued.
+BEFORE_ALL_CLAIMS = datetime(1970, 1, 1, tzinfo=UTC)
 # What the audit log and the log call a change of a membership, by whether the user was and is a member.
 _MEMBER_EVENTS = {
     (False, True): (AuditAction.TEAM_MEMBER_ADDED, "team_member_added"),
@@ -97,7 +99,7 @@ class Identities:
         """Return the user of a verified identity; create the user, or change the role, if its claims are new."""
         key = (identity.issuer, identity.subject)
         known = await self._known.ask(key)
-        if known is None or identity.issued_at > known.claims_at:
+        if known is None or _is_newer(identity, known):
             known = await self._apply(key, identity)
         if known.is_disabled:
             self._refused("disabled")
@@ -145,12 +147,17 @@ class Identities:
             known = (await identities.find(connection, [key])).get(key)
             if known is None:
                 user = await _create_user(connection, identity, issuer.role_of(identity) or Role.MEMBER)
-                await identities.add(connection, key, user.user_id, identity.issued_at)
+                await identities.add(connection, key, user.user_id, identity.issued_at or BEFORE_ALL_CLAIMS)
                 await _apply_teams(connection, user, issuer, identity)
-            elif await identities.take_claims(connection, known.id, identity.issued_at):
+            elif identity.issued_at and await identities.take_claims(connection, known.id, identity.issued_at):
                 await _apply_role(connection, known.actor, issuer, identity)
                 await _apply_teams(connection, known.actor, issuer, identity)
             return (await identities.find(connection, [key]))[key]
+
+
+def _is_newer(identity: Identity, known: KnownIdentity) -> bool:
+    """Return whether claims are newer than those that were applied; an old token may leave out when it was issued."""
+    return identity.issued_at is not None and identity.issued_at > known.claims_at
 
 
 async def _apply_role(connection: Connection, user: Actor, issuer: TrustedIssuer, identity: Identity) -> None:
@@ -168,7 +175,8 @@ async def _apply_teams(connection: Connection, user: Actor, issuer: TrustedIssue
         action, event = _MEMBER_EVENTS[change.before is not None, change.after is not None]
         subject = Subject(ObjectType.TEAM, str(change.team.id), change.team.name, change.team.id)
         details = {"user_id": user.user_id, "username": user.username, "role": change.after, "issuer": identity.issuer}
-        await audit.record(connection, user, action, subject, details=details)
+        roles = {"role": {"from": change.before, "to": change.after}}
+        await audit.record(connection, user, action, subject, changes=roles, details=details)
         log.info(event, team=change.team.id, user=user.user_id, role=change.after, by=identity.issuer)
 
 

@@ -30,6 +30,8 @@ MOST_KEYS = 100
 # Keys are fetched again after this time, and sooner if a token names an unknown one, but never more often than this.
 KEYS_SECONDS = 600.0
 REFRESH_SECONDS = 30.0
+# Keys that nobody has asked for in this time are fetched before one of them is believed: it may be withdrawn since.
+IDLE_SECONDS = 3600.0
 # While there are no keys at all every token is refused, so that they are asked for more often.
 FIRST_KEYS_SECONDS = 2.0
 WELL_KNOWN = "/.well-known/openid-configuration"
@@ -83,6 +85,7 @@ class IdentityProvider:
         self._keys: tuple[Mapping[str, Any], ...] = ()
         self._fetched_at = self._tried_at = float("-inf")
         self._fetching = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
         self._outage = Outage(log, away="identity_provider_unreachable", back="identity_provider_reachable")
 
     async def verify(self, token: IdentityToken, rules: ClaimRules) -> Identity:
@@ -117,8 +120,10 @@ class IdentityProvider:
 
     async def _keys_for(self, token: IdentityToken) -> list[Mapping[str, Any]]:
         now = clock.monotonic()
-        if now - self._fetched_at > KEYS_SECONDS:
+        if not self._keys or now - self._tried_at > IDLE_SECONDS:
             await self._refresh(now)
+        elif now - self._fetched_at > KEYS_SECONDS:
+            self._refresh_in_background(now)
         if not self._keys:
             raise ProviderUnavailableError
         keys = matching_keys(self._keys, token)
@@ -128,6 +133,11 @@ class IdentityProvider:
         if not keys:
             raise TokenRefusedError("unknown_key")
         return keys
+
+    def _refresh_in_background(self, now: float) -> None:
+        """Fetch metadata and keys while requests go on with those that are known: a provider may hang."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(now))
 
     async def _refresh(self, now: float) -> None:
         """Fetch metadata and keys, unless that was tried a moment ago; if it fails, those that are known stay."""

@@ -11,11 +11,12 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.domain.access import Role, Scope, TeamRole
+from app.domain.access import TEAM_NAME_PATTERN, Role, Scope, TeamRole, TokenKind
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
+from app.domain.labels import Key, Labels
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
@@ -160,6 +161,8 @@ class WorkflowFields(Input):
     max_concurrent_runs: Positive | None = None
     breaker_threshold: Positive | None = None
     breaker_reset_seconds: Positive | None = None
+    key: Key | None = None
+    labels: Labels = msgspec.field(default_factory=dict)
 
 
 class WorkflowInput(WorkflowFields, kw_only=True):
@@ -274,17 +277,20 @@ class SettingsChanges(Changes):
     sitemap_urls: Annotated[list[HttpUrl], Meta(max_length=MOST_SITEMAP_URLS)] | UnsetType | None = UNSET
 
 
+# Python's ``$`` alone would accept a trailing line break.
+Username = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)",
+        extra={EXPECTED: "1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a digit"},
+    ),
+]
+
+
 class UserInput(Input):
     """A new user."""
 
-    # Python's ``$`` alone would accept a trailing line break.
-    username: Annotated[
-        str,
-        Meta(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,254}$(?!\n)",
-            extra={EXPECTED: "1 to 255 letters, digits, `_`, `.`, `@` and `-` that begin with a letter or a digit"},
-        ),
-    ]
+    username: Username
     role: Role = Role.MEMBER
 
 
@@ -294,7 +300,7 @@ class TeamInput(Input):
     name: Annotated[
         str,
         Meta(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@ -]{0,199}$(?!\n)",
+            pattern=rf"^{TEAM_NAME_PATTERN}$(?!\n)",
             extra={
                 EXPECTED: "1 to 200 letters, digits, spaces, `_`, `.`, `@` and `-` that begin with a letter or a digit"
             },
@@ -308,13 +314,14 @@ class TeamChanges(Changes):
 
 
 class MemberInput(Input):
-    """A user who is to belong to a team."""
+    """A user who is to belong to a team: exactly one of user_id and username says which."""
 
-    user_id: Positive
     role: TeamRole
+    user_id: Positive | None = None
+    username: Username | None = None
 
 
-@optional_fields_of(MemberInput, without=("user_id",))
+@optional_fields_of(MemberInput, without=("user_id", "username"))
 class MemberChanges(Changes):
     """New values for some fields of a member of a team."""
 
@@ -334,7 +341,7 @@ class TokenInput(Input):
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)] | None = None
     expires_at: Instant | None = None
     restrict: RestrictionInput | None = None
-    kind: Literal["api", "feed"] = "api"
+    kind: TokenKind = TokenKind.API
 
 
 class SessionInput(Input):
@@ -342,11 +349,6 @@ class SessionInput(Input):
 
     token: Annotated[str, Meta(min_length=1, max_length=MOST_TOKEN_CHARACTERS)] | None = None
     code: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse both, and neither."""
-        if (self.token is None) == (self.code is None):
-            raise ValueError("Exactly one of `token` and `code` is needed.")
 
 
 class RotationInput(Input):

@@ -1,27 +1,20 @@
-"""Lists of views: encoded views, pages of them, and a cache of those of schedules.
+"""Lists of views: encoded views, and pages of them.
 
 A page ends before it is larger than ``PAGE_BYTES``.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
-from uuid import UUID
 
 import msgspec
 
-from app.cache import RowCache
 from app.domain.access import Actor, Reach
-from app.domain.schedules import ScheduledJob
-from app.persistence import schedules, teams
+from app.persistence import teams
 from app.persistence.database import Connection
 from app.persistence.pagination import PAGE_BYTES, Page, Part
 
 # How many rows of a list with large items are read at first. The size of those decides how many are read next.
 FIRST_ROWS = 25
-
-# Of each cache of views.
-MOST_VIEWS = 5_000
-MOST_VIEW_BYTES = 16 * 1024 * 1024
 
 _encode = msgspec.json.Encoder().encode
 
@@ -136,27 +129,3 @@ def encode_page(
         if not filling.add(encode(view)):
             return filling.items, cursor_of(views[index - 1])
     return filling.items, next_cursor
-
-
-class ViewCache(Generic[V]):
-    """The encoded views of schedules by the versions of their rows."""
-
-    def __init__(self, view_of: Callable[[ScheduledJob], V], *, whole: bool) -> None:
-        """Start empty; payloads are read only if the views shall be ``whole``."""
-        self._view_of = view_of
-        self._whole = whole
-        self._views: RowCache[UUID, Encoded[V]] = RowCache(MOST_VIEWS, MOST_VIEW_BYTES)
-
-    def clear(self) -> None:
-        """Remove all entries: the server has changed, so versions stand for other contents."""
-        self._views.clear()
-
-    async def read(self, connection: Connection, versions: Sequence[tuple[UUID, int]]) -> dict[UUID, Encoded[V]]:
-        """Return the views of these schedules in these versions, or newer; deleted ones are left out."""
-        cached = {job_id: self._views.at_version(job_id, version) for job_id, version in versions}
-        views = {job_id: view for job_id, view in cached.items() if view is not None}
-        missing = [job_id for job_id, view in cached.items() if view is None]
-        for version, job in await schedules.many(connection, missing, whole=self._whole) if missing else []:
-            views[job.id] = encode(self._view_of(job))
-            self._views.keep(job.id, version, views[job.id], size_of(views[job.id]))
-        return views

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from app.domain.access import Actor, require_owner
+from app.domain.access import Actor, Owner, require_owner
+from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.persistence import notifications, workflows
 from app.persistence.database import Connection, Database
@@ -14,6 +15,7 @@ from app.persistence.pagination import Part
 from app.services.admission import NO_QUOTAS, Limits, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, NotificationChanges, NotificationInput, given, require_url
 from app.services.listing import read_views, visible
+from app.services.preconditions import require_match, tag_of
 from app.services.schedules import owned_schedule
 from app.services.views import DeliveryList, DeliveryView, NotificationList, NotificationView
 
@@ -35,7 +37,7 @@ class NotificationService:
         async with self._database.transaction() as connection:
             owner = await new_owner(connection, actor, team_id)
             await require_quota(connection, self._limits, Quota.NOTIFICATIONS, owner.user_profile_id)
-            await _require_seen(connection, actor, values)
+            await _require_deliverable(connection, actor, owner, values)
             owned = {"user_profile_id": owner.user_profile_id, "team_id": owner.team_id}
             row = await notifications.add(connection, {**values, **owned})
         return _view(row)
@@ -59,12 +61,14 @@ class NotificationService:
             require_url(values["url"])
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
+            require_match(lambda: tag_of(_view(row)))
             return _view(await notifications.save(connection, notification_id, values) if values else row)
 
     async def delete(self, actor: Actor, notification_id: int) -> None:
         """Delete a notification with its deliveries."""
         async with self._database.transaction() as connection:
-            await _owned(connection, actor, notification_id)
+            row = await _owned(connection, actor, notification_id)
+            require_match(lambda: tag_of(_view(row)))
             await notifications.remove(connection, notification_id)
 
     async def deliveries(self, actor: Actor, notification_id: int, part: Part) -> DeliveryList:
@@ -81,13 +85,34 @@ async def _owned(connection: Connection, actor: Actor, notification_id: int) -> 
     return require_owned(actor, row, "notification")
 
 
-async def _require_seen(connection: Connection, actor: Actor, values: dict[str, Any]) -> None:
-    """Refuse a schedule or a workflow that the actor may not see."""
+async def _require_deliverable(connection: Connection, actor: Actor, owner: Owner, values: dict[str, Any]) -> None:
+    """Refuse a schedule or a workflow that the actor may not see, or whose events would not be delivered.
+
+    Events are delivered to the owner of the workflow, who sees what they say, and to admins.
+    """
+    named: dict[str, int] = {}
     if values["scheduled_job_id"] is not None:
-        await owned_schedule(connection, actor, values["scheduled_job_id"])
+        named["schedule_id"] = (await owned_schedule(connection, actor, values["scheduled_job_id"])).workflow_id
     if values["workflow_id"] is not None:
-        owners = await workflows.owners(connection, {values["workflow_id"]})
+        named["workflow_id"] = values["workflow_id"]
+    owners = await workflows.owners(connection, set(named.values())) if named else {}
+    if values["workflow_id"] is not None:
         require_owner(actor, owners.get(values["workflow_id"]), "workflow")
+    if actor.sees_all and owner.user_profile_id == actor.user_id:
+        return
+    errors = [
+        FieldError(field, _not_delivered(actor, workflow_owner))
+        for field, workflow_id in named.items()
+        if (workflow_owner := owners.get(workflow_id)) != owner.user_profile_id
+    ]
+    if errors:
+        raise InvalidError(*errors)
+
+
+def _not_delivered(actor: Actor, workflow_owner: int | None) -> str:
+    if workflow_owner in dict(actor.teams):
+        return f"The workflow belongs to a team: create the notification with `team_id`: {workflow_owner}."
+    return "The workflow belongs to another owner: events of it are delivered to notifications of that owner only."
 
 
 def _delivery_view(row: LoggedDelivery) -> DeliveryView:

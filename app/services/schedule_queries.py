@@ -23,15 +23,17 @@ from app.domain.schedule_lifecycle import CADENCE_FIELDS
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
-from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedules
+from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedule_lists, schedules
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
 from app.persistence.ledger import FiredSlot, Stretch
 from app.persistence.pagination import Page, Part, known_totals
+from app.persistence.schedule_lists import NO_FILTERS, Filters, ListedRow, Listing, Sort
 from app.persistence.schedules import ScheduleVersion
 from app.services.inputs import Moment, PreviewInput, Span
-from app.services.listing import FIRST_ROWS, Encoded, ViewCache, encode, encode_page, read_encoded, read_views
+from app.services.listing import FIRST_ROWS, Encoded, encode, encode_page, read_encoded, read_views
+from app.services.schedule_views import CachedView, ViewCache
 from app.services.schedules import draft, owned_schedule, spec_values
 from app.services.views import (
     CheckView,
@@ -46,11 +48,10 @@ from app.services.views import (
     RunView,
     SchedulePage,
     ScheduleView,
+    Surroundings,
     execution_fields,
     history_item,
     ledger_item,
-    listed_view,
-    schedule_view,
 )
 
 # Of the processor's time. A preview shows what it has found by then.
@@ -68,9 +69,6 @@ MOST_BATCHERS = 1000
 
 T = TypeVar("T")
 
-# The owner and the workflow of a schedule; ``NOTHING`` if there is no such schedule.
-Belongs = tuple[int | None, int | None]
-NOTHING: Belongs = (None, None)
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -78,8 +76,13 @@ _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 class ListRequest(msgspec.Struct, frozen=True):
     """Which schedules a list shall have, and which of their fields; None is all fields but the payload."""
 
-    listing: schedules.Listing
+    listing: Listing
     fields: frozenset[str] | None
+
+    @property
+    def needs_transaction(self) -> bool:
+        """Return whether the list is read in a transaction, which alone has settings of its own."""
+        return self.listing.filters.need_plans_of_their_own
 
 
 def given_fields(text: str | None) -> frozenset[str] | None:
@@ -101,14 +104,22 @@ def select_fields(view: Encoded[Any], fields: frozenset[str] | None) -> Encoded[
     return cast("Encoded[ListedSchedule]", encode(selected))
 
 
+class ShownSchedule(msgspec.Struct, frozen=True):
+    """A schedule as it is shown, its entity tag, and whether nothing has changed in it since it was edited."""
+
+    view: Encoded[ScheduleView]
+    tag: str
+    is_stable: bool
+
+
 class ScheduleQueryService:
     """Use cases that read schedules and change nothing."""
 
     def __init__(self, database: Database) -> None:
         """Read from this database."""
         self._database = database
-        self._whole_views = database.history.watch(ViewCache(schedule_view, whole=True))
-        self._listed_views = database.history.watch(ViewCache(listed_view, whole=False))
+        self._whole_views = database.history.watch(ViewCache(whole=True))
+        self._listed_views = database.history.watch(ViewCache(whole=False))
         self._totals = database.history.watch(known_totals())
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         # One for each set of owners: the slow lists of one do not delay the others.
@@ -120,13 +131,14 @@ class ScheduleQueryService:
         self,
         actor: Actor,
         part: Part,
-        filters: schedules.Filters = schedules.NO_FILTERS,
+        filters: Filters = NO_FILTERS,
+        sort: Sort = Sort.NEWEST,
         *,
         fields: frozenset[str] | None = None,
     ) -> SchedulePage:
-        """Return a page of the schedules that the actor may see, newest first; payloads only if ``fields`` has them."""
+        """Return a page of the schedules that the actor may see; payloads only if ``fields`` has them."""
         reach = actor.reach(filters.team_id)
-        return await self._lists_of(reach).ask(ListRequest(schedules.Listing(reach, filters, part), fields))
+        return await self._lists_of(reach).ask(ListRequest(Listing(reach, filters, part, sort), fields))
 
     def _lists_of(self, reach: Reach) -> MicroBatcher[ListRequest, SchedulePage]:
         if reach not in self._lists:
@@ -138,45 +150,54 @@ class ScheduleQueryService:
     async def _list(self, requests: Sequence[ListRequest]) -> Sequence[SchedulePage]:
         """Answer equal requests of one moment with the same page."""
         pages: dict[ListRequest, SchedulePage] = {}
-        async with self._database.reading() as connection:
-            for request in dict.fromkeys(requests):
-                pages[request] = await self._page(connection, request)
+        for needs_transaction in (False, True):
+            wanted = [one for one in dict.fromkeys(requests) if one.needs_transaction is needs_transaction]
+            if wanted:
+                open_one = self._database.transaction if needs_transaction else self._database.reading
+                async with open_one("list") as connection:
+                    for request in wanted:
+                        pages[request] = await self._page(connection, request)
         return [pages[request] for request in requests]
 
     async def _page(self, connection: Connection, request: ListRequest) -> SchedulePage:
         fields, part = request.fields, request.listing.part
         whole = fields is not None and PAYLOAD in fields
         views: dict[UUID, Encoded[Any]] = {}
+        cache = self._whole_views if whole else self._listed_views
+        now = clock.now()
 
-        async def read(part: Part) -> Page[ScheduleVersion]:
-            page = await schedules.page(connection, replace(request.listing, part=part), self._totals)
-            versions = [(row.id, row.version) for row in page.items]
-            if whole:
-                views.update(await self._whole_views.read(connection, versions))
-            else:
-                views.update(await self._listed_views.read(connection, versions))
-            return replace(page, items=[row for row in page.items if row.id in views])
+        async def read(part: Part) -> Page[ListedRow]:
+            page = await schedule_lists.page(connection, replace(request.listing, part=part), self._totals)
+            cached = await cache.read(connection, [(row.id, row.version) for row in page.items])
+            rows = [row for row in page.items if row.id in cached]
+            for row in rows:
+                views[row.id] = cached[row.id].whole(Surroundings(row.workflow_name, row.namespace), now)
+            return replace(page, items=rows)
 
         # Without payloads schedules are small: one query is enough.
         first_rows = FIRST_ROWS if whole else part.limit
         page = await read_encoded(read, lambda row: select_fields(views[row.id], fields), part, first_rows)
         return SchedulePage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
-    async def get(self, actor: Actor, job_id: UUID) -> Encoded[ScheduleView]:
+    async def get(self, actor: Actor, job_id: UUID) -> ShownSchedule:
         """Return a schedule, encoded."""
-        (owner, workflow_id), view = await self._reads.ask(job_id)
+        version, view = await self._reads.ask(job_id)
+        owner, workflow_id = (None, None) if version is None else (version.user_profile_id, version.workflow_id)
         require_owner(actor, owner, "schedule", workflow_id)
-        if view is None:
+        if view is None or version is None:
             raise AssertionError("a schedule that does not exist passed the check of its owner")
-        return view
+        now = clock.now()
+        is_stable = version.is_unmoved and view.facts.at(now) is view.facts.usual
+        whole = view.whole(Surroundings(version.workflow_name, version.namespace), now)
+        return ShownSchedule(whole, view.tag, is_stable)
 
-    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[Belongs, Encoded[ScheduleView] | None]]:
-        """Return what each schedule belongs to, and its view or None; read together for all requests of one moment."""
+    async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[ScheduleVersion | None, CachedView | None]]:
+        """Return the version and the view of each schedule, or None; read together for all requests of one moment."""
         async with self._database.reading() as connection:
             rows = await schedules.versions(connection, list(dict.fromkeys(job_ids)))
-            views = await self._whole_views.read(connection, [(job_id, version) for job_id, version, _, _ in rows])
-        belongs = {job_id: (owner, workflow_id) for job_id, _, owner, workflow_id in rows if job_id in views}
-        return [(belongs.get(job_id, NOTHING), views.get(job_id)) for job_id in job_ids]
+            views = await self._whole_views.read(connection, [(row.id, row.version) for row in rows])
+        versions = {row.id: row for row in rows if row.id in views}
+        return [(versions.get(job_id), views.get(job_id)) for job_id in job_ids]
 
     async def runs(self, actor: Actor, job_id: UUID, part: Part) -> RunList:
         """Return a page of a schedule's runs, newest first."""

@@ -16,10 +16,13 @@ from app.domain.errors import (
     ForeignWorkflowError,
     InDoubtError,
     InvalidError,
+    KeyTakenError,
+    NoSuchTeamError,
     NotFoundError,
     QuotaExceededError,
     UnavailableError,
 )
+from app.domain.executions import PendingRun
 from app.domain.field_errors import MOST_ERRORS, read_as
 from app.domain.limits import Caps, Quota
 from app.domain.planning import with_start_anchor
@@ -33,7 +36,7 @@ from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
-from app.persistence import executions, schedules, workflows
+from app.persistence import executions, keys, schedules, workflows
 from app.persistence.database import Connection, Database
 from app.services.admission import (
     NO_QUOTAS,
@@ -45,7 +48,9 @@ from app.services.admission import (
     require_usable,
 )
 from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given
-from app.services.views import ScheduleList, ScheduleView, schedule_view
+from app.services.preconditions import PRECONDITION, require_absent, require_match, tag_of_row
+from app.services.schedule_views import views_of
+from app.services.views import ScheduleList, ScheduleView, row_fields
 
 # A change of one schedule within a transaction.
 Change = Callable[[Connection, UUID], Awaitable[Changed]]
@@ -70,10 +75,10 @@ class ScheduleService:
             job = await self._read_back(new.job.id)
         if isinstance(job, CarillonError):
             raise job
-        await self._ringer.ticks([job])
-        return schedule_view(job)
+        await self._ringer.ticks([job.job])
+        return job.view
 
-    async def _create(self, batch: Sequence[NewSchedule]) -> Sequence[ScheduledJob | CarillonError]:
+    async def _create(self, batch: Sequence[NewSchedule]) -> Sequence["Started | CarillonError"]:
         """Create the schedules of all requests of one moment in one transaction.
 
         Each request gets its schedule, or the reason why it is refused.
@@ -82,7 +87,8 @@ class ScheduleService:
             refused = await refusals(connection, batch, self.limits)
             admitted = [new for new, error in zip(batch, refused, strict=True) if error is None]
             started = await _start(connection, admitted)
-        by_id = {job.id: job for job in started}
+            views = await views_of(connection, started)
+        by_id = {job.id: Started(job, view) for job, view in zip(started, views, strict=True)}
         return [error or by_id[new.job.id] for new, error in zip(batch, refused, strict=True)]
 
     async def create_many(self, actor: Actor, raw: Sequence[Any]) -> ScheduleList:
@@ -94,8 +100,9 @@ class ScheduleService:
             refused = await refusals(connection, batch, NO_QUOTAS)
             _require_none(errors, dict(zip(drafts, refused, strict=True)), over)
             jobs = await _start(connection, batch)
+            views = await views_of(connection, jobs)
         await self._ringer.ticks(jobs)
-        return ScheduleList([schedule_view(job) for job in jobs])
+        return ScheduleList(views)
 
     async def _over_quota(self, connection: Connection, batch: Sequence[NewSchedule]) -> QuotaExceededError | None:
         """Return the refusal of the first owner whose quota a batch exceeds, or None; owners are locked by id."""
@@ -152,27 +159,93 @@ class ScheduleService:
     async def delete_many(self, actor: Actor, job_ids: Sequence[UUID]) -> int:
         """Delete those of these schedules that the actor may delete; return how many."""
         async with self._database.transaction() as connection:
+            if len(job_ids) == 1 and PRECONDITION.get().if_match is not None:
+                await fresh_schedule(connection, actor, job_ids[0])
             deleted = await schedules.lock_deletable(connection, actor, job_ids)
             running = await executions.active_ids(connection, deleted)
             await schedules.remove(connection, deleted)
         await self._ringer.call_off(running)
         return len(deleted)
 
-    async def _read_back(self, job_id: UUID) -> ScheduledJob:
+    async def _read_back(self, job_id: UUID) -> "Started":
         """Return a new schedule after the answer to its commit was lost; ``UnavailableError`` if it was not stored."""
         async with self._database.transaction() as connection:
             job = await schedules.get(connection, job_id)
-        if job is None:
-            raise UnavailableError
-        return job
+            if job is None:
+                raise UnavailableError
+            (view,) = await views_of(connection, [job])
+        return Started(job, view)
+
+    async def put(self, actor: Actor, key: str, schedule: ScheduleInput) -> tuple[ScheduleView, bool]:
+        """Create the schedule of a key, or change it where it differs; return it, and whether it is new.
+
+        Fields that are left out have their defaults. A pause is not lifted.
+        """
+        if schedule.key is not None and schedule.key != key:
+            raise InvalidError(FieldError("key", f"The path names the key '{key}'. Leave it out of the body."))
+        schedule = msgspec.structs.replace(schedule, key=key)
+        new = NewSchedule(actor, sound_draft(schedule, actor, self.limits.caps), schedule.workflow_owner)
+        pending: tuple[PendingRun, ...] = ()
+        async with self._database.transaction() as connection:
+            await keys.lock(connection, [(new.job.user_profile_id, key)])
+            job_id = await keys.schedule_of(connection, new.job.user_profile_id, key)
+            if job_id is None:
+                (refused,) = await refusals(connection, [new], self.limits)
+                if refused is not None:
+                    raise refused
+                (job,) = await _start(connection, [new])
+            else:
+                require_absent()
+                changed = await self._replace(connection, actor, job_id, schedule)
+                job, pending = changed.job, changed.pending
+            (view,) = await views_of(connection, [job])
+        await self._ringer.ticks([job])
+        await self._ringer.executions(pending)
+        return view, job_id is None
+
+    async def _replace(self, connection: Connection, actor: Actor, job_id: UUID, schedule: ScheduleInput) -> Changed:
+        """Give a schedule all values of an input."""
+        values = spec_values(schedule)
+        # ``after`` counts from the moment of the request: what has the same duration is left as it is.
+        await fresh_schedule(connection, actor, job_id)
+        await _require_workflow(connection, actor, job_id, values["workflow_id"], schedule.workflow_owner)
+        return await schedule_changes.edit_scheduled_job(connection, job_id, values, author_of(actor), self.limits.caps)
+
+    async def id_of_key(self, actor: Actor, key: str, team_id: int | None) -> UUID:
+        """Return the id of the schedule of a key; ``NotFoundError`` if there is none."""
+        async with self._database.reading() as connection:
+            owner = team_id if team_id is not None else actor.user_id
+            job_id = await keys.schedule_of(connection, owner, key)
+            if job_id is None:
+                raise NotFoundError("There is no such schedule.")
+            await owned_schedule(connection, actor, job_id)
+        return job_id
 
     async def _carry_out(self, actor: Actor, job_id: UUID, change: Change) -> ScheduleView:
         async with self._database.transaction() as connection:
-            await owned_schedule(connection, actor, job_id)
+            await fresh_schedule(connection, actor, job_id)
             changed = await change(connection, job_id)
+            (view,) = await views_of(connection, [changed.job])
         await self._ringer.ticks([changed.job])
         await self._ringer.executions(changed.pending)
-        return schedule_view(changed.job)
+        return view
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A new schedule, and its view."""
+
+    job: ScheduledJob
+    view: ScheduleView
+
+
+async def fresh_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
+    """Return a schedule of the actor, and refuse a request that knows another version of it."""
+    job = await owned_schedule(connection, actor, job_id)
+    if PRECONDITION.get().if_match is None:
+        return job
+    locked = (await schedules.lock(connection, [job_id])).get(job_id)
+    require_match(lambda: "" if locked is None else tag_of_row(row_fields(locked, whole=True)))
+    return locked or job
 
 
 async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
@@ -276,7 +349,7 @@ def _require_none(
     """
     foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
     unknown = [
-        FieldError(f"{_place(index)}.workflow_id", error.detail)
+        FieldError(f"{_place(index)}.{_field_of(error)}", error.detail)
         for index, error in refused.items()
         if error and index not in foreign
     ]
@@ -287,6 +360,13 @@ def _require_none(
         raise ForeignWorkflowError(next(iter(foreign.values())).workflow_owner, *not_named)
     if over:
         raise over
+
+
+def _field_of(error: CarillonError) -> str:
+    """Return the field of a new schedule that an error is about."""
+    if isinstance(error, KeyTakenError):
+        return "key"
+    return "team_id" if isinstance(error, NoSuchTeamError) else "workflow_id"
 
 
 async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[ScheduledJob]:

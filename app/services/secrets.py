@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from app.domain.access import Actor, Owner, owner_for, require_admin
-from app.domain.audit import AuditAction, ObjectType, Subject
+from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.domain.secrets import EVERYBODY, host_problem
 from app.persistence import audit, secrets, users
@@ -16,6 +16,7 @@ from app.persistence.secrets import SecretInfo
 from app.services.admission import new_owner
 from app.services.inputs import IDS, SecretChanges, SecretInput, given
 from app.services.listing import visible
+from app.services.preconditions import require_absent, require_match, tag_of
 from app.services.views import PreviousKeyView, SecretPage, SecretView, SigningKeyView
 
 MOST_SECRETS = 1000
@@ -42,10 +43,10 @@ class SecretService:
         async with self._database.transaction() as connection:
             await _require_sound(connection, values)
             owner = await new_owner(connection, actor, secret.team_id)
-            view = _view(actor, await _add(connection, owner, secret.name, values))
-            await _record(connection, actor, owner, AuditAction.SECRET_CREATED, secret.name, values)
+            row = await _add(connection, owner, secret.name, values)
+            await _record(connection, actor, None, row, values)
         log.info("secret_saved", secret=secret.name, by=actor.user_id)
-        return view
+        return _view(actor, row)
 
     async def put(self, actor: Actor, name: str, changes: SecretChanges) -> tuple[SecretView, bool]:
         """Change the secret of this name that the actor or a team has, or create it; return it, and whether it is new.
@@ -60,13 +61,14 @@ class SecretService:
             owner = await new_owner(connection, actor, team_id)
             before = await secrets.lock(connection, owner.user_profile_id, name)
             if before is not None:
+                require_absent()
+                require_match(lambda: tag_of(_view(actor, before)))
                 row = await _changed(connection, before, values)
             else:
                 may_lend = actor.sees_all and team_id is None
                 row = await _create(connection, owner, name, values, may_lend=may_lend)
             if values or before is None:
-                action = AuditAction.SECRET_CREATED if before is None else AuditAction.SECRET_CHANGED
-                await _record(connection, actor, owner, action, name, values)
+                await _record(connection, actor, before, row, values)
         log.info("secret_saved", secret=name, by=actor.user_id)
         return _view(actor, row), before is None
 
@@ -84,11 +86,22 @@ class SecretService:
 
 
 async def _record(
-    connection: Connection, actor: Actor, owner: Owner, action: AuditAction, name: str, values: Mapping[str, Any]
+    connection: Connection, actor: Actor, before: SecretInfo | None, after: SecretInfo, values: Mapping[str, Any]
 ) -> None:
-    """Add an event that names the secret and the fields that were given, and none of their values."""
-    subject = Subject(ObjectType.SECRET, None, name, owner.user_profile_id)
-    await audit.record(connection, actor, action, subject, details={"fields": sorted(values)})
+    """Add an event that names the fields that were given, and says where the secret may go; never its value."""
+    subject = Subject(ObjectType.SECRET, None, after.name, after.owner_id)
+    fields = {"fields": sorted(values)}
+    if before is None:
+        details = {**fields, **_audited(after)}
+        await audit.record(connection, actor, AuditAction.SECRET_CREATED, subject, details=details)
+    else:
+        changes = differences(_audited(before), _audited(after))
+        await audit.record(connection, actor, AuditAction.SECRET_CHANGED, subject, changes=changes, details=fields)
+
+
+def _audited(secret: SecretInfo) -> dict[str, Any]:
+    """Return the hosts to which a secret may go, and with whom it is shared."""
+    return {"allowed_hosts": secret.allowed_hosts, "shared_with": secret.shared_with}
 
 
 async def _create(
@@ -141,22 +154,27 @@ async def _require_sound(connection: Connection, values: dict[str, Any]) -> None
 
 
 def _view(actor: Actor, row: SecretInfo) -> SecretView:
-    yours = {actor.user_id, *(team for team, _ in actor.teams)}
-    is_own = row.owner_id in yours
+    teams = [team for team, _ in actor.teams]
     shared = row.shared_with
-    if not is_own and not actor.sees_all and shared != EVERYBODY:
+    if row.owner_id not in {actor.user_id, *teams} and not actor.sees_all and shared != EVERYBODY:
         # Only the owner and admins see with whom else it is shared.
-        shared = [one for one in shared if one in yours]
+        shared = [one for one in shared if one in {actor.user_id, *teams}]
     return SecretView(
         name=row.name,
         owner=row.owner_id,
         team_id=row.team_id,
-        shared_to_you=not is_own and (row.shared_with == EVERYBODY or not yours.isdisjoint(row.shared_with)),
+        shared_to_you=_is_shared_to(row, actor.user_id),
+        shared_to_teams=[team for team in teams if _is_shared_to(row, team)],
         allowed_hosts=row.allowed_hosts,
         shared_with=shared,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def _is_shared_to(row: SecretInfo, owner_id: int) -> bool:
+    """Return whether workflows of this owner may use the secret of another one."""
+    return row.owner_id != owner_id and (row.shared_with == EVERYBODY or owner_id in row.shared_with)
 
 
 class SigningKeyService:

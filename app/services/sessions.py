@@ -1,19 +1,20 @@
 """Sessions of browsers: a token or a one-time code is exchanged for a cookie, which no script can read."""
 
 import secrets
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
-from app.domain.access import Actor, Scope
+from app.domain.access import Actor, Scope, require_kind
 from app.domain.audit import AuditAction, ObjectType, Subject
-from app.domain.errors import NotFoundError, UnauthenticatedError
+from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError, UnauthenticatedError
+from app.domain.trigger_event import rfc3339
 from app.persistence import audit, sessions, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
-from app.persistence.sessions import CODE_SECONDS, LONGEST_SECONDS, NewSession, Session
+from app.persistence.sessions import CODE_SECONDS, LONGEST_SECONDS, Credential, NewSession, Session
 from app.services.authentication import Authenticator, hash_secret
 from app.services.inputs import IDS, SessionInput
 from app.services.listing import read_views
@@ -21,6 +22,8 @@ from app.services.views import SessionCodeView, SessionList, SessionView
 
 SECRET_BYTES = 32
 CODE_BYTES = 16
+# Of one user, those that have ended left out.
+MOST_SESSIONS = 100
 # Of a browser's name no more is stored.
 MOST_AGENT_CHARACTERS = 300
 
@@ -44,35 +47,44 @@ class SessionService:
 
     async def login(self, given: SessionInput, browser: Browser) -> str:
         """Exchange a token or a code for a session. Return its secret, which is the cookie."""
+        if (given.token is None) == (given.code is None):
+            raise InvalidError(FieldError("token", "Exactly one of `token` and `code` is needed."))
         owner = None if given.token is None else await self._authenticator.by_token(given.token)
+        if owner is not None:
+            require_kind(owner, reads_feeds=False)
         async with self._database.transaction("login") as connection:
-            found = (owner.user_id, owner.token_id) if owner else await self._owner_of(connection, given.code or "")
-            user_id, token_id = found
-            secret, new = await _new_session(connection, user_id, token_id, browser, owner.ends_at if owner else None)
+            credential = _credential_of(owner) if owner else await self._by_code(connection, given.code or "")
+            secret, new = await _new_session(connection, credential, browser)
             session = await _begin(connection, new, by := "token" if owner else "code")
-        log.info("session_begun", session=session.id, user=user_id, by=by)
+        log.info("session_begun", session=session.id, user=credential.user_id, by=by)
         return secret
 
     async def login_as(self, user_id: int, browser: Browser) -> str:
-        """Begin a session of a user whom another party has authenticated. Return its secret."""
+        """Begin a session of a user whom the identity provider has just authenticated. Return its secret.
+
+        Nothing but the session itself bounds it: the user logged in, and can do so again.
+        """
         async with self._database.transaction("login") as connection:
-            secret, new = await _new_session(connection, user_id, None, browser)
+            secret, new = await _new_session(connection, Credential(user_id=user_id), browser)
             session = await _begin(connection, new, "oidc")
         log.info("session_begun", session=session.id, user=user_id, by="oidc")
         return secret
 
-    async def _owner_of(self, connection: Connection, code: str) -> tuple[int, int | None]:
-        owner = await sessions.take_code(connection, hash_secret(code))
-        if owner is None:
+    async def _by_code(self, connection: Connection, code: str) -> Credential:
+        credential = await sessions.take_code(connection, hash_secret(code))
+        if credential is None:
             raise UnauthenticatedError("The code is not valid: it was used, or is too old. Ask for a new one.")
-        return owner
+        return credential
 
     async def create_code(self, actor: Actor) -> SessionCodeView:
         """Create a code that can be exchanged for a session of the actor once, within ten minutes."""
         code = secrets.token_urlsafe(CODE_BYTES)
         async with self._database.transaction() as connection:
             expires_at = await database_now(connection) + timedelta(seconds=CODE_SECONDS)
-            await sessions.add_code(connection, hash_secret(code), actor.user_id, actor.token_id, expires_at)
+            await sessions.add_code(connection, hash_secret(code), _credential_of(actor), expires_at)
+            subject = Subject(ObjectType.SESSION, None, owner_id=actor.user_id)
+            details = {"expires_at": rfc3339(expires_at)}
+            await audit.record(connection, actor, AuditAction.SESSION_CODE_CREATED, subject, details=details)
         return SessionCodeView(code=code, expires_at=expires_at)
 
     async def list(self, actor: Actor, part: Part) -> SessionList:
@@ -111,8 +123,15 @@ class SessionService:
             await self.end(actor, actor.session_id)
 
 
+def _credential_of(actor: Actor) -> Credential:
+    return Credential(user_id=actor.user_id, token_id=actor.token_id, ends_at=actor.ends_at)
+
+
 async def _begin(connection: Connection, new: NewSession, by: str) -> Session:
-    """Store a session, and who has logged in by what."""
+    """Store a session, unless its user has too many, and who has logged in by what."""
+    await users.lock(connection, new.user_profile_id)
+    if await sessions.count_live(connection, new.user_profile_id) >= MOST_SESSIONS:
+        raise ConflictError(f"The user has {MOST_SESSIONS} sessions already. End one first: DELETE sessions/ID/.")
     session = await sessions.add(connection, new)
     user = await users.get(connection, session.user_profile_id)
     if user is not None:
@@ -122,22 +141,17 @@ async def _begin(connection: Connection, new: NewSession, by: str) -> Session:
     return session
 
 
-async def _new_session(
-    connection: Connection,
-    user_id: int,
-    token_id: int | None,
-    browser: Browser,
-    token_ends_at: datetime | None = None,
-) -> tuple[str, NewSession]:
+async def _new_session(connection: Connection, credential: Credential, browser: Browser) -> tuple[str, NewSession]:
     """Return the secret of a new session, and its row. It ends no later than the token that it is made from."""
     longest = await database_now(connection) + timedelta(seconds=LONGEST_SECONDS)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     new = NewSession(
         secret_hash=hash_secret(secret),
-        user_profile_id=user_id,
-        token_id=token_id,
+        user_profile_id=credential.user_id,
+        token_id=credential.token_id,
         address=browser.address,
         user_agent=browser.user_agent[:MOST_AGENT_CHARACTERS],
-        expires_at=min(longest, token_ends_at or longest),
+        expires_at=min(longest, credential.ends_at or longest),
+        credential_ends_at=credential.ends_at,
     )
     return secret, new

@@ -1,6 +1,7 @@
 """Single sign-on: browsers log in at the identity provider, by authorization code with PKCE, and get a session."""
 
 import base64
+import re
 import secrets
 from typing import Any
 from urllib.parse import quote_plus, urlencode
@@ -23,6 +24,8 @@ from app.services.sessions import Browser, SessionService
 SECRET_BYTES = 32
 CALLBACK_PATH = "/api/v1/session/oidc/callback"
 AFTER_LOGOUT_PATH = "/console/"
+# The form of the error codes of OAuth, such as `invalid_client`; bounded, because they are logged.
+_ERROR_CODE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +35,16 @@ class LoginFailedError(UnauthenticatedError):
 
     code = "login_failed"
     message = "The login did not succeed, or it took too long. Start it again."
+
+
+class _LoginRefusedError(TokenRefusedError):
+    """A login is not accepted, or the provider did not accept it."""
+
+    def __init__(self, reason: str, provider_error: object) -> None:
+        """Store the error code of the provider if it is one; it comes from outside, so anything else is left out."""
+        super().__init__(reason)
+        is_code = isinstance(provider_error, str) and _ERROR_CODE.fullmatch(provider_error) is not None
+        self.fields = {"provider_error": provider_error} if is_code else {}
 
 
 class LoginClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +69,8 @@ class LoginAnswer(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     # The provider, if it names itself.
     issuer: str | None = None
+    # Its error code, if the login failed there.
+    error: str | None = None
 
 
 class LoggedIn(msgspec.Struct, frozen=True):
@@ -111,7 +126,8 @@ class SingleSignOn:
             identity = await self._exchange(issuer, attempt, f"{origin}{CALLBACK_PATH}", answer.code)
         except TokenRefusedError as refusal:
             if self._throttle.should_log(refusal.reason):
-                log.warning("login_failed", reason=refusal.reason)
+                fields = refusal.fields if isinstance(refusal, _LoginRefusedError) else {}
+                log.warning("login_failed", reason=refusal.reason, **fields)
             raise LoginFailedError from None
         try:
             actor = await self._identities.user_of(identity)
@@ -151,9 +167,10 @@ class SingleSignOn:
         }
         proof, headers = self._client_proof(metadata)
         answer: Any = await issuer.provider.post_form(metadata.token_endpoint, form | proof, headers)
-        id_token = answer.get("id_token") if isinstance(answer, dict) else None
+        fields: dict[str, Any] = answer if isinstance(answer, dict) else {}
+        id_token = fields.get("id_token")
         if not isinstance(id_token, str):
-            raise TokenRefusedError("code_refused")
+            raise _LoginRefusedError("code_refused", fields.get("error"))
         rules = ClaimRules(
             issuer=issuer.name,
             audience=self._client.client_id,
@@ -182,7 +199,7 @@ def _answered_attempt(cookie: str, answer: LoginAnswer, issuer: TrustedIssuer) -
     if answer.issuer is not None and answer.issuer != issuer.name:
         raise TokenRefusedError("wrong_issuer")
     if not answer.code:
-        raise TokenRefusedError("no_code")
+        raise _LoginRefusedError("no_code", answer.error)
     return attempt
 
 

@@ -1,21 +1,22 @@
 """Teams: create, rename and delete them, and decide who belongs to them."""
 
 from functools import partial
+from typing import Any
 
 import structlog
 
 from app.domain.access import Actor, TeamRole, require_owner, require_team_owner
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
-from app.engine.ringing import Ringer
-from app.persistence import audit, ownership, teams, users
+from app.persistence import audit, teams, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
 from app.persistence.teams import Member, Team
+from app.persistence.users import User
 from app.services.inputs import IDS, MemberChanges, MemberInput, TeamChanges, TeamInput, given
 from app.services.listing import read_views
-from app.services.removal import Fate, Removal, remove_owner
-from app.services.users import existing_user
+from app.services.preconditions import require_match, tag_of
+from app.services.removal import Fate, Removal, Remover
 from app.services.views import MemberList, MemberView, TeamList, TeamView
 
 # Each list reads a page for each team, and each team has quotas of its own.
@@ -29,10 +30,10 @@ log = structlog.get_logger(__name__)
 class TeamService:
     """Use cases about teams."""
 
-    def __init__(self, database: Database, ringer: Ringer | None = None) -> None:
-        """Call off the runs of teams that are deleted."""
+    def __init__(self, database: Database, remover: Remover | None = None) -> None:
+        """Delete teams by this remover."""
         self._database = database
-        self._ringer = ringer
+        self._remover = remover or Remover(database)
 
     async def list(self, actor: Actor, part: Part) -> TeamList:
         """Return a page of the teams that the actor belongs to; admins see all."""
@@ -43,7 +44,8 @@ class TeamService:
     async def create(self, actor: Actor, team: TeamInput) -> TeamView:
         """Create a team, of which the actor is the first owner."""
         async with self._database.transaction() as connection:
-            await _require_room(connection, actor.user_id, to_own=not actor.sees_all)
+            if not actor.sees_all:
+                await _require_room(connection, actor.user_id, to_own=True)
             row = await teams.add(connection, team.name)
             if row is None:
                 raise ConflictError(f"There is a team '{team.name}' already.")
@@ -63,30 +65,31 @@ class TeamService:
         values = given(changes)
         async with self._database.transaction() as connection:
             row = await _managed(connection, actor, team_id)
-            if "name" in values:
+            require_match(lambda: tag_of(_view(actor, row)))
+            if values.get("name", row.name) != row.name:
                 renamed = await teams.rename(connection, team_id, values["name"])
                 if renamed is None:
                     raise ConflictError(f"There is a team '{values['name']}' already.")
                 differing = {"name": {"from": row.name, "to": renamed.name}}
                 await audit.record(connection, actor, AuditAction.TEAM_CHANGED, _subject(renamed), changes=differing)
                 row = renamed
-        log.info("team_changed", team=team_id, by=actor.user_id)
+                log.info("team_changed", team=team_id, by=actor.user_id)
         return _view(actor, row)
 
     async def delete(self, actor: Actor, team_id: int, schedules: Fate | None, to: int | None) -> None:
         """Delete a team. ``schedules`` says what becomes of what it has; without it a team with schedules is kept."""
         async with self._database.transaction() as connection:
             team = await _managed(connection, actor, team_id)
-            if schedules is None and await ownership.has_schedules(connection, team_id):
-                raise ConflictError(
-                    f"The team '{team.name}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
-                    "`transfer` with `to`."
-                )
-            heir = await _heir(connection, actor, team_id, schedules, to)
+            require_match(lambda: tag_of(_view(actor, team)))
         removal = Removal(
-            owner_id=team_id, fate=schedules, heir=heir, action=AuditAction.TEAM_DELETED, subject=_subject(team)
+            owner_id=team_id,
+            title=f"the team '{team.name}'",
+            fate=schedules,
+            to=to,
+            action=AuditAction.TEAM_DELETED,
+            subject=_subject(team),
         )
-        await remove_owner(self._database, self._ringer, actor, removal)
+        heir = await self._remover.remove(actor, removal)
         log.info("team_deleted", team=team_id, by=actor.user_id, schedules=schedules or "none", to=heir)
 
     async def members(self, actor: Actor, team_id: int, part: Part) -> MemberList:
@@ -100,10 +103,8 @@ class TeamService:
     async def add_member(self, actor: Actor, team_id: int, member: MemberInput) -> MemberView:
         """Let a user belong to a team."""
         async with self._database.transaction() as connection:
+            user = await _named_user(connection, actor, team_id, member)
             team = await _managed(connection, actor, team_id)
-            user = await users.get(connection, member.user_id)
-            if user is None or not users.is_person(user):
-                raise InvalidError(FieldError("user_id", f"There is no user {member.user_id}."))
             await _require_room(connection, user.id)
             if not await teams.add_member(connection, team_id, user.id, member.role):
                 raise ConflictError(f"'{user.username}' belongs to the team already.")
@@ -114,23 +115,30 @@ class TeamService:
 
     async def change_member(self, actor: Actor, team_id: int, user_id: int, changes: MemberChanges) -> MemberView:
         """Give a member of a team another role; it holds from the member's next request."""
-        values = given(changes)
+        role = given(changes).get("role")
+        require_team_owner(actor, team_id)
         async with self._database.transaction() as connection:
+            await _lock_user(connection, user_id)
             team = await _managed(connection, actor, team_id)
-            row = await _member(connection, team_id, user_id)
-            if values.get("role", row.role) is not TeamRole.OWNER:
-                await _require_other_owner(connection, team_id, row)
-            if values:
-                await teams.change_member(connection, team_id, user_id, values)
-            row = await _member(connection, team_id, user_id)
-            await _record(connection, actor, AuditAction.TEAM_MEMBER_CHANGED, team, row)
-        log.info("team_member_changed", team=team_id, user=user_id, role=row.role, by=actor.user_id)
-        return _member_view(row)
+            before = await _member(connection, team_id, user_id)
+            if role is None:
+                return _member_view(before)
+            if role is not TeamRole.OWNER:
+                await _require_other_owner(connection, team_id, before)
+            await teams.change_member(connection, team_id, user_id, role)
+            after = await _member(connection, team_id, user_id)
+            if after.role is not before.role:
+                changed = {"role": {"from": before.role, "to": after.role}}
+                await _record(connection, actor, AuditAction.TEAM_MEMBER_CHANGED, team, after, changed)
+                log.info("team_member_changed", team=team_id, user=user_id, role=after.role, by=actor.user_id)
+        return _member_view(after)
 
     async def remove_member(self, actor: Actor, team_id: int, user_id: int) -> None:
         """Let a user belong to a team no more. Members may leave by themselves."""
+        _require_may_remove(actor, team_id, user_id)
         async with self._database.transaction() as connection:
-            team = await _managed(connection, actor, team_id, or_is=user_id)
+            await _lock_user(connection, user_id)
+            team = await _locked(connection, team_id)
             row = await _member(connection, team_id, user_id)
             await _require_other_owner(connection, team_id, row)
             await teams.remove_member(connection, team_id, user_id)
@@ -143,10 +151,17 @@ def _subject(team: Team) -> Subject:
     return Subject(ObjectType.TEAM, str(team.id), team.name, team.id)
 
 
-async def _record(connection: Connection, actor: Actor, action: AuditAction, team: Team, member: Member) -> None:
+async def _record(
+    connection: Connection,
+    actor: Actor,
+    action: AuditAction,
+    team: Team,
+    member: Member,
+    changes: dict[str, Any] | None = None,
+) -> None:
     """Add an event about who belongs to a team."""
     details = {"user_id": member.user_profile_id, "username": member.username, "role": member.role}
-    await audit.record(connection, actor, action, _subject(team), details=details)
+    await audit.record(connection, actor, action, _subject(team), changes=changes, details=details)
 
 
 def _view(actor: Actor, team: Team) -> TeamView:
@@ -165,18 +180,42 @@ def _known(team: Team | None) -> Team:
     return team
 
 
-async def _managed(connection: Connection, actor: Actor, team_id: int, or_is: int | None = None) -> Team:
-    """Lock a team whose owner the actor is, or which the actor belongs to and only leaves."""
-    if or_is == actor.user_id:
-        require_owner(actor, team_id, "team") if actor.sees_all else _require_member(actor, team_id)
-    else:
-        require_team_owner(actor, team_id)
+async def _managed(connection: Connection, actor: Actor, team_id: int) -> Team:
+    """Lock a team whose owner the actor is."""
+    require_team_owner(actor, team_id)
+    return await _locked(connection, team_id)
+
+
+async def _locked(connection: Connection, team_id: int) -> Team:
     return _known(await teams.lock(connection, team_id) if team_id in IDS else None)
 
 
-def _require_member(actor: Actor, team_id: int) -> None:
-    if team_id not in dict(actor.teams):
-        raise NotFoundError("There is no such team.")
+async def _lock_user(connection: Connection, user_id: int) -> None:
+    """Lock a user before the team: what claims change is locked in this order too."""
+    if user_id in IDS:
+        await teams.lock_user(connection, user_id)
+
+
+def _require_may_remove(actor: Actor, team_id: int, user_id: int) -> None:
+    """Refuse an actor who is neither an owner of the team nor a member who leaves it."""
+    leaves = user_id == actor.user_id and team_id in dict(actor.teams)
+    if not leaves:
+        require_team_owner(actor, team_id)
+
+
+async def _named_user(connection: Connection, actor: Actor, team_id: int, member: MemberInput) -> User:
+    """Return the user whom a request names by id or by name, locked."""
+    require_team_owner(actor, team_id)
+    if (member.user_id is None) == (member.username is None):
+        raise InvalidError(FieldError("user_id", "Exactly one of `user_id` and `username` is needed."))
+    if member.username is not None:
+        field, user = "username", await users.find_by_name(connection, member.username)
+    else:
+        field, user = "user_id", await users.get(connection, member.user_id or 0)
+    if user is None or not users.is_person(user):
+        raise InvalidError(FieldError(field, "There is no such user."))
+    await teams.lock_user(connection, user.id)
+    return user
 
 
 async def _member(connection: Connection, team_id: int, user_id: int) -> Member:
@@ -200,16 +239,3 @@ async def _require_room(connection: Connection, user_id: int, *, to_own: bool = 
         raise ConflictError(f"The user belongs to {MOST_TEAMS} teams already.")
     if to_own and roles.count(TeamRole.OWNER) >= MOST_OWNED_TEAMS:
         raise ConflictError(f"You own {MOST_OWNED_TEAMS} teams already. Ask an admin to create this one.")
-
-
-async def _heir(connection: Connection, actor: Actor, team_id: int, fate: Fate | None, to: int | None) -> int | None:
-    """Return the user or the team that gets what the deleted team has; None if it is deleted too."""
-    if fate == "transfer" and to is None:
-        raise InvalidError(FieldError("to", "Name the user or the team that gets the schedules."))
-    if fate not in {"transfer", "pause"}:
-        return None
-    heir = actor.user_id if to is None else to
-    if heir == team_id:
-        raise InvalidError(FieldError("to", "The team that is deleted cannot get the schedules."))
-    require_owner(actor, heir, "user")
-    return (await existing_user(connection, heir, or_team=True)).id

@@ -4,27 +4,40 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from app import clock
-from app.domain.access import Actor, OwnerKind, Restriction, Scope, highest, lesser, require_admin, scope_of_role
+from app.domain.access import (
+    Actor,
+    OwnerKind,
+    Restriction,
+    Scope,
+    TokenKind,
+    highest,
+    lesser,
+    outlives,
+    require_admin,
+    scope_of_role,
+)
 from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.errors import (
     ConflictError,
     FieldError,
+    ForbiddenError,
     InsufficientScopeError,
     InvalidError,
     NotFoundError,
 )
 from app.domain.trigger_event import rfc3339
-from app.engine.ringing import Ringer
-from app.persistence import audit, ownership, sessions, teams, users
+from app.persistence import audit, sessions, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
-from app.persistence.users import Token, TokenTerms, User
+from app.persistence.users import FreshToken, Token, TokenTerms, User
 from app.services.inputs import IDS, RestrictionInput, RotationInput, TokenInput, UserChanges, UserInput, given
 from app.services.listing import read_views
-from app.services.removal import Fate, Removal, pause_all, remove_owner
+from app.services.preconditions import require_match, tag_of
+from app.services.removal import Fate, Removal, Remover, pause_all
 from app.services.views import (
     CurrentSessionView,
     FreshTokenView,
@@ -36,8 +49,8 @@ from app.services.views import (
     user_view,
 )
 
-# Tokens of this kind read calendars: they can be part of an address, and read only.
-FEED = "feed"
+# Of one user, those that have ended left out.
+MOST_TOKENS = 200
 
 log = structlog.get_logger(__name__)
 
@@ -45,10 +58,10 @@ log = structlog.get_logger(__name__)
 class UserService:
     """Use cases about users and tokens."""
 
-    def __init__(self, database: Database, ringer: Ringer | None = None) -> None:
-        """Call off the runs of users who are deleted; commands of operators need no ringer."""
+    def __init__(self, database: Database, remover: Remover | None = None) -> None:
+        """Work on this database; commands of operators delete nobody, and need no remover."""
         self._database = database
-        self._ringer = ringer
+        self._remover = remover or Remover(database)
 
     async def me(self, actor: Actor) -> UserView:
         """Return the actor's own user."""
@@ -82,13 +95,17 @@ class UserService:
         async with self._database.transaction() as connection:
             before = await existing_user(connection, user_id)
             _require_other(actor, before, "change the role of, or disable,")
+            require_match(lambda: tag_of(user_view(before)))
             if "disabled" in given_values:
                 now = await database_now(connection)
                 values["disabled_at"] = (before.disabled_at or now) if given_values["disabled"] else None
             after = (await users.change(connection, user_id, values) if values else None) or before
             differing = differences(_audited(before), _audited(after))
-            if differing:
-                await audit.record(connection, actor, AuditAction.USER_CHANGED, _user(after), changes=differing)
+            pauses = {"schedules": "pause"} if given_values.get("schedules") == "pause" else {}
+            if differing or pauses:
+                await audit.record(
+                    connection, actor, AuditAction.USER_CHANGED, _user(after), changes=differing, details=pauses
+                )
         if given_values.get("schedules") == "pause":
             await pause_all(self._database, actor, user_id)
         log.info("user_changed", user=user_id, by=actor.user_id, **{name: str(value) for name, value in values.items()})
@@ -97,20 +114,19 @@ class UserService:
     async def delete(self, actor: Actor, user_id: int, schedules: Fate | None, to: int | None) -> None:
         """Delete a user. ``schedules`` says what becomes of what the user has; without it a user with any is kept."""
         require_admin(actor)
-        async with self._database.transaction() as connection:
+        async with self._database.reading() as connection:
             user = await existing_user(connection, user_id)
-            _require_other(actor, user, "delete")
-            await _require_no_lone_team(connection, user)
-            if schedules is None and await ownership.has_schedules(connection, user_id):
-                raise ConflictError(
-                    f"'{user.username}' has schedules. Say what becomes of them: `schedules=pause`, `delete` or "
-                    "`transfer` with `to`."
-                )
-            heir = await _heir(connection, actor, user, schedules, to)
+        _require_other(actor, user, "delete")
+        require_match(lambda: tag_of(user_view(user)))
         removal = Removal(
-            owner_id=user_id, fate=schedules, heir=heir, action=AuditAction.USER_DELETED, subject=_user(user)
+            owner_id=user_id,
+            title=f"'{user.username}'",
+            fate=schedules,
+            to=to,
+            action=AuditAction.USER_DELETED,
+            subject=_user(user),
         )
-        await remove_owner(self._database, self._ringer, actor, removal)
+        heir = await self._remover.remove(actor, removal)
         log.info("user_deleted", user=user_id, by=actor.user_id, schedules=schedules or "none", to=heir)
 
     async def create(self, actor: Actor, user: UserInput) -> UserView:
@@ -139,7 +155,7 @@ class UserService:
         fresh = users.make_token()
         async with self._database.transaction() as connection:
             owner = await existing_user(connection, user_id)
-            row = await users.add_token(connection, user_id, terms, fresh)
+            row = await _add_token(connection, user_id, terms, fresh)
             await audit.record(connection, actor, AuditAction.TOKEN_CREATED, _token(row), details=_terms(row))
         log.info("token_created", token=row.id, user=user_id, by=actor.user_id)
         return fresh_token_view(row, owner, fresh.token)
@@ -158,20 +174,21 @@ class UserService:
         fresh = users.make_token()
         async with self._database.transaction() as connection:
             old = await _own_token(connection, actor, token_id)
+            _require_not_longer(actor, old)
             owner = await existing_user(connection, old.user_profile_id)
             terms = TokenTerms(
                 name=old.name,
-                kind=old.kind,
+                kind=TokenKind(old.kind),
                 scopes=old.scopes,
                 restriction=old.restriction,
                 expires_at=old.expires_at,
             )
-            row = await users.add_token(connection, old.user_profile_id, terms, fresh)
             if rotation.grace_seconds:
                 end = await database_now(connection) + timedelta(seconds=rotation.grace_seconds)
-                await users.end_token(connection, token_id, end)
+                await users.end_replaced_token(connection, token_id, end)
             else:
                 await users.delete_token(connection, token_id)
+            row = await _add_token(connection, old.user_profile_id, terms, fresh)
             details = {"replaces": token_id, "grace_seconds": rotation.grace_seconds}
             await audit.record(connection, actor, AuditAction.TOKEN_ROTATED, _token(row), details=details)
         log.info("token_rotated", token=row.id, before=token_id, user=owner.id, by=actor.user_id)
@@ -197,6 +214,9 @@ class UserService:
         """Delete a token, one's own or as an admin any: it is refused from now on."""
         async with self._database.transaction() as connection:
             token = await _own_token(connection, actor, token_id)
+            # An admin must be able to end any token, also with one that lives for minutes.
+            if not actor.scope.includes(Scope.ADMIN):
+                _require_not_longer(actor, token)
             await users.delete_token(connection, token_id)
             await audit.record(connection, actor, AuditAction.TOKEN_DELETED, _token(token))
         log.info("token_deleted", token=token_id, by=actor.user_id)
@@ -221,24 +241,13 @@ def _token(token: Token) -> Subject:
 
 
 def _terms(token: Token) -> dict[str, Any]:
-    """Return the kind of a token, its scopes (null: those of the role), and when it ends."""
+    """Return the kind of a token, its scopes (null: those of the role), its restriction, and when it ends."""
     return {
         "kind": token.kind,
         "scopes": token.scopes,
+        "restrict": msgspec.to_builtins(token.restriction),
         "expires_at": None if token.expires_at is None else rfc3339(token.expires_at),
     }
-
-
-async def _heir(connection: Connection, actor: Actor, user: User, fate: Fate | None, to: int | None) -> int | None:
-    """Return the user or the team that gets what the deleted user has; None if it is deleted too."""
-    if fate == "transfer" and to is None:
-        raise InvalidError(FieldError("to", "Name the user who gets the schedules."))
-    if fate not in {"transfer", "pause"}:
-        return None
-    heir = await existing_user(connection, actor.user_id if to is None else to, or_team=True)
-    if heir.id == user.id:
-        raise InvalidError(FieldError("to", "The user who is deleted cannot get the schedules."))
-    return heir.id
 
 
 def _require_other(actor: Actor, user: User, what: str) -> None:
@@ -249,13 +258,6 @@ def _require_other(actor: Actor, user: User, what: str) -> None:
         raise ConflictError(f"You cannot {what} a plugin.")
 
 
-async def _require_no_lone_team(connection: Connection, user: User) -> None:
-    """Refuse to delete the only owner of a team."""
-    team = await teams.only_owned_by(connection, user.id)
-    if team is not None:
-        raise ConflictError(f"'{user.username}' is the only owner of the team '{team}'. Make another its owner first.")
-
-
 def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool) -> TokenTerms:
     """Return the terms of a new token; refuse those that reach further than the actor's own token."""
     errors = []
@@ -264,35 +266,47 @@ def token_terms(actor: Actor, token: TokenInput, now: datetime, *, is_own: bool)
     scopes = token.scopes
     if is_own and scopes is not None and not actor.scope.includes(highest(scopes)):
         errors.append(FieldError("scopes", f"Your token has the scope `{actor.scope}`: a new one cannot have more."))
-    if is_own and scopes is None and actor.scope is not scope_of_role(actor.role):
-        scopes = [actor.scope]
+    if token.kind is TokenKind.FEED and scopes not in (None, [Scope.READ]):
+        errors.append(FieldError("scopes", "A token of the kind `feed` has the scope `read` alone."))
+    if token.restrict is not None and _restriction(token.restrict) == Restriction():
+        errors.append(FieldError("restrict", "Name workflows, labels or a namespace, or leave it out."))
     if errors:
         raise InvalidError(*errors)
+    if is_own and scopes is None and actor.token_scope is not Scope.ADMIN:
+        # Scopes of its own, also where they are those of the role: the role may get more.
+        scopes = [actor.scope]
     restriction = None if token.restrict is None else _restriction(token.restrict)
-    ends = [moment for moment in (token.expires_at, actor.ends_at if is_own else None) if moment is not None]
     return TokenTerms(
         name=token.name,
         kind=token.kind,
-        scopes=[Scope.READ] if token.kind == FEED else scopes,
+        scopes=[Scope.READ] if token.kind is TokenKind.FEED else scopes,
         # A restricted token makes tokens with the same restriction only.
         restriction=actor.restriction if is_own and actor.restriction else restriction,
-        expires_at=min(ends, default=None),
+        # Also for others: a token of theirs would be as good as one's own.
+        expires_at=actor.ends_at if outlives(token.expires_at, actor.ends_at) else token.expires_at,
     )
 
 
-def _restriction(given: RestrictionInput) -> Restriction | None:
-    restriction = Restriction(
+def _restriction(given: RestrictionInput) -> Restriction:
+    return Restriction(
         labels=tuple(sorted(given.labels.items())),
         namespace=given.namespace or "",
-        workflow_ids=tuple(given.workflow_ids),
+        workflow_ids=tuple(dict.fromkeys(given.workflow_ids)),
     )
-    return None if restriction == Restriction() else restriction
 
 
-async def existing_user(connection: Connection, user_id: int, *, or_team: bool = False) -> User:
-    """Return a user, or a team if it may be one; ``NotFoundError`` if there is none."""
+async def _add_token(connection: Connection, user_id: int, terms: TokenTerms, fresh: FreshToken) -> Token:
+    """Store a token, unless its user has too many."""
+    await users.lock(connection, user_id)
+    if await users.count_live_tokens(connection, user_id) >= MOST_TOKENS:
+        raise ConflictError(f"The user has {MOST_TOKENS} tokens already. Delete one first.")
+    return await users.add_token(connection, user_id, terms, fresh)
+
+
+async def existing_user(connection: Connection, user_id: int) -> User:
+    """Return a user or a plugin; ``NotFoundError`` if there is none, or it is a team."""
     row = await users.get(connection, user_id) if user_id in IDS else None
-    if row is None or not (or_team or users.is_person(row) or row.kind != OwnerKind.USER):
+    if row is None or users.is_team(row):
         raise NotFoundError("There is no such user.")
     return row
 
@@ -305,8 +319,24 @@ async def _own_token(connection: Connection, actor: Actor, token_id: int) -> Tok
     token = await users.lock_token(connection, token_id) if token_id in IDS else None
     if token is None or (token.user_profile_id != actor.user_id and not actor.scope.includes(Scope.ADMIN)):
         raise NotFoundError("There is no such token.")
-    top = scope_of_role(actor.role)
-    reach = top if token.scopes is None else lesser(top, highest(token.scopes))
-    if not actor.scope.includes(reach) or (actor.restriction is not None and token.restriction != actor.restriction):
-        raise InsufficientScopeError(reach)
+    _require_not_wider(actor, token)
+    if actor.token_id not in {None, token.id} and await users.is_replaced(connection, actor.token_id):
+        raise ForbiddenError("The token in use was replaced. Use the new one.")
     return token
+
+
+def _require_not_wider(actor: Actor, token: Token) -> None:
+    """Refuse to touch a token that reaches further than the one in use, now or after its user got another role."""
+    reach = Scope.ADMIN if token.scopes is None else highest(token.scopes)
+    today = lesser(scope_of_role(actor.role), reach)
+    is_elsewhere = actor.restriction is not None and token.restriction != actor.restriction
+    if is_elsewhere or not actor.token_scope.includes(today):
+        raise InsufficientScopeError(today)
+    if not actor.token_scope.includes(reach):
+        raise ForbiddenError("The token has the scopes of the role, the one in use has fixed ones. Use one without.")
+
+
+def _require_not_longer(actor: Actor, token: Token) -> None:
+    """Refuse to touch a token that ends later than the one in use."""
+    if outlives(token.expires_at, actor.ends_at):
+        raise ForbiddenError("The token ends later than the one in use. Use one that ends no sooner.")

@@ -20,6 +20,7 @@ from app.persistence.webhooks import ENTITY_TYPE, Webhook
 from app.services.admission import Admission, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, WebhookChanges, WebhookInput, given, require_url
 from app.services.listing import read_views, visible
+from app.services.preconditions import require_match, tag_of
 from app.services.views import WebhookPage, WebhookView
 
 _TIMES = ("cron", "interval_minutes", "timezone", "active")
@@ -81,6 +82,8 @@ class WebhookService:
         values = _stored(given(changes))
         async with self._database.transaction() as connection:
             before = await _locked(connection, actor, webhook_id)
+            (known,) = await _views(connection, [before])
+            require_match(lambda: tag_of(known))
             if "cron" in values and "interval_minutes" not in values and values["cron"] is not None:
                 values["interval_minutes"] = None
             if "interval_minutes" in values and "cron" not in values and values["interval_minutes"] is not None:
@@ -106,7 +109,8 @@ class WebhookService:
     async def delete(self, actor: Actor, webhook_id: int) -> None:
         """Delete a webhook with its history, and cancel its runs."""
         async with self._database.transaction() as connection:
-            await _locked(connection, actor, webhook_id)
+            (known,) = await _views(connection, [await _locked(connection, actor, webhook_id)])
+            require_match(lambda: tag_of(known))
             await webhooks.remove(connection, webhook_id)
             running = await entity_runs.remove(connection, ENTITY_TYPE, str(webhook_id))
         await self._ringer.call_off(running)

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from app.actions.catalog import Catalog
-from app.domain.access import Actor
+from app.domain.access import Actor, require_graph_editor
 from app.domain.breakers import Transition
-from app.domain.errors import InvalidError
+from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine.ringing import Ringer
-from app.persistence import breakers, executions, revisions, schedules, workflows
+from app.persistence import breakers, executions, keys, revisions, schedules, workflows
 from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
@@ -21,6 +21,7 @@ from app.persistence.workflows import StoredWorkflow
 from app.services.admission import Admission, new_owner, require_owned, require_quota
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.listing import encode, read_views, visible
+from app.services.preconditions import require_absent, require_match, tag_of
 from app.services.schedules import author_of
 from app.services.views import (
     BreakerDetail,
@@ -34,6 +35,8 @@ from app.services.views import (
     workflow_view,
 )
 
+# The fields that decide what a workflow does.
+GRAPH = ("nodes", "edges")
 # Reads a workflow, locked or not.
 Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
@@ -59,6 +62,33 @@ class WorkflowService:
             row = await workflows.add(connection, owner, values, author_of(actor))
         return workflow_view(row)
 
+    async def put(self, actor: Actor, key: str, workflow: WorkflowInput) -> tuple[WorkflowView, bool]:
+        """Create the workflow of a key, or change it where it differs; return it, and whether it is new."""
+        if workflow.key is not None and workflow.key != key:
+            raise InvalidError(FieldError("key", f"The path names the key '{key}'. Leave it out of the body."))
+        values = {**msgspec.to_builtins(workflow), "key": key}
+        team_id = values.pop("team_id")
+        self.check(values)
+        async with self._database.transaction() as connection:
+            owner = await new_owner(connection, actor, team_id)
+            await keys.lock(connection, [(owner.user_profile_id, f"workflow {key}")])
+            workflow_id = await keys.workflow_of(connection, owner.user_profile_id, key)
+            await self.check_secrets(connection, actor, owner.user_profile_id, values)
+            if workflow_id is None:
+                await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
+                row = await workflows.add(connection, owner, values, author_of(actor))
+            else:
+                require_absent()
+                before = await _changeable(connection, actor, workflow_id)
+                row = await workflows.save(connection, before, values, author_of(actor))
+        return workflow_view(row), workflow_id is None
+
+    async def id_of_key(self, actor: Actor, key: str, team_id: int | None) -> int:
+        """Return the id of the workflow of a key; ``NotFoundError`` if there is none."""
+        async with self._database.reading() as connection:
+            workflow_id = await keys.workflow_of(connection, actor.user_id if team_id is None else team_id, key)
+            return (await _owned(connection, actor, workflow_id or 0)).id
+
     async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> WorkflowPage:
         """Return a page of the workflows that the actor may see, of this team if one is named, newest first."""
         async with self._database.reading() as connection:
@@ -75,7 +105,9 @@ class WorkflowService:
         """Give a workflow new values; a run that has started keeps the old ones."""
         values = msgspec.to_builtins(given(changes))
         async with self._database.transaction() as connection:
-            before = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
+            before = await _changeable(connection, actor, workflow_id)
+            if not values.keys().isdisjoint(GRAPH):
+                require_graph_editor(actor)
             self.check({"nodes": before.nodes, "edges": before.edges, **values}, checks_config="nodes" in values)
             await self.check_secrets(connection, actor, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))
@@ -91,7 +123,8 @@ class WorkflowService:
     async def delete(self, actor: Actor, workflow_id: int) -> None:
         """Delete a workflow with its schedules and their history, and cancel their runs."""
         async with self._database.transaction() as connection:
-            await _owned(connection, actor, workflow_id, workflows.lock_to_delete)
+            row = await _owned(connection, actor, workflow_id, workflows.lock_to_delete)
+            require_match(lambda: tag_of(workflow_view(row)))
             job_ids = await schedules.ids_of_workflow(connection, workflow_id)
             running = await executions.active_ids(connection, job_ids)
             await workflows.remove(connection, workflow_id)
@@ -129,6 +162,13 @@ def check_workflow(values: dict[str, Any], catalog: Catalog, *, checks_config: b
 async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> StoredWorkflow:
     row = await read(connection, workflow_id) if workflow_id in IDS else None
     return require_owned(actor, row, "workflow", workflow_id)
+
+
+async def _changeable(connection: Connection, actor: Actor, workflow_id: int) -> StoredWorkflow:
+    """Lock a workflow of the actor, and refuse a request that knows another version of it."""
+    row = await _owned(connection, actor, workflow_id, workflows.lock_to_change)
+    require_match(lambda: tag_of(workflow_view(row)))
+    return row
 
 
 class BreakerService:

@@ -103,10 +103,13 @@ async def test_what_happens_to_users_is_recorded(carillon: Carillon) -> None:
     await carillon.call("PATCH", path, json={"role": "admin"})
     await carillon.call("PATCH", path, json={"role": "admin"})
     await carillon.call("PATCH", path, json={"disabled": True})
+    await carillon.call("PATCH", path, json={"schedules": "pause"})
     await carillon.call("DELETE", path, 204)
+    assert {"schedules": "pause"} == (await events(carillon, action="user_changed"))[0]["details"]
     found = [(one["action"], one["changes"], one["object_name"]) for one in await events(carillon, object_type="user")]
     assert [
         ("user_deleted", {}, "mia"),
+        ("user_changed", {}, "mia"),
         ("user_changed", {"disabled": {"from": False, "to": True}}, "mia"),
         ("user_changed", {"role": {"from": "member", "to": "admin"}}, "mia"),
         ("user_created", {}, "mia"),
@@ -123,26 +126,31 @@ async def test_what_happens_to_tokens_is_recorded(carillon: Carillon) -> None:
         (one["action"], int(one["object_id"])) for one in found
     ]
     assert {"ci"} == {one["object_name"] for one in found}
-    assert {"kind": "api", "scopes": ["read"], "expires_at": None} == found[2]["details"]
+    assert {"kind": "api", "scopes": ["read"], "restrict": None, "expires_at": None} == found[2]["details"]
     assert {"replaces": token["id"], "grace_seconds": 0} == found[1]["details"]
     for secret in (token["token"], rotated["token"]):
         assert secret.split("_")[1] not in str(found)
 
 
-async def test_secrets_and_keys_are_recorded_by_name_alone(carillon: Carillon) -> None:
-    """With the names of the fields that were given, and no value of any of them."""
+async def test_secrets_and_keys_are_recorded_without_their_values(carillon: Carillon) -> None:
+    """With the names of the fields that were given, and where the secret may go."""
     await carillon.call("POST", "/secrets/", 201, json={"name": "KEY", "value": "hush-1", "allowed_hosts": ["a.test"]})
-    await carillon.call("PUT", "/secrets/KEY/", json={"value": "hush-2"})
+    await carillon.call("PUT", "/secrets/KEY/", json={"value": "hush-2", "shared_with": "all"})
     await carillon.call("PUT", "/secrets/KEY/", json={})
     await carillon.call("PUT", "/secrets/OTHER/", 201, json={"value": "hush-3"})
     await carillon.call("DELETE", "/secrets/KEY/", 204)
     found = await events(carillon, object_type="secret")
     assert [
         ("secret_deleted", "KEY", {}),
-        ("secret_created", "OTHER", {"fields": ["value"]}),
-        ("secret_changed", "KEY", {"fields": ["value"]}),
-        ("secret_created", "KEY", {"fields": ["allowed_hosts", "shared_with", "value"]}),
+        ("secret_created", "OTHER", {"fields": ["value"], "allowed_hosts": [], "shared_with": []}),
+        ("secret_changed", "KEY", {"fields": ["shared_with", "value"]}),
+        (
+            "secret_created",
+            "KEY",
+            {"fields": ["allowed_hosts", "shared_with", "value"], "allowed_hosts": ["a.test"], "shared_with": []},
+        ),
     ] == [(one["action"], one["object_name"], one["details"]) for one in found]
+    assert {"shared_with": {"from": [], "to": "all"}} == found[2]["changes"]
     first = await carillon.call("GET", "/signing-key/")
     await carillon.call("GET", "/signing-key/")
     second = await carillon.call("POST", "/signing-key/rotate/")
@@ -171,6 +179,9 @@ async def test_logins_and_logouts_are_recorded(carillon: Carillon) -> None:
     cookies = [await login(carillon), await login(carillon, code=code)]
     browser = carillon.with_token("")
     await browser.call("DELETE", "/session/", 204, headers={"Cookie": cookies[0], **SAME})
+    made = await event(carillon, "session_code_created")
+    assert ("admin", "session", None) == (made["actor"], made["object_type"], made["object_id"])
+    assert code not in str(made)
     begun = await events(carillon, action="session_begun")
     assert ["code", "token"] == [one["details"]["by"] for one in begun]
     ended = await event(carillon, "session_ended")
@@ -370,6 +381,7 @@ def test_processes_give_the_same_refusals_the_same_id() -> None:
         Refusals(action=refused, minute=MINUTE + timedelta(minutes=1), address="192.0.2.1"),
         Refusals(action=refused, minute=MINUTE),
         Refusals(action=denied, minute=MINUTE, actor=mia),
+        Refusals(action=denied, minute=MINUTE, actor=mia, scope="write"),
         Refusals(action=denied, minute=MINUTE, actor=replace(mia, token_id=4)),
         Refusals(action=denied, minute=MINUTE, actor=replace(mia, session_id=4)),
         Refusals(action=denied, minute=MINUTE),
@@ -378,7 +390,7 @@ def test_processes_give_the_same_refusals_the_same_id() -> None:
     assert all(refusals_event(one, 1).id == refusals_event(one, 5).id for one in different)
 
 
-async def test_denied_scopes_are_one_row_for_a_token_and_a_minute(settings: Settings) -> None:
+async def test_denied_calls_are_one_row_for_a_token_a_reason_and_a_minute(settings: Settings) -> None:
     """Wherever the call is refused; its owner sees it. What the role does not allow is no matter of scopes."""
     async with serving(settings) as carillon:
         mia = await carillon.member()
@@ -388,13 +400,20 @@ async def test_denied_scopes_are_one_row_for_a_token_and_a_minute(settings: Sett
             await narrow.call("POST", "/workflows/", 403, json={})
         own = (await mia.call("GET", "/tokens/"))["items"][0]
         await narrow.call("DELETE", f"/tokens/{own['id']}/", 403)
+        restricted = await mia.call("POST", "/tokens/", 201, json={"name": "one", "restrict": {"workflow_ids": [1]}})
+        await mia.with_token(restricted["token"]).call("GET", "/secrets/", 403)
         await mia.call("GET", "/users/", 403)
     async with serving(settings) as carillon:
         found = await events(carillon.with_token(token["token"]), action="scope_denied")
+        others = await events(carillon.with_token(token["token"]), action="access_denied")
+    assert {("forbidden", 1), ("restricted", 1)} == {
+        (one["details"]["code"], one["details"]["count"]) for one in others
+    }
     assert 4 == sum(one["details"]["count"] for one in found)
     assert {("mia", "token", str(token["id"]))} == {
         (one["actor"], one["object_type"], one["object_id"]) for one in found
     }
+    assert {"write"} == {one["details"]["scope"] for one in found}
     assert len(found) <= 2
 
 
@@ -432,6 +451,21 @@ async def test_a_token_used_from_a_new_address_is_recorded_once(settings: Settin
     assert {("admin", "api", "token", str(token["id"]), "ci")} == {
         (one["actor"], one["via"], one["object_type"], one["object_id"], one["object_name"]) for one in found
     }
+
+
+@pytest.mark.parametrize("by", ["session", "admin token"])
+async def test_a_user_without_a_stored_token_at_a_new_address_is_recorded_once(settings: Settings, by: str) -> None:
+    """The first address is none that is new; the next ones are."""
+    async with behind_proxy(settings) as carillon:
+        browser = {"Cookie": await login(carillon)} if by == "session" else carillon._headers
+    for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.2"):
+        async with behind_proxy(settings) as carillon:
+            await carillon.with_token("").call("GET", "/me/", headers={**browser, "X-Forwarded-For": address})
+    async with serving(settings) as carillon:
+        found = await events(carillon, action="user_seen_at_new_address")
+    known = {("admin", "user", "192.0.2.2")} | ({("admin", "user", "192.0.2.1")} if by == "session" else set())
+    assert known == {(one["actor"], one["object_type"], one["address"]) for one in found}
+    assert len(known) == len(found)
 
 
 async def test_of_a_token_the_newest_addresses_are_known(settings: Settings, database: Database) -> None:
@@ -533,7 +567,7 @@ async def read_rows(connection: Connection) -> int:
 
 
 async def test_old_events_are_dropped_by_the_week(database: Database, carillon: Carillon) -> None:
-    """With the history; also those for which there was no partition. Younger ones stay."""
+    """Also those for which there was no partition. Younger ones stay."""
     await carillon.call("POST", "/users/", 201, json={"username": "mia"})
     async with database.transaction() as connection:
         now = await database_now(connection)
@@ -544,10 +578,12 @@ async def test_old_events_are_dropped_by_the_week(database: Database, carillon: 
     week = retention.Week("audit_events", retention.week_of(now - timedelta(days=100)))
     await retention.make_week(database, week)
     async with database.transaction() as connection:
-        assert week in await retention.old_weeks(connection, now - timedelta(days=30))
-    await Housekeeper(database, 30).keep_weeks()
+        assert week in await retention.old_weeks(connection, now - timedelta(days=30), retention.AUDIT)
+    await Housekeeper(database, 30, audit_days=0).keep_weeks()
+    assert 2 == len(await events(carillon, action="authentication_refused")), "it has a time of its own"
+    await Housekeeper(database, 0, audit_days=30).keep_weeks()
     async with database.transaction() as connection:
-        assert week not in await retention.old_weeks(connection, now)
+        assert week not in await retention.old_weeks(connection, now, retention.AUDIT)
     assert {"user_created": 1, "authentication_refused": 1} == {
         action: len(await events(carillon, action=action)) for action in ("user_created", "authentication_refused")
     }

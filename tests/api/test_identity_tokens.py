@@ -20,9 +20,11 @@ from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as examples
 from msgspec.structs import replace
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.config import Settings
-from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
+from app.domain.identity_tokens import LAST_SECOND, MOST_TOKEN_CHARACTERS
+from app.persistence import identities
 from app.persistence.database import Database
 from app.services import identity_providers
 from app.services.authentication import Authenticator
@@ -94,6 +96,62 @@ async def test_a_token_shows_when_it_ends_and_makes_no_token_that_outlives_it(
     assert abs(moment(session.json()["expires_at"]) - ends) < timedelta(seconds=30)
 
 
+async def test_a_session_of_an_identity_token_is_not_traded_for_a_longer_token(
+    trusting: Carillon, provider: Provider
+) -> None:
+    """Neither by the session, nor by a code that it makes, nor by a code of the token itself."""
+    bearer = provider.token()
+    ends = moment((await trusting.with_token(bearer).call("GET", "/session/"))["expires_at"])
+    nobody = trusting.with_token("")
+
+    async def cookie(**body: str) -> dict[str, str]:
+        response = await nobody.request("POST", "/session/", json=body)
+        return {"Cookie": f"carillon={response.cookies['carillon']}", "Sec-Fetch-Site": "same-origin"}
+
+    first = await cookie(token=bearer)
+    codes = [
+        (await nobody.call("POST", "/session/codes/", 201, headers=first))["code"],
+        (await trusting.with_token(bearer).call("POST", "/session/codes/", 201))["code"],
+    ]
+    for headers in (first, *[await cookie(code=code) for code in codes]):
+        made = await nobody.call("POST", "/tokens/", 201, json={"name": "t"}, headers=headers)
+        assert ends == moment(made["expires_at"])
+        assert ends == moment((await nobody.call("GET", "/session/", headers=headers))["expires_at"])
+
+
+async def test_a_code_ends_with_the_token_that_made_it(
+    trusting: Carillon, provider: Provider, database: Database
+) -> None:
+    """Although it would be good for ten minutes."""
+    code = (await trusting.with_token(provider.token()).call("POST", "/session/codes/", 201))["code"]
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE session_codes SET credential_ends_at = clock_timestamp()"))
+    await trusting.with_token("").call("POST", "/session/", 401, json={"code": code})
+
+
+async def test_a_token_without_its_time_changes_nothing_of_a_known_user(trusting: Carillon, provider: Provider) -> None:
+    """It may be older than the claims that took the role; a new user gets what it says."""
+    undated = provider.token(groups=["ops"], iat=None)
+    assert "admin" == (await me(trusting, undated))["role"]
+    assert "member" == (await me(trusting, provider.token(groups=[])))["role"]
+    assert "member" == (await me(trusting, undated))["role"]
+    assert "member" == (await me(trusting, provider.token(groups=["ops"], iat=None, jti="another")))["role"]
+
+
+async def test_odd_claims_are_no_error(provider: Provider, settings: Settings) -> None:
+    """The last second of all dates, and groups that the database cannot store."""
+    configured = replace(settings, oidc_issuer=provider.issuer, oidc_team_prefix="carillon-")
+    async with serving(configured) as carillon:
+        await carillon.call("POST", "/teams/", 201, json={"name": "ops"})
+        groups = ["carillon-a\x00b", "carillon-\ud800", "carillon-" + "x" * 300, "carillon-ops"]
+        token = provider.token(exp=LAST_SECOND, groups=groups)
+        teams = await carillon.with_token(token).call("GET", "/teams/")
+        assert ["ops"] == [team["name"] for team in teams["items"]]
+        made = await carillon.with_token(token).call("POST", "/tokens/", 201, json={"name": "t"})
+        assert made["expires_at"].startswith("9999-")
+        assert 204 == (await carillon.with_token("").request("POST", "/session/", json={"token": token})).status_code
+
+
 async def test_a_user_made_by_hand_is_never_taken_over(trusting: Carillon, provider: Provider) -> None:
     """Nor the built-in admin: a subject of the same name becomes another user."""
     local = await trusting.call("POST", "/users/", 201, json={"username": "jane"})
@@ -147,6 +205,52 @@ async def test_groups_make_members_of_teams(provider: Provider, settings: Settin
         ]
         changed = ["team_member_removed", "team_member_changed", "team_member_added", "team_created"]
         assert changed == [event["action"] for event in events]
+
+
+async def test_claims_undo_no_decision_and_leave_no_team_without_an_owner(
+    provider: Provider, settings: Settings
+) -> None:
+    """Who was removed by hand stays out until added by hand; the last owner by claims stays one, which is logged."""
+    configured = replace(settings, oidc_issuer=provider.issuer, oidc_team_prefix="carillon-")
+    now = int(datetime.now(UTC).timestamp())
+
+    def token(subject: str, age: int, *groups: str) -> str:
+        return provider.token(sub=subject, preferred_username=subject, iat=now - age, groups=list(groups))
+
+    async with serving(configured) as admin:
+        team = await admin.call("POST", "/teams/", 201, json={"name": "a"})
+        members = f"/teams/{team['id']}/members/"
+
+        async def role(bearer: str) -> str | None:
+            shown = (await admin.with_token(bearer).call("GET", "/teams/"))["items"]
+            return shown[0]["role"] if shown else None
+
+        assert "owner" == await role(token("jane", 50, "carillon-a:owner"))
+        assert "editor" == await role(token("max", 50, "carillon-a"))
+        ids = {one["username"]: one["user_id"] for one in (await admin.call("GET", members))["items"]}
+        await admin.call("DELETE", f"{members}{ids['max']}/", 204)
+        assert await role(token("max", 40, "carillon-a")) is None
+        await admin.call("POST", members, 201, json={"user_id": ids["max"], "role": "viewer"})
+        assert "viewer" == await role(token("max", 30, "carillon-a"))
+        await admin.call("DELETE", f"{members}{ids['admin']}/", 204)
+        with capture_logs() as events:
+            for groups in ((), ("carillon-a:viewer",)):
+                assert "owner" == await role(token("jane", 40 - len(groups), *groups))
+        kept = [event for event in events if event["event"] == "team_owner_kept"]
+        assert [(team["id"], ids["jane"])] * 2 == [(event["team"], event["user"]) for event in kept]
+        await admin.call("PATCH", f"{members}{ids['max']}/", json={"role": "owner"})
+        assert await role(token("jane", 20)) is None
+
+
+async def test_the_last_use_of_an_identity_waits_for_nobody(
+    trusting: Carillon, provider: Provider, database: Database
+) -> None:
+    """A row that another transaction holds is left out."""
+    await me(trusting, provider.token())
+    async with database.transaction() as holder:
+        row = (await holder.execute(text("SELECT id FROM identities FOR UPDATE"))).one()
+        async with database.transaction() as connection, asyncio.timeout(3):
+            await identities.note_use(connection, {row.id: datetime.now(UTC)})
 
 
 async def test_without_an_admin_group_roles_are_given_by_hand(provider: Provider, settings: Settings) -> None:
@@ -437,6 +541,40 @@ async def test_a_provider_that_is_away_is_503_until_it_is_back(
         monkeypatch.setattr(identity_providers, "KEYS_SECONDS", 0.0)
         monkeypatch.setattr(identity_providers, "REFRESH_SECONDS", 0.0)
         await me(carillon, provider.token(jti="later"))
+
+
+async def test_a_provider_that_hangs_delays_nobody_whose_key_is_known(
+    provider: Provider, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that are due to be fetched again are fetched in the background."""
+    async with serving(replace(settings, oidc_issuer=provider.issuer)) as carillon:
+        await me(carillon, provider.token())
+        monkeypatch.setattr(identity_providers, "KEYS_SECONDS", 0.0)
+        monkeypatch.setattr(identity_providers, "REFRESH_SECONDS", 0.0)
+        monkeypatch.setattr(identity_providers, "CALL_SECONDS", 60.0)
+        provider.answering.clear()
+        try:
+            async with asyncio.timeout(30):
+                for number in range(3):
+                    await me(carillon, provider.token(jti=str(number)))
+            asked = len(provider.paths)
+        finally:
+            provider.answering.set()
+    assert 3 == asked, "the first two calls, and one that hangs"
+
+
+async def test_keys_that_nobody_asked_for_are_fetched_before_they_are_believed(
+    provider: Provider, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key may have been withdrawn in the meantime."""
+    identities = trusting_identities(database, provider)
+    first = provider.keys[0]
+    await identities.by_token(first.sign(provider.claims()))
+    provider.keys = [Key("second")]
+    monkeypatch.setattr(identity_providers, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(identity_providers, "REFRESH_SECONDS", 0.0)
+    with pytest.raises(Exception, match="bearer"):
+        await identities.by_token(first.sign(provider.claims(jti="withdrawn")))
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,15 @@ CALLS = {
     *("GET /api/v1/tokens/", "POST /api/v1/tokens/", "POST /api/v1/tokens/{token_id}/rotate/"),
     *("GET /api/v1/session/", LOGIN, "DELETE /api/v1/session/", "POST /api/v1/session/codes/"),
     *("GET /api/v1/sessions/", "DELETE /api/v1/sessions/{session_id}/"),
+    *("GET /api/v1/teams/", "POST /api/v1/teams/"),
+    *(f"{method} /api/v1/teams/{{team_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *("GET /api/v1/teams/{team_id}/members/", "POST /api/v1/teams/{team_id}/members/"),
+    *(f"{method} /api/v1/teams/{{team_id}}/members/{{user_id}}/" for method in ("PATCH", "DELETE")),
     *("GET /api/v1/workflows/", "POST /api/v1/workflows/"),
     *(f"{method} /api/v1/workflows/{{workflow_id}}/" for method in ("GET", "PATCH", "DELETE")),
     "GET /api/v1/workflows/{workflow_id}/history/",
+    *(f"{method} /api/v1/workflows/by-key/{{key}}/" for method in ("GET", "PUT", "DELETE")),
+    *(f"{method} /api/v1/schedules/by-key/{{key}}/" for method in ("GET", "PUT", "DELETE")),
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -49,7 +55,7 @@ CALLS = {
     "POST /api/v1/breakers/{workflow_id}/reset/",
     *("GET /api/v1/executions/", "GET /api/v1/executions/{execution_id}/"),
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("cancel", "complete", "heartbeat")),
-    "GET /api/v1/entity-types/",
+    *("GET /api/v1/entity-types/", "GET /api/v1/search/"),
     *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
     *("GET /api/v1/signing-key/", "POST /api/v1/signing-key/rotate/"),
     "GET /api/v1/audit/",
@@ -69,16 +75,19 @@ BEYOND_SCHEMAS = re.compile(
     r"NUL characters cannot be stored"
     r"|is not a host\."
     r"|has no valid port\."
-    r"|There is no user -?[0-9]+\."
+    r"|There is no user (or team )?-?[0-9]+\."
+    r"|There is no such user|The workflow belongs to"
     r"|Expected an integer.*, got a decimal number"  # 1.0 is an integer to JSON Schema
     r"|The year must be between|The end must not be before|At the edge of the calendar"
-    r"|There is no such workflow|There is no such schedule"
+    r"|There is no such workflow|There is no such schedule|There is no such team|There is no user or team"
+    r"|The path names the key|is not a label\.|has the key\."
     r"|One of .* is needed|Exactly one of|Expected a duration|The duration is|The shortest interval|is too long"
     r"|Expected five fields|field cannot be|field has|No date fits|There is no timezone"
     r"|Expected a window|The hours go|The window is empty|Expected a weekday|Every day of the week"
     r"|The time is past by|The time is before|A slot at or after this time|The spec has no slot"
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
+    r"|Name workflows, labels or a namespace|A token of the kind `feed`"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`|Name the user who gets"
     r"|`cursor` does not belong to this list"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
@@ -224,12 +233,14 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 user_id=1,
                 token_id=1,
                 session_id=1,
+                team_id=1,
                 workflow_id=1,
                 schedule_id=ID,
                 execution_id=ID,
                 notification_id=1,
                 webhook_id=1,
                 secret_name="X",
+                key="k",
             ).split()
             response = await carillon.raw(method, path)
             assert (401, *told["content"]) == (response.status_code, response.headers["content-type"])
@@ -313,14 +324,19 @@ class World:
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:  # noqa: PLR0911 - one for each kind of thing
+    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
         match name:
             case "user_id":
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
             case "session_id":
                 return self._session()
+            case "team_id":
+                return self._made("/teams/", {"name": uuid4().hex})
+            case "key":
+                return self._key()
             case "token_id":
-                return self._made("/users/1/tokens/", {"name": "t"})
+                # Of a new user: the number of a user's tokens is bounded.
+                return self._made(f"/users/{self._fresh('user_id')}/tokens/", {"name": "t"})
             case "workflow_id":
                 return self._workflow()
             case "schedule_id":
@@ -335,11 +351,22 @@ class World:
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")
 
+    def _key(self) -> str:
+        """Return the key of a workflow and of a schedule."""
+        key = uuid4().hex
+        nodes = [{"id": "start", "type": "trigger_schedule"}]
+        workflow_id = self._made("/workflows/", {"name": "w", "nodes": nodes, "key": key})
+        self._made("/schedules/", {"name": "s", "workflow_id": workflow_id, "interval_seconds": 300, "key": key})
+        return key
+
     def _session(self) -> int:
+        tokens = f"{self.address}/api/v1/users/{self._fresh('user_id')}/tokens/"
+        token = self.session.post(tokens, json={"name": "t"}, headers=AUTHORIZATION).json()["token"]
         login = f"{self.address}/api/v1/session/"
-        self.session.post(login, json={"token": ADMIN_TOKEN}).raise_for_status()
+        self.session.post(login, json={"token": token}).raise_for_status()
         self.session.cookies.clear()
-        listed = self.session.get(f"{self.address}/api/v1/sessions/", headers=AUTHORIZATION).json()
+        headers = {"Authorization": f"Bearer {token}"}
+        listed = self.session.get(f"{self.address}/api/v1/sessions/", headers=headers).json()
         return int(listed["items"][0]["id"])
 
     def _secret(self) -> str:

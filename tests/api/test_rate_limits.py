@@ -1,4 +1,4 @@
-"""Who is counted, and who is refused: valid tokens by themselves, failed attempts by their address.
+"""Who is counted, and who is refused: users by themselves, logins and failed attempts by their address.
 
 Covers app.api.requests, app.queue.rate_counter.
 """
@@ -18,7 +18,7 @@ from app.domain.client_addresses import counted_as
 from app.queue.bell import RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon
+from tests.support.carillon import ADMIN_TOKEN, Carillon
 
 CRON = "the-token-of-the-pings"
 LIMIT = 3
@@ -54,8 +54,8 @@ async def keys(redis: RedisPool) -> set[bytes]:
     return set(await redis.keys("carillon:limit:*"))
 
 
-async def test_a_token_that_asks_too_often_is_refused_alone(settings: Settings) -> None:
-    """429 with Retry-After; another token from the same address goes on, and so does health."""
+async def test_a_user_who_asks_too_often_is_refused_alone(settings: Settings) -> None:
+    """429 with Retry-After; another user from the same address goes on, and so does health."""
     async with serving(settings) as carillon:
         member = await carillon.member()
     async with serving(replace(settings, rate_limit_per_minute=LIMIT)) as carillon:
@@ -65,6 +65,22 @@ async def test_a_token_that_asks_too_often_is_refused_alone(settings: Settings) 
         assert "too_many_requests" == answers[-1].json()["code"]
         assert [200] * LIMIT == await statuses(carillon, LIMIT, headers=member._headers)
         assert 200 == (await carillon.raw("GET", "/health/live")).status_code
+
+
+async def test_tokens_and_sessions_of_a_user_count_together(settings: Settings) -> None:
+    """A user makes as many of both as they like."""
+    async with serving(settings) as carillon:
+        tokens = [(await carillon.call("POST", "/tokens/", 201, json={"name": "t"}))["token"] for _ in range(LIMIT)]
+    async with serving(replace(settings, rate_limit_per_minute=LIMIT)) as carillon:
+        assert [200] * LIMIT == [(await statuses(carillon, 1, **bearer(token)))[0] for token in tokens]
+        assert [429] == await statuses(carillon, 1, headers=carillon._headers)
+
+
+async def test_logins_count_for_the_address(carillon: Carillon, redis: RedisPool) -> None:
+    """Also those that succeed: each stores a session."""
+    logins = [await carillon.raw("POST", "/api/v1/session/", json={"token": ADMIN_TOKEN}) for _ in range(LIMIT + 1)]
+    assert [204] * LIMIT + [429] == [answer.status_code for answer in logins]
+    assert b"carillon:limit:login:127.0.0.1" in await keys(redis)
 
 
 async def test_failed_attempts_count_for_the_address_and_stop_nobody_else(carillon: Carillon, redis: RedisPool) -> None:
@@ -158,7 +174,7 @@ async def test_without_redis_nobody_is_refused() -> None:
     """The API works without Redis, so a limit that cannot be counted does not apply."""
     pool = open_pool("unix:///nowhere/valkey.sock")
     limits = RateLimits(RedisCounter(pool), 1)
-    assert [None, None] == [await limits.count_request("token"), await limits.count_request("token")]
+    assert [None, None] == [await limits.count_request(1), await limits.count_request(1)]
     assert [None, None] == [await limits.count_failure("192.0.2.1"), await limits.count_failure("192.0.2.1")]
     await pool.aclose()
 

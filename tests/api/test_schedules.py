@@ -19,7 +19,7 @@ from tests.support.carillon import Carillon, Json, moment
 NOBODY = "00000000-0000-4000-8000-000000000001"
 READABLE = {
     *("id", "name", "description", "workflow_id", "trigger_node_id", "user_profile_id", "owner_kind", "owner_id"),
-    "team_id",
+    *("team_id", "health", "workflow_name", "namespace"),
     "interval_seconds",
     *("start_at", "end_at", "total_repeats", "max_retries", "backoff_base_seconds", "timeout_seconds", "catch_up"),
     *("every", "cron", "at", "after", "timezone", "jitter_seconds", "only_between", "not_on", "spec_description"),

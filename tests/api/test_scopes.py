@@ -37,6 +37,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/workflows": {"GET": READ, "POST": WRITE},
     "/workflows/{workflow_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/workflows/{workflow_id:int}/history": {"GET": READ},
+    "/workflows/by-key/{key:path}": {"GET": READ, "PUT": WRITE, "DELETE": WRITE},
+    "/schedules/by-key/{key:path}": {"GET": READ, "PUT": WRITE, "DELETE": WRITE},
     "/schedules": {"GET": READ, "POST": WRITE},
     "/schedules/batch": {"POST": WRITE},
     "/schedules/batch-delete": {"POST": WRITE},
@@ -53,6 +55,7 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/executions": {"GET": READ},
     "/executions/{execution_id:uuid}": {"GET": READ},
     "/executions/{execution_id:uuid}/cancel": {"POST": OPERATE},
+    "/search": {"GET": READ},
     "/breakers": {"GET": READ},
     "/breakers/{workflow_id:int}": {"GET": READ},
     "/breakers/{workflow_id:int}/reset": {"POST": OPERATE},
@@ -87,7 +90,7 @@ def routes(app: Litestar) -> dict[str, dict[str, Scope]]:
 
 def filled(path: str) -> str:
     """Return a path with ids of nothing in it."""
-    for shape, value in ((":uuid}", str(uuid4())), (":int}", "987654"), (":str}", "NOTHING")):
+    for shape, value in ((":uuid}", str(uuid4())), (":int}", "987654"), (":str}", "NOTHING"), (":path}", "a/b")):
         while shape in path:
             end = path.index(shape)
             path = f"{path[: path.rindex('{', 0, end)]}{value}{path[end + len(shape) :]}"

@@ -8,10 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.api.cookies import LOOPBACK_NAME, SECURE_NAME
+from app.config import Settings
+from app.engine.housekeeping import Housekeeper
 from app.persistence.database import Database
+from tests.support.api_server import serving
 from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, moment
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -185,3 +189,85 @@ async def test_a_bearer_token_is_not_affected(carillon: Carillon) -> None:
     """Also with a cookie beside it, and from another site: no browser sends a token by itself."""
     headers = {"Cookie": f"{LOOPBACK_NAME}=x", "Sec-Fetch-Site": "cross-site"}
     await carillon.call("POST", "/workflows/", 422, json={}, headers=headers)
+
+
+async def test_a_session_is_bounded_by_the_token_that_began_it(carillon: Carillon) -> None:
+    """Neither the session, nor a code, nor a session of that code makes a token that lives longer."""
+    ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
+    token = await carillon.call("POST", "/tokens/", 201, json={"name": "t", "expires_at": ends})
+    page = Page(carillon, await login(carillon, token=token["token"]))
+    code = (await page.call("POST", "/session/codes/", 201))["code"]
+    for one in (page, Page(carillon, await login(carillon, code=code))):
+        made = await one.call("POST", "/tokens/", 201, json={"name": "t"})
+        assert token["expires_at"] == made["expires_at"]
+        assert token["expires_at"] == (await one.call("GET", "/session/"))["expires_at"]
+
+
+async def test_sessions_that_have_ended_are_not_listed_and_soon_deleted(carillon: Carillon, database: Database) -> None:
+    """Nor codes, nor tokens that ended a month ago."""
+    await carillon.call("POST", "/session/codes/", 201)
+    tokens = [(await carillon.call("POST", "/tokens/", 201, json={"name": "t"}))["id"] for _ in range(2)]
+    for _ in range(2):
+        await login(carillon)
+    async with database.transaction() as connection:
+        for change in (
+            "sessions SET seen_at = seen_at - interval '3 hours' WHERE id = (SELECT min(id) FROM sessions)",
+            "session_codes SET expires_at = clock_timestamp()",
+            f"api_tokens SET expires_at = clock_timestamp() - interval '31 days' WHERE id = {tokens[0]}",
+            f"api_tokens SET expires_at = clock_timestamp() - interval '29 days' WHERE id = {tokens[1]}",
+        ):
+            await connection.execute(text(f"UPDATE {change}"))
+    assert 1 == len((await carillon.call("GET", "/sessions/"))["items"])
+    await Housekeeper(database, 0).step()
+    async with database.transaction() as connection:
+        counts = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM session_codes)"
+        assert (1, 0) == tuple((await connection.execute(text(counts))).one())
+    assert [tokens[1]] == [one["id"] for one in (await carillon.call("GET", "/tokens/"))["items"]]
+
+
+async def test_a_user_has_a_bounded_number_of_sessions(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that have ended do not count."""
+    monkeypatch.setattr("app.services.sessions.MOST_SESSIONS", 2)
+    page = Page(carillon, await login(carillon))
+    await login(carillon)
+    refused = await carillon.with_token("").request("POST", "/session/", json={"token": ADMIN_TOKEN})
+    assert (409, "conflict") == (refused.status_code, refused.json()["code"])
+    await page.call("DELETE", "/session/", 204)
+    await login(carillon)
+
+
+async def test_a_call_with_the_cookie_of_an_ended_session_says_so(standing: Carillon) -> None:
+    """It does not ask for a bearer token, which a browser does not have."""
+    answer = await Page(standing, "x" * 43).call("GET", "/session/", 401)
+    assert "Log in again" in answer["detail"]
+
+
+async def test_what_is_missing_for_a_login_is_named(standing: Carillon) -> None:
+    """By a field, in one sentence."""
+    problem = await standing.with_token("").call("POST", "/session/", 422, json={})
+    assert [{"field": "token", "message": "Exactly one of `token` and `code` is needed."}] == problem["errors"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("https://carillon.example", True),
+        ("https://public.example:8443", True),
+        ("http://carillon.example", False),
+        ("https://public.example", False),
+        ("", False),
+    ],
+)
+async def test_behind_a_proxy_with_tls_the_origin_is_that_of_the_browser(
+    settings: Settings, origin: str, allowed: bool
+) -> None:
+    """TLS ends at the proxy, so that the connection to it has none; the proxy may send another host."""
+    async with serving(replace(settings, public_url="https://public.example:8443/base/")) as carillon:
+        host = {"Host": "carillon.example"}
+        response = await carillon.with_token("").request(
+            "POST", "/session/", json={"token": ADMIN_TOKEN}, headers={**host, "Origin": "https://carillon.example"}
+        )
+        assert 204 == response.status_code
+        secret = response.headers["set-cookie"].partition("=")[2].partition(";")[0]
+        page = Page(carillon, secret, SECURE_NAME)
+        await page.call("POST", "/workflows/", 422 if allowed else 403, json={}, headers={**host, "Origin": origin})

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from app.config import Settings
 from app.persistence.database import Database
@@ -234,6 +235,52 @@ async def test_an_answer_without_its_attempt_is_refused(
     await browser.session()
     browser.cookies = cookies
     assert 401 == (await browser.get(f"/session/oidc/callback?{answer}", 401)).status_code
+
+
+async def test_a_login_at_the_provider_bounds_no_token(browser: Browser, provider: Provider) -> None:
+    """The user has logged in, and may make tokens without an end, as with a token of their own."""
+    await browser.login(provider)
+    cookie = {"Cookie": f"carillon={browser.cookies['carillon']}", **SAME}
+    response = await browser.carillon.request("POST", "/tokens/", json={"name": "t"}, headers=cookie)
+    assert (201, None) == (response.status_code, response.json()["expires_at"])
+
+
+async def test_answers_of_an_address_are_counted_before_the_provider_is_called(
+    configured: Settings, provider: Provider
+) -> None:
+    """Anybody can begin a login and send answers that they have made up."""
+    async with serving(replace(configured, rate_limit_per_minute=3)) as carillon:
+        browser = Browser(carillon)
+        asked = urlsplit(await browser.start()).query
+        answer = provider.authorize(asked).replace("code=", "code=x")
+        for expected in (401, 401, 429, 429):
+            await browser.get(f"/session/oidc/callback?{answer}", expected)
+        await browser.get("/session/oidc/start", 429)
+    assert 2 == len(provider.forms)
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [("access_denied", {"access_denied"}), ("x" * 101, set()), ("<script>", set()), ("a\nb", set())],
+)
+async def test_the_error_code_of_the_provider_is_logged(browser: Browser, error: str, logged: set[str]) -> None:
+    """If it has the form of one: it comes from outside."""
+    state = parse_qs(urlsplit(await browser.start()).query)["state"][0]
+    with capture_logs() as lines:
+        await browser.get("/session/oidc/callback", 401, params={"error": error, "state": state})
+    assert logged == {line["provider_error"] for line in lines if "provider_error" in line}
+    assert ["no_code"] == [line["reason"] for line in lines if line["event"] == "login_failed"]
+
+
+async def test_the_error_code_of_a_refused_exchange_is_logged(browser: Browser, provider: Provider) -> None:
+    """Such as a wrong secret of the client, which only an operator can mend."""
+    asked = urlsplit(await browser.start()).query
+    answer = provider.authorize(asked).replace("code=", "code=x")
+    with capture_logs() as lines:
+        await browser.get(f"/session/oidc/callback?{answer}", 401)
+    assert [("code_refused", "invalid_grant")] == [
+        (line["reason"], line["provider_error"]) for line in lines if line["event"] == "login_failed"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,51 @@ async def test_only_what_may_be_deleted_is_deleted_together(carillon: Carillon) 
     await vera.call("GET", f"/schedules/{own['id']}/", 404)
 
 
+async def test_a_notification_that_would_never_be_delivered_is_refused(carillon: Carillon) -> None:
+    """Events of a workflow go to its owner and to admins; the refusal says how to ask for them."""
+    mia = await carillon.member()
+    team = await team_of(mia)
+    workflow, own = await mia.workflow(team_id=team["id"]), await mia.schedule()
+    schedules = [
+        await mia.schedule(workflow, team_id=team["id"]),
+        await mia.schedule(workflow, workflow_owner=team["id"]),
+    ]
+    for about in ({"workflow_id": workflow["id"]}, *({"schedule_id": one["id"]} for one in schedules)):
+        body = {"url": "http://127.0.0.1:9/", **about}
+        (error,) = (await mia.call("POST", "/notifications/", 422, json=body))["errors"]
+        assert (next(iter(about)), True) == (error["field"], f"`team_id`: {team['id']}" in error["message"])
+        await mia.call("POST", "/notifications/", 201, json={**body, "team_id": team["id"]})
+        await carillon.call("POST", "/notifications/", 201, json=body)
+    body = {"url": "http://127.0.0.1:9/", "schedule_id": own["id"]}
+    await mia.call("POST", "/notifications/", 201, json=body)
+    await mia.call("POST", "/notifications/", 422, json={**body, "team_id": team["id"]})
+
+
+async def test_a_secret_is_shown_as_shared_with_those_who_can_use_it(carillon: Carillon) -> None:
+    """With you, for your own workflows, or with a team of yours, for the team's."""
+    mia = await carillon.member()
+    team = await team_of(mia)
+    user = (await mia.call("GET", "/me/"))["id"]
+    shares: dict[str, Json] = {
+        "HERS": {"shared_with": [user]},
+        "TEAMS": {"shared_with": [team["id"]]},
+        "BOTH": {"shared_with": [team["id"], user]},
+        "ALL": {"shared_with": "all"},
+    }
+    for name, share in shares.items():
+        await carillon.call("POST", "/secrets/", 201, json={"name": name, "value": "v", **share})
+    await mia.call("POST", "/secrets/", 201, json={"name": "OWN", "value": "v", "team_id": team["id"]})
+    shown = {one["name"]: one for one in (await mia.call("GET", "/secrets/"))["items"]}
+    expected = {
+        "HERS": (True, []),
+        "TEAMS": (False, [team["id"]]),
+        "BOTH": (True, [team["id"]]),
+        "ALL": (True, [team["id"]]),
+        "OWN": (False, []),
+    }
+    assert expected == {name: (one["shared_to_you"], one["shared_to_teams"]) for name, one in shown.items()}
+
+
 async def test_secrets_and_signing_keys_of_a_team(carillon: Carillon) -> None:
     """Editors and owners change them; viewers see names. A secret can be shared with a team."""
     mia = await carillon.member()
@@ -122,8 +167,8 @@ async def test_secrets_and_signing_keys_of_a_team(carillon: Carillon) -> None:
     lent = {"name": "LENT", "value": "v", "allowed_hosts": ["example.com"], "shared_with": [team["id"]]}
     await carillon.call("POST", "/secrets/", 201, json=lent)
     shown = {one["name"]: one for one in (await vera.call("GET", "/secrets/"))["items"]}
-    assert (True, [team["id"]], None) == tuple(
-        shown["LENT"][name] for name in ("shared_to_you", "shared_with", "team_id")
+    assert (False, [team["id"]], [team["id"]], None) == tuple(
+        shown["LENT"][name] for name in ("shared_to_you", "shared_to_teams", "shared_with", "team_id")
     )
     call = {"id": "call", "type": "core.http_request", "config": {"url": "https://example.com/"}}
     for name in ("KEY", "LENT"):

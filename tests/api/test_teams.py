@@ -3,13 +3,17 @@
 Covers app.api.teams, app.services.teams, app.persistence.teams.
 """
 
+import asyncio
+
 import pytest
 from sqlalchemy import text
 
 from app.persistence.database import Database
+from app.services import teams
 from app.services.teams import MOST_OWNED_TEAMS
 from tests.api.test_users import id_of
 from tests.support.carillon import Carillon, Json
+from tests.support.databases import until_waiting
 
 
 async def team_of(owner: Carillon, name: str = "ops") -> Json:
@@ -97,6 +101,66 @@ async def test_owners_decide_who_belongs_to_a_team(carillon: Carillon) -> None:
     await mia.call("DELETE", f"{path}{other}/", 404)
 
 
+async def test_a_user_is_added_by_name_or_by_id(carillon: Carillon) -> None:
+    """Exactly one of them; what is not a user is refused in one way."""
+    mia = await carillon.member()
+    await carillon.member("olaf")
+    team = await team_of(mia)
+    path, other = f"/teams/{team['id']}/members/", await id_of(carillon, "olaf")
+    both = {"username": "olaf", "user_id": other}
+    for named in ({}, both, {"username": None, "user_id": None}):
+        problem = await mia.call("POST", path, 422, json={"role": "viewer", **named})
+        assert "Exactly one of `user_id` and `username`" in problem["errors"][0]["message"]
+    messages = set()
+    for name, value in (("username", "nobody"), ("username", "OLAF"), ("user_id", 98765), ("user_id", team["id"])):
+        (error,) = (await mia.call("POST", path, 422, json={"role": "viewer", name: value}))["errors"]
+        assert name == error["field"]
+        messages.add(error["message"])
+    assert {"There is no such user."} == messages
+    added = await mia.call("POST", path, 201, json={"role": "viewer", "username": "olaf"})
+    assert (other, "olaf") == (added["user_id"], added["username"])
+
+
+async def test_a_change_that_changes_nothing_leaves_no_trace(carillon: Carillon) -> None:
+    """Neither of a member nor of a name; what changes shows both values."""
+    mia = await carillon.member()
+    team = await team_of(mia)
+    await carillon.member("olaf")
+    await join(mia, team, await id_of(carillon, "olaf"), "editor")
+    path = f"/teams/{team['id']}/"
+    member = f"{path}members/{await id_of(carillon, 'olaf')}/"
+    for changes in ({}, {"role": "editor"}):
+        assert "editor" == (await mia.call("PATCH", member, json=changes))["role"]
+    for rename in ({}, {"name": "ops"}):
+        assert "ops" == (await mia.call("PATCH", path, json=rename))["name"]
+    await mia.call("PATCH", member, json={"role": "viewer"})
+    params = {"object_type": "team", "object_id": str(team["id"])}
+    events = (await mia.call("GET", "/audit/", params=params))["items"]
+    assert ["team_member_changed", "team_member_added", "team_created"] == [event["action"] for event in events]
+    assert {"role": {"from": "editor", "to": "viewer"}} == events[0]["changes"]
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+async def test_changes_of_members_lock_the_user_before_the_membership(
+    carillon: Carillon, database: Database, method: str
+) -> None:
+    """As claims do: two that meet wait for each other in one order only."""
+    mia = await carillon.member()
+    await carillon.member("olaf")
+    team, user = await team_of(mia), await id_of(carillon, "olaf")
+    await join(mia, team, user, "viewer")
+    path, body = f"/teams/{team['id']}/members/{user}/", {"json": {"role": "editor"}} if method == "PATCH" else {}
+    async with database.transaction() as claims:
+        await claims.execute(text("SELECT FROM user_profiles WHERE id = :id FOR NO KEY UPDATE"), {"id": user})
+        request = asyncio.ensure_future(mia.request(method, path, **body))
+        await until_waiting(claims)
+        await claims.execute(
+            text("UPDATE team_members SET role = 'operator' WHERE user_profile_id = :id"), {"id": user}
+        )
+    response = await request
+    assert (200 if method == "PATCH" else 204) == response.status_code, response.text
+
+
 async def test_a_team_keeps_an_owner(carillon: Carillon) -> None:
     """The last one cannot leave, get a lesser role, or be deleted."""
     mia = await carillon.member()
@@ -111,6 +175,17 @@ async def test_a_team_keeps_an_owner(carillon: Carillon) -> None:
     await join(mia, team, await id_of(carillon, "olaf"), "owner")
     await mia.call("DELETE", path, 204)
     await carillon.call("DELETE", f"/users/{user}/", 204)
+
+
+async def test_admins_create_any_number_of_teams(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to all of them, and would run out."""
+    monkeypatch.setattr(teams, "MOST_TEAMS", 2)
+    mia = await carillon.member()
+    for number in range(3):
+        await team_of(carillon, f"admins {number}")
+    await team_of(mia, "one")
+    await team_of(mia, "two")
+    await mia.call("POST", "/teams/", 409, json={"name": "three"})
 
 
 async def test_members_own_a_bounded_number_of_teams(carillon: Carillon) -> None:

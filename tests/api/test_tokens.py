@@ -142,3 +142,90 @@ async def test_a_restricted_token_reaches_nothing_that_is_not_made_for_it(carill
     await holder.call("GET", "/me/")
     for method, path in (("GET", "/webhooks/"), ("GET", "/users/"), ("GET", "/secrets/"), ("POST", "/workflows/")):
         assert "restricted" == (await holder.call(method, path, 403))["code"]
+
+
+async def test_a_token_never_rotates_or_deletes_one_that_ends_later(carillon: Carillon) -> None:
+    """A token that ends in minutes must not be traded for one without an end."""
+    mia = await carillon.member()
+    endless, lasting = await made(mia), await made(mia, expires_at=in_days(300))
+    short = mia.with_token((await made(mia, expires_at=in_days(0.001)))["token"])
+    for token in (endless, lasting):
+        for method, path in (("POST", f"/tokens/{token['id']}/rotate/"), ("DELETE", f"/tokens/{token['id']}/")):
+            assert "ends later" in (await short.call(method, path, 403))["detail"]
+    sooner = await made(mia, expires_at=in_days(0.0005))
+    await short.call("POST", f"/tokens/{sooner['id']}/rotate/", 201)
+
+
+async def test_an_admins_token_that_ends_makes_no_longer_ones_for_others(carillon: Carillon) -> None:
+    """Neither new ones nor by rotation; ending a token of others is always possible."""
+    mia = await carillon.member()
+    user = (await mia.call("GET", "/me/"))["id"]
+    endless, short = await made(mia), await made(carillon, expires_at=in_days(0.01))
+    admin = carillon.with_token(short["token"])
+    token = await admin.call("POST", f"/users/{user}/tokens/", 201, json={"name": "t"})
+    assert short["expires_at"] == token["expires_at"]
+    await admin.call("POST", f"/tokens/{endless['id']}/rotate/", 403)
+    await admin.call("DELETE", f"/tokens/{endless['id']}/", 204)
+
+
+async def test_a_replaced_token_cannot_touch_its_successor(carillon: Carillon) -> None:
+    """Also if both end at the same time: whoever stole the old one would follow every rotation."""
+    old = await made(carillon, expires_at=in_days(0.01))
+    new = await carillon.call("POST", f"/tokens/{old['id']}/rotate/", 201, json={"grace_seconds": 86_400})
+    thief = carillon.with_token(old["token"])
+    for method, path in (("POST", f"/tokens/{new['id']}/rotate/"), ("DELETE", f"/tokens/{new['id']}/")):
+        assert "was replaced" in (await thief.call(method, path, 403))["detail"]
+    await thief.call("DELETE", f"/tokens/{old['id']}/", 204)
+    await carillon.with_token(new["token"]).call("GET", "/me/")
+
+
+@pytest.mark.parametrize("restrict", [{}, {"workflow_ids": []}, {"labels": {}}, {"namespace": None}])
+async def test_an_empty_restriction_is_422(standing: Carillon, restrict: Json) -> None:
+    """It would make a token that reaches everything."""
+    problem = await standing.call("POST", "/tokens/", 422, json={"name": "t", "restrict": restrict})
+    assert "restrict" == problem["errors"][0]["field"]
+
+
+async def test_a_workflow_that_is_named_often_is_listed_once(carillon: Carillon) -> None:
+    """The restriction of a token has no repetitions."""
+    workflow = await carillon.workflow()
+    token = await made(carillon, restrict={"workflow_ids": [workflow["id"]] * 3})
+    assert [workflow["id"]] == token["restrict"]["workflow_ids"]
+    assert 1 == len((await carillon.with_token(token["token"]).call("GET", "/workflows/"))["items"])
+
+
+async def test_scopes_of_a_token_stay_after_a_promotion(carillon: Carillon) -> None:
+    """A token with scopes makes tokens with scopes, and does not touch those without, which follow the role."""
+    mia = await carillon.member()
+    user = (await mia.call("GET", "/me/"))["id"]
+    unscoped = await made(mia)
+    writer = mia.with_token((await made(mia, scopes=["write"]))["token"])
+    child = await made(writer)
+    assert "fixed" in (await writer.call("POST", f"/tokens/{unscoped['id']}/rotate/", 403))["detail"]
+    rotated = await writer.call("POST", f"/tokens/{child['id']}/rotate/", 201)
+    await carillon.call("PATCH", f"/users/{user}/", json={"role": "admin"})
+    await mia.with_token(rotated["token"]).call("GET", "/users/", 403)
+    await mia.with_token(unscoped["token"]).call("GET", "/users/")
+
+
+async def test_a_token_for_feeds_reads_nothing_else(carillon: Carillon) -> None:
+    """It may stand in an address, so that a log or a proxy knows it; it begins no session either."""
+    feed = await made(carillon, kind="feed")
+    assert ["read"] == feed["scopes"]
+    holder = carillon.with_token(feed["token"])
+    for method, path in (("GET", "/me/"), ("GET", "/schedules/"), ("POST", "/tokens/"), ("GET", "/session/")):
+        assert "feed_only" == (await holder.call(method, path, 403))["code"]
+    login = await carillon.with_token("").request("POST", "/session/", json={"token": feed["token"]})
+    assert (403, False) == (login.status_code, "set-cookie" in login.headers)
+    problem = await carillon.call("POST", "/tokens/", 422, json={"name": "t", "kind": "feed", "scopes": ["write"]})
+    assert "scopes" == problem["errors"][0]["field"]
+
+
+async def test_a_user_has_a_bounded_number_of_tokens(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotation without a grace period is possible then, with one it is not; ended tokens do not count."""
+    monkeypatch.setattr("app.services.users.MOST_TOKENS", 3)
+    mia = await carillon.member()
+    last = [await made(mia) for _ in range(2)][-1]
+    assert "conflict" == (await mia.call("POST", "/tokens/", 409, json={"name": "t"}))["code"]
+    await mia.call("POST", f"/tokens/{last['id']}/rotate/", 409, json={"grace_seconds": 60})
+    await mia.call("POST", f"/tokens/{last['id']}/rotate/", 201)

@@ -1,7 +1,4 @@
-"""Users are disabled, enabled, given another role and deleted; what becomes of their schedules is asked.
-
-Covers app.persistence.ownership, app.services.removal.
-"""
+"""Users are disabled, enabled, given another role and deleted; what becomes of their schedules is asked."""
 
 from uuid import UUID
 

@@ -4,16 +4,21 @@ The calls come from the table of routes in tests/api/test_scopes.py: a new route
 """
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from app.domain.access import Scope
+from app.domain.access import Scope, TeamRole
 from tests.api.test_scopes import CALLS
-from tests.api.test_teams import member_with, team_of
+from tests.api.test_teams import join, member_with, team_of
 from tests.support.carillon import Carillon, Json
 
-# Calls about an object that belongs to a user alone, or that other tests cover; a new one is about an owned object.
-NOT_OWNED = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
+# Calls about users, teams and what belongs to them have a table of their own below; a new one is about an owned object.
+ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
+# Keys are names of one's own: another's is not found, whatever one may do to the object (tests/api/test_keys.py).
+BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
+# The answers to allowed calls that the state of the new objects forbids: the schedule is not dead, and it has a run.
+FORBIDDEN_BY_STATE = {"revive": (400, "wrong_state"), "run": (409, "conflict")}
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
 WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/")
 WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}
@@ -54,7 +59,7 @@ def calls_on(ids: dict[str, Any]) -> list[tuple[str, str, Scope]]:
     """Return all calls about one object, with these ids; deletions last, and of workflows after all others."""
     found = []
     for method, path, needed in CALLS:
-        if "{" in path and not path.startswith(NOT_OWNED):
+        if "{" in path and not path.startswith((*ACCOUNTS, *BY_KEY)):
             found.append((method, f"{path.replace('{', '').replace('}', '')}/", needed))
     for name, value in ids.items():
         found = [(method, path.replace(name, str(value)), needed) for method, path, needed in found]
@@ -69,6 +74,11 @@ async def limited(client: Carillon, token: Scope, **terms: Any) -> Carillon:
     return client.with_token(made["token"])
 
 
+def answer_to(method: str, path: str) -> tuple[int, str]:
+    """Return status and code of the answer to an allowed call about a new object."""
+    return FORBIDDEN_BY_STATE.get(path.split("/")[-2], (204 if method == "DELETE" else 200, ""))
+
+
 async def check(client: Carillon, calls: list[tuple[str, str, Scope]], rights: Scope | None, token: Scope) -> None:
     """Make all calls; each must be allowed, hidden, or refused for its scope, and in this order of precedence."""
     for method, path, needed in calls:
@@ -81,7 +91,7 @@ async def check(client: Carillon, calls: list[tuple[str, str, Scope]], rights: S
         elif rights is None:
             assert (404, "not_found") == (response.status_code, code), told
         elif rights.includes(needed):
-            assert response.status_code in {200, 202, 204, 400, 409}, told
+            assert answer_to(method, path) == (response.status_code, code), told
         else:
             assert (403, "insufficient_scope") == (response.status_code, code), told
 
@@ -101,13 +111,127 @@ async def test_every_route_by_person_token_and_owner(carillon: Carillon, who: st
         case role:
             assert team is not None
             client = await member_with(carillon, mia, team, role)
-    rights = RIGHTS[who]
-    ids = await objects_of(mia, team)
     # A user's token cannot have more than the user's role.
     for token in [scope for scope in Scope if scope is not Scope.ADMIN or client is carillon]:
-        await check(await limited(client, token), calls_on(ids), rights, token)
-        if rights is not None and rights.includes(Scope.WRITE) and token is Scope.WRITE:
-            ids = await objects_of(mia, team)
+        calls = calls_on(await objects_of(mia, team))
+        await check(await limited(client, token), calls, RIGHTS[who], token)
+
+
+Answers = dict[str, tuple[int, str]]
+DENIED, FORBIDDEN, HIDDEN = (403, "insufficient_scope"), (403, "forbidden"), (404, "not_found")
+# By call, what each of these people is answered who has a token of the needed scope. All objects are of the owner: the
+# team, its secret and its members, and the owner's own token and session.
+OF_ALL: Answers = dict.fromkeys(("admin", "owner", "editor", "operator", "viewer"), (200, "")) | {"stranger": HIDDEN}
+OF_ADMINS: Answers = dict.fromkeys(OF_ALL, FORBIDDEN)
+OF_OWNERS: Answers = {"editor": FORBIDDEN, "operator": DENIED, "viewer": DENIED, "stranger": HIDDEN}
+OF_EDITORS: Answers = {"operator": DENIED, "viewer": DENIED, "stranger": HIDDEN}
+OWN: Answers = dict.fromkeys(OF_ALL, HIDDEN)
+
+
+def for_those(answers: Answers, status: int, *who: str) -> Answers:
+    """Return a row of the table in which these people may do it."""
+    return answers | dict.fromkeys(who, (status, ""))
+
+
+ON_ACCOUNTS: dict[tuple[str, str], Answers] = {
+    ("GET", "/users/{user_id:int}"): for_those(OF_ADMINS, 200, "admin"),
+    ("PATCH", "/users/{user_id:int}"): for_those(OF_ADMINS, 200, "admin"),
+    ("GET", "/users/{user_id:int}/tokens"): for_those(OF_ADMINS, 200, "admin"),
+    ("POST", "/users/{user_id:int}/tokens"): for_those(OF_ADMINS, 201, "admin"),
+    ("DELETE", "/users/{user_id:int}"): for_those(OF_ADMINS, 204, "admin"),
+    ("GET", "/teams/{team_id:int}"): OF_ALL,
+    ("GET", "/teams/{team_id:int}/members"): OF_ALL,
+    ("PATCH", "/teams/{team_id:int}"): for_those(OF_OWNERS, 200, "admin", "owner"),
+    ("POST", "/teams/{team_id:int}/members"): for_those(OF_OWNERS, 201, "admin", "owner"),
+    ("PATCH", "/teams/{team_id:int}/members/{user_id:int}"): for_those(OF_OWNERS, 200, "admin", "owner"),
+    ("DELETE", "/teams/{team_id:int}/members/{user_id:int}"): for_those(OF_OWNERS, 204, "admin", "owner"),
+    ("PUT", "/secrets/{secret_name:str}"): for_those(OF_EDITORS, 200, "admin", "owner", "editor"),
+    ("DELETE", "/secrets/{secret_name:str}"): for_those(OF_EDITORS, 204, "admin", "owner", "editor"),
+    ("DELETE", "/teams/{team_id:int}"): for_those(OF_OWNERS, 204, "admin", "owner"),
+    ("DELETE", "/sessions/{session_id:int}"): for_those(OWN, 204, "admin", "owner"),
+    ("POST", "/tokens/{token_id:int}/rotate"): for_those(OWN, 201, "admin", "owner"),
+    ("DELETE", "/tokens/{token_id:int}"): for_those(OWN, 204, "admin", "owner"),
+}
+# What a member may do to their own, and only a token of an admin to that of others.
+OWN_OR_ADMINS = ("/tokens/", "/sessions/")
+
+
+def test_every_call_about_accounts_has_a_row() -> None:
+    """A new route without a row fails."""
+    about = {(method, path) for method, path, _ in CALLS if "{" in path and path.startswith(ACCOUNTS)}
+    assert about == set(ON_ACCOUNTS)
+
+
+async def accounts_of(carillon: Carillon, owner: Carillon, team: Json) -> dict[str, Any]:
+    """Create a user in the team, and a secret, a token and a session; return ids by the names that paths have."""
+    user = await carillon.call("POST", "/users/", 201, json={"username": uuid4().hex})
+    await owner.call("POST", f"/teams/{team['id']}/members/", 201, json={"user_id": user["id"], "role": "viewer"})
+    secret = f"S{uuid4().hex}"
+    await owner.call("POST", "/secrets/", 201, json={"name": secret, "value": "v", "team_id": team["id"]})
+    terms = {"name": "t", "scopes": ["read"]}
+    logged_in, token = [await owner.call("POST", "/tokens/", 201, json=terms) for _ in range(2)]
+    await owner.call("POST", "/session/", 204, json={"token": logged_in["token"]})
+    session = max((await owner.call("GET", "/sessions/"))["items"], key=lambda one: int(one["id"]))
+    return {
+        "user_id:int": user["id"],
+        "team_id:int": team["id"],
+        "secret_name:str": secret,
+        "token_id:int": token["id"],
+        "session_id:int": session["id"],
+    }
+
+
+async def options_of(carillon: Carillon, method: str, path: str, team: Json) -> Json:
+    """Return the body or the parameters that a call needs."""
+    match method, path.split("/")[1], path.rsplit("/", maxsplit=1)[-1]:
+        case "POST", "users", "tokens":
+            return {"json": {"name": "t"}}
+        case "POST", "teams", "members":
+            user = await carillon.call("POST", "/users/", 201, json={"username": uuid4().hex})
+            return {"json": {"user_id": user["id"], "role": "viewer"}}
+        case "POST", "tokens", "rotate":
+            # The old token is there until it is deleted.
+            return {"json": {"grace_seconds": 600}}
+        case "PUT", "secrets", _:
+            return {"json": {"value": "w", "team_id": team["id"]}}
+        case "DELETE", "secrets", _:
+            return {"params": {"team_id": team["id"]}}
+        case _:
+            return {}
+
+
+def answer_on_accounts(who: str, call: tuple[str, str], needed: Scope, token: Scope) -> tuple[int, str]:
+    """Return status and code of the answer to a call about accounts."""
+    if needed is Scope.ADMIN and who != "admin":
+        return FORBIDDEN
+    if not token.includes(needed):
+        return DENIED
+    if who == "admin" and call[1].startswith(OWN_OR_ADMINS) and token is not Scope.ADMIN:
+        return HIDDEN
+    return ON_ACCOUNTS[call][who]
+
+
+@pytest.mark.parametrize("who", OF_ALL)
+async def test_every_call_about_accounts_by_person_and_token(carillon: Carillon, who: str) -> None:
+    """Users are the admins' business, tokens and sessions one's own, teams their owners'."""
+    mia = await carillon.member("mia")
+    client = {"admin": carillon, "owner": mia}.get(who) or await carillon.member(who)
+    needed = {(method, path): scope for method, path, scope in CALLS}
+    for token in [scope for scope in Scope if scope is not Scope.ADMIN or client is carillon]:
+        team = await team_of(mia, f"team {token}")
+        if who in set(TeamRole) and client is not mia:
+            await join(mia, team, (await client.call("GET", "/me/"))["id"], who)
+        ids = await accounts_of(carillon, mia, team)
+        caller = await limited(client, token)
+        # What is deleted comes last: members before the team, and the team after its secret.
+        for method, path in sorted(ON_ACCOUNTS, key=lambda call: (call[0] == "DELETE", -call[1].count("/"))):
+            filled = path.replace("{", "").replace("}", "")
+            for name, value in ids.items():
+                filled = filled.replace(name, str(value))
+            response = await caller.request(method, f"{filled}/", **await options_of(carillon, method, path, team))
+            code = response.json().get("code", "") if response.content else ""
+            expected = answer_on_accounts(who, (method, path), needed[method, path], token)
+            assert expected == (response.status_code, code), (method, path, token, response.text)
 
 
 @pytest.mark.parametrize("token", [Scope.READ, Scope.OPERATE, Scope.WRITE])
@@ -164,6 +288,22 @@ async def test_lists_of_a_restricted_token(carillon: Carillon) -> None:
     await mia.get(made[2])
     await mia.call("GET", f"/schedules/{made[4]['id']}/", 404)
     assert "restricted" == (await client.call("POST", "/workflows/", 403, json={}))["code"]
+
+
+async def test_a_restricted_token_does_not_change_what_its_workflows_do(carillon: Carillon) -> None:
+    """Their nodes act with all rights of the owner, on other schedules and with secrets too."""
+    mia = await carillon.member()
+    workflow = await mia.workflow()
+    client = await limited(mia, Scope.WRITE, restrict={"workflow_ids": [workflow["id"]]})
+    path = f"/workflows/{workflow['id']}/"
+    refused: list[Json] = [{"nodes": workflow["nodes"]}, {"edges": []}, {"name": "x", "nodes": workflow["nodes"]}]
+    for changes in refused:
+        problem = await client.call("PATCH", path, 403, json=changes)
+        assert ("restricted", True) == (problem["code"], "`nodes` and `edges`" in problem["detail"])
+    unchanged = await mia.call("GET", path)
+    assert ("w", workflow["nodes"], workflow["edges"]) == tuple(unchanged[name] for name in ("name", "nodes", "edges"))
+    assert "x" == (await client.call("PATCH", path, json={"name": "x", "max_concurrent_runs": 2}))["name"]
+    await client.call("DELETE", path, 204)
 
 
 @pytest.mark.parametrize("restrict", [{"labels": {"team": "shop"}}, {"namespace": "shop"}])

@@ -109,6 +109,7 @@ EVERYTHING: Values = {
         "drainSeconds": 90.5,
         "logLevel": "debug",
         "historyDays": 90,
+        "auditDays": 365,
         "publicUrl": "https://bells.example.org",
         "secretsDir": "/secrets",
         "schedulesEnabled": False,

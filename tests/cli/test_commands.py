@@ -1,4 +1,4 @@
-"""``carillon apply``, ``carillon export`` and ``carillon keys rotate`` as an operator types them.
+"""``carillon apply``, ``export``, ``token create`` and ``keys rotate`` as an operator types them.
 
 Covers app.cli.main, app.cli.operators.
 """
@@ -16,10 +16,12 @@ import pytest
 from app.cli.apply import read_sources
 from app.cli.main import app, exit_on_bad_input
 from app.config import Settings
+from app.domain.access import Scope
 from app.domain.errors import UnavailableError
 from app.domain.trigger_event import rfc3339
-from app.persistence import oidc_keys
+from app.persistence import oidc_keys, users
 from app.persistence.database import Database, database_now
+from app.persistence.pagination import Part
 from app.services.declarations.files import Source
 from tests.support.declarations import NIGHTLY
 
@@ -56,6 +58,26 @@ async def test_a_folder_is_applied_and_exported(settings: Settings, tmp_path: Pa
     assert (2, problem) == (code, error)
     code, out, error = await command(settings, "export", "-o", tmp_path / "out.yaml")
     assert (0, "", "", True) == (code, out, error, "every: 1m" in (tmp_path / "out.yaml").read_text())
+
+
+async def test_a_token_is_narrowed(settings: Settings, database: Database) -> None:
+    """By a scope, and by an end that is a duration or a time; what is neither is refused."""
+    await command(settings, "user", "create", "mia")
+    code, out, _ = await command(settings, "token", "create", "mia", "--scope", "read", "--expires", "90d")
+    assert (0, True) == (code, out.startswith("carillon_"))
+    end = "2096-01-01T00:00:00Z"
+    assert 0 == (await command(settings, "token", "create", "mia", "--expires", end))[0]
+    code, _, error = await command(settings, "token", "create", "mia", "--expires", "soon")
+    assert (1, True) == (code, "expires_at" in error)
+    async with database.transaction() as connection:
+        now = await database_now(connection)
+        owner = await users.find_by_name(connection, "mia")
+        assert owner is not None
+        narrow, lasting = (await users.tokens_of(connection, owner.id, Part(10, counts=False))).items
+    assert ([Scope.READ], None) == (narrow.scopes, lasting.scopes)
+    assert narrow.expires_at is not None
+    assert timedelta(days=89) < narrow.expires_at - now <= timedelta(days=90)
+    assert (end,) == (rfc3339(lasting.expires_at) if lasting.expires_at else "",)
 
 
 async def test_keys_are_rotated(settings: Settings, database: Database) -> None:

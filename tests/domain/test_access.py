@@ -13,6 +13,7 @@ from app.domain.access import (
     Restriction,
     Role,
     Scope,
+    Source,
     TeamRole,
     Verdict,
     decide,
@@ -179,11 +180,14 @@ def test_a_restricted_token_sees_what_belongs_to_its_workflows() -> None:
 
 
 def test_the_sources_of_a_list() -> None:
-    """One for each owner and workflow, and none where a filter and a restriction have nothing in common."""
-    assert [(2, 7), (2, 8), (5, 7), (5, 8)] == RESTRICTED.reach().sources
-    assert [(2, 8), (5, 8)] == RESTRICTED.reach().of_workflow(8).sources
+    """One for each workflow, or else for each owner; none where a filter and a restriction have nothing in common."""
+    assert [Source((2, 5), 7), Source((2, 5), 8)] == RESTRICTED.reach().sources
+    assert [Source((2, 5), 8)] == RESTRICTED.reach().of_workflow(8).sources
     assert [] == RESTRICTED.reach().of_workflow(9).sources
-    assert [(5, 7), (5, 8)] == RESTRICTED.reach(5).sources
-    assert [(None, 9)] == ADMIN.reach().of_workflow(9).sources
-    assert [(None, None)] == ADMIN.reach().of_workflow(None).sources
+    assert [Source((5,), 7), Source((5,), 8)] == RESTRICTED.reach(5).sources
+    assert [Source(None, 9)] == ADMIN.reach().of_workflow(9).sources
+    assert [Source(None)] == ADMIN.reach().of_workflow(None).sources
     assert [] == MEMBER.reach(5).sources
+    unrestricted = replace(RESTRICTED, restriction=None)
+    assert [Source((2,)), Source((5,))] == unrestricted.reach().sources
+    assert [Source((2, 5), 7)] == unrestricted.reach().of_workflow(7).sources

@@ -152,6 +152,25 @@ async def test_the_owner_is_who_decides_what_is_sent(
     assert "mia" == verified(token_of(sink.calls[0]), await jwks(carillon))["owner"]
 
 
+async def test_the_name_of_a_renamed_team_is_read_again(
+    carillon: Carillon, minter: TokenMinter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a minute: another team may take the name. The id stays the same."""
+    mia = await carillon.member()
+    team = await mia.call("POST", "/teams/", 201, json={"name": "billing"})
+    keys = await jwks(carillon)
+
+    async def owner() -> tuple[str, int]:
+        claims = verified(await minter.mint(origin(owner_id=team["id"]), AUDIENCE), keys)
+        return claims["owner"], claims["owner_id"]
+
+    assert ("team:billing", team["id"]) == await owner()
+    await mia.call("PATCH", f"/teams/{team['id']}/", json={"name": "old"})
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now + 60)
+    assert ("team:old", team["id"]) == await owner()
+
+
 @pytest.mark.parametrize("audience", ["carillon", ISSUER, f"{ISSUER}/api/v1"])
 async def test_the_api_refuses_its_own_tokens(minter: TokenMinter, carillon: Carillon, audience: str) -> None:
     """Whatever their audience, of whichever owner: a target that keeps one cannot call back as the owner."""
@@ -456,7 +475,8 @@ async def test_the_documented_example_verifies_a_real_call(
     mia, max_ = await carillon.member("mia"), await carillon.member("max")
     verify = documented_verify(str(carillon._client.base_url))
     genuine = await called(mia, settings, database, sink)
-    claims = await asyncio.to_thread(verify, genuine.headers, AUDIENCE, {"mia"})
+    owner_ids = {(await mia.call("GET", "/me/"))["id"]}
+    claims = await asyncio.to_thread(verify, genuine.headers, AUDIENCE, owner_ids)
     assert ("mia", AUDIENCE) == (claims["owner"], claims["aud"])
     foreign = await called(max_, settings, database, sink)
     forged = jwt.encode(
@@ -475,7 +495,7 @@ async def test_the_documented_example_verifies_a_real_call(
         ({}, AUDIENCE),
     ):
         with pytest.raises((ValueError, jwt.InvalidTokenError)):
-            await asyncio.to_thread(verify, headers, audience, {"mia"})
+            await asyncio.to_thread(verify, headers, audience, owner_ids)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 Covers app.services.action_ports.
 """
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,9 @@ from app.config import Settings
 from app.engine.ticks import TickEngine
 from app.persistence.database import Database
 from app.persistence.row_cache import SubjectCache
-from tests.support.carillon import Carillon, Json, engine_of, make_due
+from tests.engine.test_parked_runs import wait, wake_up
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.http_sink import Sink
 
 
 def node(kind: str, **config: Any) -> Json:
@@ -179,14 +182,53 @@ async def test_an_admins_schedule_handles_only_the_deliveries_of_the_workflows_o
 
 
 async def test_two_members_have_no_rights_in_common(carillon: Carillon, settings: Settings, database: Database) -> None:
-    """An admin who has become a member keeps the schedule, and its runs reach nothing of either of them."""
+    """An admin who has become a member keeps the schedule, and its runs fail before their first node."""
     mia = await carillon.member()
-    await mia.schedule(name="mia's")
-    deputy = await on_a_members_workflow(carillon, mia, node("scheduler_tools", tool="list_schedules"))
+    deputy = await on_a_members_workflow(carillon, mia, node("core.noop"))
     await set_role(database, "admin", "member")
     async with engine_of(settings) as engine:
         execution = await fired(carillon, engine, database, deputy)
-    assert ("success", []) == (execution["status"], names_of(execution))
+    assert ("failed", []) == (execution["status"], execution["nodes"])
+    assert "may not use this workflow" in execution["error"]
+    assert execution["error"] == (await carillon.get(deputy))["last_error"]
+
+
+async def test_a_removed_member_makes_no_call_for_the_team(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """Neither by a new run nor by one that was parked before: nothing is signed with the team's key."""
+    mia, eve = await carillon.member(), await carillon.member("eve")
+    user = (await eve.call("GET", "/me/"))["id"]
+    team = await mia.call("POST", "/teams/", 201, json={"name": "ops"})
+    await mia.call("GET", "/signing-key/", params={"team_id": team["id"]})
+    await mia.call("POST", f"/teams/{team['id']}/members/", 201, json={"user_id": user, "role": "editor"})
+    calling, sleeping = [
+        await eve.schedule(
+            await mia.workflow(*before, http_node(sink.url), team_id=team["id"]),
+            workflow_owner=team["id"],
+            max_retries=9,
+        )
+        for before in ((), (wait(600),))
+    ]
+    async with engine_of(settings) as engine:
+        assert "success" == (await fired(eve, engine, database, calling))["status"]
+        assert 1 == len(sink.calls)
+        parked = await fired(eve, engine, database, sleeping)
+        assert "running" == parked["status"]
+    await mia.call("DELETE", f"/teams/{team['id']}/members/{user}/", 204)
+    await eve.call("PATCH", f"/schedules/{calling['id']}/", json={"trigger_payload": {"amount": 1_000_000}})
+    await wake_up(database, sleeping)
+    async with working(settings):
+        run = await eve.call("POST", f"/schedules/{calling['id']}/run/", 202)
+        for execution in (run, parked):
+            ended = await until(partial(_failed, eve, execution))
+            assert "may not use this workflow" in ended["error"]
+    assert 1 == len(sink.calls)
+
+
+async def _failed(client: Carillon, execution: Json) -> Json | None:
+    shown: Json = await client.call("GET", f"/executions/{execution['id']}/")
+    return shown if shown["status"] == "failed" else None
 
 
 async def test_a_members_schedule_on_an_admins_workflow_acts_as_the_member(
@@ -281,9 +323,9 @@ async def test_a_members_schedule_on_a_teams_workflow_acts_as_the_team(
         for _ in range(2):
             assert ["team's"] == names_of(await fired(eve, engine, database, schedule))
         await mia.call("PATCH", f"{members}{user}/", json={"role": "operator"})
-        assert [] == names_of(await fired(eve, engine, database, schedule))
-        await mia.call("DELETE", f"{members}{user}/", 204)
-        assert [] == names_of(await fired(eve, engine, database, schedule))
+        for _ in range(2):
+            refused = await fired(eve, engine, database, schedule)
+            assert ("failed", []) == (refused["status"], refused["nodes"])
 
 
 async def test_runs_of_a_member_do_not_reach_the_teams_of_the_member(

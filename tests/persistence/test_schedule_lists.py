@@ -7,10 +7,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence import pagination, sql_batches
+from app.persistence import schedule_lists, sql_batches
 from app.persistence.database import Database
 from app.persistence.pagination import Part, known_totals
-from app.persistence.schedules import Filters, Listing, page
+from app.persistence.schedule_lists import Filters, Listing, page
 from tests.support.carillon import Carillon
 
 MANY = text(
@@ -28,9 +28,10 @@ async def plans(connection: AsyncConnection, listing: Listing, monkeypatch: pyte
         asked.append((sql, values))
         return await sql_batches.fetch(connection, sql, *values)
 
-    monkeypatch.setattr(pagination, "fetch", watched)
+    monkeypatch.setattr(schedule_lists, "fetch", watched)
     await page(connection, listing, known_totals())
-    assert len(asked) == len(listing.reach.sources)
+    # Of each source the rows and their number.
+    assert len(asked) == 2 * len(listing.reach.sources)
     return "\n".join([await explained(connection, *one) for one in asked])
 
 

@@ -1,5 +1,6 @@
 """An identity provider on loopback: discovery, published keys that can be rotated, and the authorization code flow."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -104,6 +105,9 @@ class Provider:
         self.user: Json = {"sub": "248289761001", "preferred_username": "jane"}
         self.id_token_claims: Json = {}
         self.status = 200
+        # While it is cleared, nothing is answered.
+        self.answering = asyncio.Event()
+        self.answering.set()
         self._codes: dict[str, Json] = {}
 
     async def __aenter__(self) -> Self:
@@ -134,6 +138,7 @@ class Provider:
 
     async def _discovery(self, request: web.Request) -> web.Response:
         self._note(request)
+        await self.answering.wait()
         return web.json_response(
             {
                 "issuer": self.issuer,

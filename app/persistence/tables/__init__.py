@@ -2,17 +2,19 @@
 
 from app.persistence.tables.accounts import (
     ApiToken,
+    IdempotencyKeyRow,
     IdentityRow,
     OidcKeyRow,
     SecretRow,
     SessionCodeRow,
     SessionRow,
     SigningKeyRow,
+    TeamExclusionRow,
     TeamMemberRow,
     TeamRow,
     UserProfile,
 )
-from app.persistence.tables.audit import AuditEventRow, TokenAddressRow
+from app.persistence.tables.audit import AuditEventRow, TokenAddressRow, UserAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -41,6 +43,7 @@ from app.persistence.tables.schedules import (
     LedgerEntryRow,
     PluginScheduleRow,
     ScheduledJobRow,
+    ScheduleMarkRow,
     ScheduleRevisionRow,
     WorkflowRevisionRow,
     WorkflowRow,
@@ -60,6 +63,7 @@ __all__ = [
     "DeletedHistoryRow",
     "DeliveryRow",
     "DueTickRow",
+    "IdempotencyKeyRow",
     "IdentityRow",
     "LedgerEntryRow",
     "LockRow",
@@ -69,6 +73,7 @@ __all__ = [
     "NotificationRow",
     "OidcKeyRow",
     "PluginScheduleRow",
+    "ScheduleMarkRow",
     "ScheduleRevisionRow",
     "ScheduledJobRow",
     "SecretRow",
@@ -77,10 +82,12 @@ __all__ = [
     "SigningKeyRow",
     "SitemapPingRow",
     "SwitchRow",
+    "TeamExclusionRow",
     "TeamMemberRow",
     "TeamRow",
     "TokenAddressRow",
     "UnsuccessfulExecutionRow",
+    "UserAddressRow",
     "UserProfile",
     "WebhookRow",
     "WorkerRow",

@@ -67,6 +67,32 @@ class TeamMemberRow(Base):
     added_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
+class IdempotencyKeyRow(Base):
+    """A request with an idempotency key, and its answer once there is one."""
+
+    __tablename__ = "idempotency_keys"
+
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    request_hash: Mapped[bytes] = mapped_column(LargeBinary)
+    began_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)
+    status: Mapped[int | None]
+    headers: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)
+
+
+class TeamExclusionRow(Base):
+    """A user who was removed from a team by hand: claims of an identity provider do not add the user again."""
+
+    __tablename__ = "team_exclusions"
+
+    team_id: Mapped[int] = mapped_column(ForeignKey("teams.id", ondelete="CASCADE"), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(
+        ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    removed_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
 class ApiToken(Base):
     """A bearer token: found by its prefix, proved by its hash; the token itself is not stored.
 
@@ -74,6 +100,7 @@ class ApiToken(Base):
     """
 
     __tablename__ = "api_tokens"
+    __table_args__ = (CheckConstraint("kind IN ('api', 'feed')", name="kind_known"),)
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
@@ -87,6 +114,8 @@ class ApiToken(Base):
     # To the minute, and written with a delay of up to a minute.
     last_used_at: Mapped[datetime | None]
     kind: Mapped[str] = mapped_column(server_default="api")
+    # None unless another token was made in its place.
+    replaced_at: Mapped[datetime | None]
 
 
 class SessionRow(Base):
@@ -104,6 +133,8 @@ class SessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     seen_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     expires_at: Mapped[datetime]
+    # When the token ends that it was begun with; None if that has no end, and for logins at an identity provider.
+    credential_ends_at: Mapped[datetime | None]
 
 
 class SessionCodeRow(Base):
@@ -116,6 +147,8 @@ class SessionCodeRow(Base):
     token_id: Mapped[int | None] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     expires_at: Mapped[datetime]
+    # As for sessions.
+    credential_ends_at: Mapped[datetime | None]
 
 
 class IdentityRow(Base):

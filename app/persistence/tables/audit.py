@@ -1,4 +1,4 @@
-"""Tables of the audit log, and of the addresses that tokens were used from."""
+"""Tables of the audit log, and of the addresses that tokens and users were seen at."""
 
 from datetime import datetime
 from typing import Any
@@ -50,6 +50,17 @@ class TokenAddressRow(Base):
     __tablename__ = "token_addresses"
 
     token_id: Mapped[int] = mapped_column(ForeignKey("api_tokens.id", ondelete="CASCADE"), primary_key=True)
+    address: Mapped[str] = mapped_column(primary_key=True)
+    # To the minute.
+    seen_at: Mapped[datetime]
+
+
+class UserAddressRow(Base):
+    """An address, or a /64 network of IPv6, from which a user came without a stored token: by session or identity."""
+
+    __tablename__ = "user_addresses"
+
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), primary_key=True)
     address: Mapped[str] = mapped_column(primary_key=True)
     # To the minute.
     seen_at: Mapped[datetime]

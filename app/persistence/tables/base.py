@@ -24,6 +24,8 @@ NAMING = {
 
 # Of an index that a migration creates in a large table: it is built after the migration, without blocking the table.
 BUILT_LATE = {"built_late": True}
+# Of an index that needs an extension of Postgres which may be missing.
+NEEDS_TRIGRAMS = {"extension": "pg_trgm"}
 
 
 def one_of(column: str, values: Any) -> str:

@@ -21,7 +21,34 @@ from app.domain.ledger import LedgerOutcome
 from app.domain.plugin_schedules import EnsureMode
 from app.domain.revisions import WORKFLOW_ACTIONS, Action
 from app.domain.schedules import CatchUp, IfRunning, Status
-from app.persistence.tables.base import BUILT_LATE, Base, one_of
+from app.persistence.tables.base import BUILT_LATE, NEEDS_TRIGRAMS, Base, one_of
+
+
+def _unique_key(table: str) -> Index:
+    """Return the index by which a key stands for one object of an owner."""
+    return Index(f"uq_{table}_key", "user_profile_id", "key", unique=True, postgresql_where=text("key IS NOT NULL"))
+
+
+def _by_labels(table: str) -> Index:
+    return Index(
+        f"ix_{table}_labels",
+        "labels",
+        postgresql_using="gin",
+        postgresql_ops={"labels": "jsonb_path_ops"},
+        postgresql_where=text("labels <> '{}'"),
+        info=BUILT_LATE,
+    )
+
+
+def _by_texts(table: str, *columns: str) -> Index:
+    """Return the index for texts that contain another one."""
+    return Index(
+        f"ix_{table}_texts",
+        *columns,
+        postgresql_using="gin",
+        postgresql_ops=dict.fromkeys(columns, "gin_trgm_ops"),
+        info=BUILT_LATE | NEEDS_TRIGRAMS,
+    )
 
 
 class WorkflowRow(Base):
@@ -33,6 +60,10 @@ class WorkflowRow(Base):
         CheckConstraint("max_concurrent_runs >= 1", name="max_concurrent_runs_positive"),
         CheckConstraint("breaker_threshold >= 1", name="breaker_threshold_positive"),
         CheckConstraint("breaker_reset_seconds >= 1", name="breaker_reset_positive"),
+        _unique_key("workflows"),
+        _by_labels("workflows"),
+        Index("ix_workflows_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
+        _by_texts("workflows", "name", "key", "target_hosts"),
     )
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
@@ -50,6 +81,10 @@ class WorkflowRow(Base):
     updated_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     # The owner's id again if the owner is a team.
     team_id: Mapped[int | None]
+    key: Mapped[str | None]
+    labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    # The hosts that its nodes name, separated by blanks, for searches.
+    target_hosts: Mapped[str] = mapped_column(server_default="")
 
 
 class ScheduledJobRow(Base):
@@ -111,6 +146,10 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
         Index("ix_scheduled_jobs_newest", "created_at", "id"),
         Index("ix_scheduled_jobs_workflow", "workflow_id"),
+        _unique_key("scheduled_jobs"),
+        _by_labels("scheduled_jobs"),
+        Index("ix_scheduled_jobs_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
+        _by_texts("scheduled_jobs", "name", "key"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -170,6 +209,32 @@ class ScheduledJobRow(Base):
     updated_at: Mapped[datetime]
     # The owner's id again if the owner is a team.
     team_id: Mapped[int | None]
+    key: Mapped[str | None]
+    labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    # The transaction of the last change that is no tick: the row has the same ``xmin`` until something else is written.
+    edited_xid: Mapped[int | None] = mapped_column(
+        BigInteger, server_default=text("pg_current_xact_id()::text::bigint")
+    )
+
+
+class ScheduleMarkRow(Base):
+    """What marks a schedule: it never ran, or its last run did not succeed. Triggers on ``scheduled_jobs`` write it.
+
+    No index of ``scheduled_jobs`` can say so: it would hold columns that every tick changes.
+    """
+
+    __tablename__ = "schedule_marks"
+    __table_args__ = (
+        CheckConstraint(one_of("mark", ("failing", "never_ran")), name="mark_known"),
+        Index("ix_schedule_marks_newest", "mark", "created_at", "id"),
+        Index("ix_schedule_marks_owner", "user_profile_id", "mark", "created_at", "id"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    mark: Mapped[str]
+    user_profile_id: Mapped[int]
+    workflow_id: Mapped[int]
+    created_at: Mapped[datetime]
 
 
 class PluginScheduleRow(Base):

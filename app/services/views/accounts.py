@@ -181,12 +181,13 @@ def _token_fields(token: Token, owner: User) -> dict[str, Any]:
 
 
 class SecretView(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret, without its value. ``shared_to_you`` marks those of other users that you may use."""
+    """A secret, without its value. ``shared_to_you`` marks those of others that your own workflows may use."""
 
     name: str
     owner: int
     team_id: int | None
     shared_to_you: bool
+    shared_to_teams: list[int]
     allowed_hosts: list[str] | None
     shared_with: Literal["all"] | list[int]
     created_at: datetime

@@ -88,6 +88,22 @@ class PingView(msgspec.Struct, kw_only=True, omit_defaults=True):
     waiting: int | UnsetType = UNSET
 
 
+class FoundView(msgspec.Struct, kw_only=True):
+    """An object that a search has found."""
+
+    type: Literal["schedule", "workflow"]
+    id: str
+    name: str
+    status: str
+    match: Literal["id", "name", "key", "target_host"]
+
+
+class SearchView(msgspec.Struct, kw_only=True):
+    """What a search has found, the best matches first."""
+
+    items: list[FoundView]
+
+
 class WebhookView(msgspec.Struct, kw_only=True):
     """A URL that is called at its times."""
 

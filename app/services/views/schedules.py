@@ -1,5 +1,6 @@
 """Views of schedules and workflows: the objects, their ledger, previews, explanations, revisions and breakers."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from app.domain.access import OwnerKind
 from app.domain.breakers import BreakerState
 from app.domain.descriptions import describe
+from app.domain.health import Health, health_of
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 from app.domain.workflows import Edge, Node
@@ -51,6 +53,8 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     misfire_grace_seconds: int
     if_running: IfRunning
     max_queued: int
+    key: str | None
+    labels: dict[str, str]
     trigger_payload: dict[str, Any]
     status: Status
     status_reason: Reason
@@ -72,6 +76,9 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     dead_at: Instant | None
     created_at: Instant
     updated_at: Instant
+    health: Health
+    workflow_name: str
+    namespace: str | None
 
 
 if TYPE_CHECKING:
@@ -124,6 +131,8 @@ class WorkflowView(msgspec.Struct, kw_only=True):
     max_concurrent_runs: int | None
     breaker_threshold: int | None
     breaker_reset_seconds: int | None
+    key: str | None
+    labels: dict[str, str]
     created_at: Instant
     updated_at: Instant
 
@@ -137,22 +146,35 @@ class WorkflowPage(msgspec.Struct):
     next_cursor: str | None
 
 
-_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description", "trigger_payload"}
+# What does not stand in the row of a schedule.
+SURROUNDINGS = ("health", "workflow_name", "namespace")
+_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description", "trigger_payload", *SURROUNDINGS}
 _PLAIN_SCHEDULE_FIELDS = tuple(name for name in ScheduleView.__struct_fields__ if name not in _SHOWN_OTHERWISE)
 
 
-def schedule_view(job: ScheduledJob) -> ScheduleView:
-    """A schedule as callers see it."""
-    return ScheduleView(trigger_payload=job.trigger_payload, **_listed_fields(job))
+class Surroundings(msgspec.Struct, frozen=True):
+    """What is shown of a schedule beside its row."""
+
+    workflow_name: str
+    # Of the file that declares it; None if no file does.
+    namespace: str | None
 
 
-def listed_view(job: ScheduledJob) -> ListedSchedule:
-    """A schedule in a list: without its payload."""
-    return ListedSchedule(**_listed_fields(job))
+def schedule_view(job: ScheduledJob, around: Surroundings, now: datetime) -> ScheduleView:
+    """Return a schedule as callers see it."""
+    return ScheduleView(
+        **row_fields(job, whole=True),
+        health=health_of(job, now),
+        workflow_name=around.workflow_name,
+        namespace=around.namespace,
+    )
 
 
-def _listed_fields(job: ScheduledJob) -> dict[str, Any]:
+def row_fields(job: ScheduledJob, *, whole: bool) -> dict[str, Any]:
+    """Return what is shown of a schedule's row; the payload only of a ``whole`` one."""
     plain = {name: getattr(job, name) for name in _PLAIN_SCHEDULE_FIELDS}
+    if whole:
+        plain["trigger_payload"] = job.trigger_payload
     seconds = job.interval_seconds
     return dict(
         interval_seconds=int(seconds) if seconds is not None and seconds.is_integer() else seconds,

@@ -1,0 +1,58 @@
+"""Filters of lists, and keys in paths: how requests write them, and what they mean."""
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from litestar.params import FromPath, QueryParameter
+
+from app.domain.errors import FieldError, InvalidError, NotFoundError
+from app.domain.field_errors import field_errors
+from app.domain.labels import Key, LabelName, LabelValue
+
+MOST_IDS = 500
+
+Search = Annotated[str | None, QueryParameter(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
+LabelFilter = Annotated[
+    list[str] | None,
+    QueryParameter(max_items=32, schema_extra={"examples": [["team=shop"]], "items": {"type": "string"}}),
+]
+_UUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+IdsFilter = Annotated[
+    str | None, QueryParameter(max_length=37 * MOST_IDS, schema_extra={"pattern": rf"^{_UUID}(?:,{_UUID})*$"})
+]
+# With slashes: keys may have them.
+KeyInPath = FromPath[str]
+
+
+def given_labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """Return the labels that a query names as ``name=value``."""
+    pairs = []
+    for text in given or ():
+        name, separator, value = text.partition("=")
+        if not separator or field_errors(name, LabelName) or field_errors(value, LabelValue):
+            raise InvalidError(FieldError("label", f"'{text[:100]}' is not a label. Write `name=value`."))
+        pairs.append((name, value))
+    return tuple(sorted(set(pairs)))
+
+
+def given_ids(given: str | None) -> tuple[UUID, ...] | None:
+    """Return the ids that a query lists with commas; None if it lists none."""
+    if given is None:
+        return None
+    try:
+        ids = tuple(dict.fromkeys(UUID(text.strip()) for text in given.split(",")))
+    except ValueError:
+        raise InvalidError(FieldError("ids", "Write UUIDs, separated by commas.")) from None
+    if len(ids) > MOST_IDS:
+        raise InvalidError(FieldError("ids", f"At most {MOST_IDS} ids can be given."))
+    return ids
+
+
+def key_of(path: str) -> str:
+    """Return the key at the end of a path; ``NotFoundError`` if no object can have it."""
+    key = path.strip("/")
+    try:
+        return msgspec.convert(key, Key)
+    except msgspec.ValidationError:
+        raise NotFoundError("There is no object with this key: a key has 1 to 200 of A-Z a-z 0-9 . _ : / -") from None

@@ -1,0 +1,464 @@
+"""Lists of schedules: filtered, sorted, and read page by page with what they show beside their rows.
+
+The queries go to the driver directly, and are planned with the values of their parameters: a filter that few schedules
+match needs another plan than one that most do.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app import clock
+from app.domain.access import OwnerKind, Reach, Source
+from app.domain.health import LATE_AFTER, Health, health_of
+from app.domain.schedules import Reason, Status
+from app.persistence.pagination import (
+    COUNTED,
+    FRESH_SECONDS,
+    KnownTotals,
+    Page,
+    Part,
+    cursor_of,
+    estimated_rows,
+    merged,
+    place_of,
+    read_merged,
+)
+from app.persistence.schedules import COLUMNS, from_record
+from app.persistence.sql_batches import fetch
+
+# Overdue schedules are few, unless nothing fires them. More are not looked at for a list by health.
+MOST_OVERDUE = 5_000
+# In the words of partial indexes.
+_IMPLIED = (
+    ("status", Status.ACTIVE, "j.status <> 'active'"),
+    ("status_reason", Reason.NONE, "j.status_reason <> ''"),
+    ("owner_kind", OwnerKind.USER, "j.owner_kind <> 'user'"),
+)
+_PLAIN = ("status", "status_reason", "owner_kind", "owner_id", "team_id")
+
+
+class Kind(StrEnum):
+    """The ways to say when a schedule is due."""
+
+    INTERVAL = "interval"
+    CRON = "cron"
+    ONCE = "once"
+    MONTHLY = "monthly"
+
+
+_KINDS = {
+    Kind.INTERVAL: "j.interval_seconds IS NOT NULL",
+    Kind.CRON: "j.cron IS NOT NULL",
+    Kind.ONCE: "(j.at IS NOT NULL OR j.after IS NOT NULL)",
+    Kind.MONTHLY: "j.every IS NOT NULL",
+}
+
+
+class Sort(StrEnum):
+    """The orders of a list; schedules without the value come last."""
+
+    NEWEST = "-created_at"
+    OLDEST = "created_at"
+    NAME = "name"
+    NAME_DESCENDING = "-name"
+    NEXT_RUN = "next_run_at"
+    NEXT_RUN_DESCENDING = "-next_run_at"
+    LAST_ATTEMPT = "-last_attempt_at"
+    LAST_ATTEMPT_ASCENDING = "last_attempt_at"
+
+    @property
+    def field(self) -> str:
+        """Return the field that the list is sorted by."""
+        return self.removeprefix("-")
+
+    @property
+    def is_descending(self) -> bool:
+        """Return whether the greatest value comes first."""
+        return self.startswith("-")
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """What listed schedules must have; None does not filter."""
+
+    status: str | None = None
+    status_reason: str | None = None
+    workflow_id: int | None = None
+    owner_kind: str | None = None
+    owner_id: str | None = None
+    team_id: int | None = None
+    # A part of the name, the key or the id.
+    q: str | None = None
+    # Pairs of name and value, all of which a schedule must have.
+    labels: tuple[tuple[str, str], ...] = ()
+    health: Health | None = None
+    namespace: str | None = None
+    kind: Kind | None = None
+    ids: tuple[UUID, ...] | None = None
+
+    @property
+    def need_plans_of_their_own(self) -> bool:
+        """Return whether a plan has to know the values: what few schedules match needs another than what most do."""
+        return bool(self.q or self.labels or self.health or self.namespace or self.kind)
+
+
+NO_FILTERS = Filters()
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Whose schedules are listed, with which values, which page of them, and in which order."""
+
+    reach: Reach
+    filters: Filters
+    part: Part
+    sort: Sort = Sort.NEWEST
+
+
+class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule in a list: its id, the version (``xmin``) of its row, and what is shown beside the row."""
+
+    id: UUID
+    version: int
+    workflow_name: str
+    namespace: str | None
+    # The value that the list is sorted by; None if the schedule has none.
+    place: Any
+
+
+class _Stage(msgspec.Struct, frozen=True):
+    """A part of a sorted list that one index answers."""
+
+    source: str
+    # The expression to sort by; None if the rows of the stage have no value, and are sorted by their ids alone.
+    place: str | None
+    condition: str = "TRUE"
+
+
+_JOBS = "scheduled_jobs AS j"
+_DUE = "due_ticks AS d JOIN scheduled_jobs AS j ON j.id = d.id"
+_MARKED = "schedule_marks AS k JOIN scheduled_jobs AS j ON j.id = k.id"
+_STAGES: dict[str, tuple[_Stage, ...]] = {
+    "created_at": (_Stage(_JOBS, "j.created_at"),),
+    # In the order of characters, which Python has too: pages of several owners are merged.
+    "name": (_Stage(_JOBS, 'j.name COLLATE "C"'),),
+    # What has a tick is in ``due_ticks`` in this order; what has none comes after it.
+    "next_run_at": (_Stage(_DUE, "d.next_run_at"), _Stage(_JOBS, None, "j.next_run_at IS NULL")),
+    "last_attempt_at": (
+        _Stage(_JOBS, "j.last_attempt_at", "j.last_attempt_at IS NOT NULL"),
+        _Stage(_JOBS, None, "j.last_attempt_at IS NULL"),
+    ),
+}
+_NEVER_NULL = {"j.created_at", "k.created_at", 'j.name COLLATE "C"', "d.next_run_at"}
+_BY_MARK = (_Stage(_MARKED, "k.created_at"),)
+_MARKS = {Health.FAILING, Health.NEVER_RAN}
+_OVERDUE = {Health.LATE, Health.SILENT}
+_RESTING = {Health.PAUSED, Health.DEAD, Health.INVALID, Health.DONE}
+
+
+class _Query:
+    """Conditions in SQL, and the values of their parameters."""
+
+    def __init__(self) -> None:
+        self.conditions: list[str] = []
+        self.values: list[Any] = []
+
+    def add(self, condition: str, *values: Any) -> None:
+        """Add a condition in which ``{}`` stands for each value."""
+        numbers = range(len(self.values) + 1, len(self.values) + 1 + len(values))
+        self.conditions.append(condition.format(*(f"${number}" for number in numbers)))
+        self.values += values
+
+    @property
+    def text(self) -> str:
+        """Return all conditions as one."""
+        return " AND ".join(self.conditions) or "TRUE"
+
+
+async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ListedRow]:
+    """Return a page of a list of schedules."""
+    now = clock.now()
+    filters, sort = listing.filters, listing.sort
+    sources = listing.reach.of_workflow(filters.workflow_id).sources
+    if filters.need_plans_of_their_own:
+        # Until the transaction ends, which such lists are read in.
+        await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
+    if filters.health in _OVERDUE:
+        return await _overdue_page(connection, listing, sources, now)
+
+    async def read(source: Source, part: Part) -> Page[ListedRow]:
+        return await _page_of(connection, replace(listing, part=part), source, totals, now)
+
+    return await read_merged(sources, listing.part, read, ascending=not sort.is_descending, position=_position(sort))
+
+
+def _position(sort: Sort) -> Callable[[ListedRow], tuple[Any, ...]]:
+    """Return what a row's place in a list is compared by; rows without a value are last in both directions."""
+
+    def position(row: ListedRow) -> tuple[Any, ...]:
+        has_value = row.place is not None
+        return (has_value is sort.is_descending, row.place if has_value else 0, row.id.int)
+
+    return position
+
+
+async def _page_of(
+    connection: AsyncConnection, listing: Listing, source: Source, totals: KnownTotals, now: datetime
+) -> Page[ListedRow]:
+    """Return a page of what one source has."""
+    part = listing.part
+    cursor = _read_cursor(part.cursor, listing.sort)
+    items: list[ListedRow] = []
+    for stage in _stages(listing):
+        if len(items) == part.limit:
+            break
+        if cursor is not None and cursor[0] is None and stage.place is not None:
+            # The cursor is among the rows without a value, which come later.
+            continue
+        after = cursor if cursor is not None and (cursor[0] is None) is (stage.place is None) else None
+        items += await _rows(connection, listing, source, _At(stage, after, part.limit - len(items)), now)
+    total, is_estimate = (len(items), False)
+    if part.counts:
+        total, is_estimate = await _total(connection, listing.filters, source, totals, now)
+    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
+    return Page(items, total, is_estimate, more, ("place", "id"))
+
+
+def _stages(listing: Listing) -> tuple[_Stage, ...]:
+    filters, field = listing.filters, listing.sort.field
+    stages = _STAGES[field]
+    if field == "created_at" and filters.health in _MARKS:
+        return _BY_MARK
+    if listing.part.offset and len(stages) > 1:
+        # An offset counts over all stages.
+        return (_Stage(_JOBS, f"j.{field}"),)
+    if field == "next_run_at" and (filters.health in _RESTING or filters.status not in {None, Status.ACTIVE}):
+        return stages[1:]
+    return stages
+
+
+def _read_cursor(cursor: str | None, sort: Sort) -> tuple[Any, UUID] | None:
+    if cursor is None:
+        return None
+    return place_of(cursor, str if sort.field == "name" else datetime)
+
+
+class _At(msgspec.Struct, frozen=True):
+    """Which rows of a stage to read: after a place, and how many."""
+
+    stage: _Stage
+    after: tuple[Any, UUID] | None
+    limit: int
+
+
+async def _rows(
+    connection: AsyncConnection, listing: Listing, source: Source, at: _At, now: datetime
+) -> list[ListedRow]:
+    stage = at.stage
+    query = _conditions(listing.filters, source, stage, now)
+    sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
+    key = f"{stage.source[stage.source.index(' AS ') + 4]}.id"
+    if at.after is not None and stage.place is None:
+        query.add(f"{key} {sign} {{}}", at.after[1])
+    elif at.after is not None:
+        query.add(f"({stage.place}, {key}) {sign} ({{}}, {{}})", *at.after)
+    by = f"{key} {order}" if stage.place is None else f"{stage.place} {order} NULLS LAST, {key} {order}"
+    if stage.place in _NEVER_NULL:
+        by = f"{stage.place} {order}, {key} {order}"
+    rows = await fetch(
+        connection,
+        "SELECT p.id, p.version, p.place, w.name AS workflow_name, m.namespace FROM (SELECT j.id, j.xmin AS version, "  # noqa: S608
+        f"j.workflow_id, {stage.place or 'NULL::timestamptz'} AS place FROM {stage.source} WHERE {query.text} "
+        f"ORDER BY {by} LIMIT {at.limit:d} OFFSET {listing.part.offset:d}) AS p "
+        "LEFT JOIN workflows AS w ON w.id = p.workflow_id "
+        "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
+        *query.values,
+    )
+    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
+
+
+def _listed(row: Any) -> ListedRow:
+    return ListedRow(
+        id=row["id"],
+        version=row["version"],
+        workflow_name=row["workflow_name"] or "",
+        namespace=row["namespace"],
+        place=row["place"],
+    )
+
+
+def _conditions(filters: Filters, source: Source, stage: _Stage, now: datetime) -> _Query:
+    """Return the conditions of a list for one of its sources."""
+    query = _Query()
+    if stage.condition != "TRUE":
+        query.add(stage.condition)
+    _add_source(query, source, "k" if stage.source is _MARKED else "j")
+    for name in _PLAIN:
+        value = getattr(filters, name)
+        if value is not None:
+            query.add(f"j.{name} = {{}}", value)
+    for name, value, implied in _IMPLIED:
+        if getattr(filters, name) not in {None, value}:
+            query.add(implied)
+    if filters.owner_id is not None and source.owners is None and stage.place == "j.created_at":
+        # Statistics may know one owner only. Then plans would search the schedules of all others for those of this one.
+        for sign, end in ((">=", ("-infinity", UUID(int=0))), ("<=", ("infinity", UUID(int=2**128 - 1)))):
+            query.add(f"(j.owner_id, j.created_at, j.id) {sign} ({{}}, '{end[0]}', '{end[1]}')", filters.owner_id)
+    _add_searches(query, filters)
+    _add_health(query, filters.health, stage, now)
+    return query
+
+
+def _add_source(query: _Query, source: Source, table: str) -> None:
+    if source.owner is not None:
+        query.add(f"{table}.user_profile_id = {{}}", source.owner)
+    elif source.owners is not None:
+        query.add(f"{table}.user_profile_id = ANY({{}}::int[])", list(source.owners))
+    if source.workflow_id is not None:
+        query.add(f"{table}.workflow_id = {{}}", source.workflow_id)
+
+
+def _add_searches(query: _Query, filters: Filters) -> None:
+    if filters.q:
+        found = "(j.name ILIKE {0} OR j.key ILIKE {0}"
+        job_id = _as_id(filters.q)
+        if job_id is None:
+            query.add(f"{found})", containing(filters.q))
+        else:
+            query.add(f"{found} OR j.id = {{1}})", containing(filters.q), job_id)
+    if filters.labels:
+        # In the words of the index, which leaves out schedules without labels.
+        query.add(
+            "j.labels @> {}::text::jsonb AND j.labels <> '{{}}'", msgspec.json.encode(dict(filters.labels)).decode()
+        )
+    if filters.namespace is not None:
+        query.add(
+            "EXISTS (SELECT FROM managed_schedules AS n WHERE n.namespace = {} AND n.scheduled_job_id = j.id)",
+            filters.namespace,
+        )
+    if filters.kind is not None:
+        query.add(_KINDS[filters.kind])
+    if filters.ids is not None:
+        query.add("j.id = ANY({}::uuid[])", list(filters.ids))
+
+
+def containing(part: str) -> str:
+    """Return the pattern of ILIKE for texts that contain a part."""
+    escaped = part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
+
+
+def _as_id(text: str) -> UUID | None:
+    try:
+        return UUID(text.strip())
+    except ValueError:
+        return None
+
+
+_IN_TIME = "(j.next_run_at IS NULL OR j.next_run_at >= {})"
+_FAILING = "(j.last_error_at IS NOT NULL AND (j.last_success_at IS NULL OR j.last_error_at > j.last_success_at))"
+
+
+def _add_health(query: _Query, health: Health | None, stage: _Stage, now: datetime) -> None:
+    """Add the conditions for what ``app.domain.health`` says of a schedule; overdue ones are read in another way."""
+    if health is None:
+        return
+    if health in _RESTING:
+        query.add("j.status <> 'active'")
+    match health:
+        case Health.INVALID:
+            query.add("j.status_reason = 'invalid_spec' AND j.status_reason <> ''")
+        case Health.PAUSED:
+            query.add("j.status = 'paused' AND j.status_reason <> 'invalid_spec'")
+        case Health.DEAD | Health.DONE:
+            query.add("j.status = {}", str(health))
+        case Health.HEALTHY:
+            query.add(
+                f"j.status = 'active' AND j.last_attempt_at IS NOT NULL AND NOT {_FAILING} AND {_IN_TIME}",
+                now - LATE_AFTER,
+            )
+        case _ if stage.source is _MARKED:
+            query.add(f"k.mark = {{}} AND j.status = 'active' AND {_IN_TIME}", str(health), now - LATE_AFTER)
+        case _:
+            query.add(
+                "EXISTS (SELECT FROM schedule_marks AS k WHERE k.id = j.id AND k.mark = {}) AND j.status = 'active' "
+                f"AND {_IN_TIME}",
+                str(health),
+                now - LATE_AFTER,
+            )
+
+
+async def _total(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
+) -> tuple[int, bool]:
+    """Return how many schedules match, and whether that is an estimate."""
+    key = (("filters", filters), ("source", source))
+    known = totals.fresh(key, clock.monotonic())
+    if known is not None:
+        return known, True
+    stage = _BY_MARK[0] if filters.health in _MARKS else _STAGES["created_at"][0]
+    query = _conditions(filters, source, stage, now)
+    matching = f"SELECT FROM {stage.source} WHERE {query.text}"
+    (row,) = await fetch(
+        connection,
+        f"SELECT count(*) AS number FROM ({matching} LIMIT {COUNTED + 1}) AS few",  # noqa: S608
+        *query.values,
+    )
+    number: int = row["number"]
+    if number <= COUNTED:
+        return number, False
+    estimate = max(number, await estimated_rows(connection, matching, query.values))
+    totals.keep(key, estimate, clock.monotonic() + FRESH_SECONDS)
+    return estimate, True
+
+
+async def _overdue_page(
+    connection: AsyncConnection, listing: Listing, sources: Sequence[Source], now: datetime
+) -> Page[ListedRow]:
+    """Return a page of the late or the silent schedules: how long one may be late depends on its cadence."""
+    rows: list[ListedRow] = []
+    for source in sources:
+        rows += await _overdue(connection, listing, source, now)
+    position = _position(listing.sort)
+    cursor = _read_cursor(listing.part.cursor, listing.sort)
+    ordered = sorted(rows, key=position, reverse=listing.sort.is_descending)
+    if cursor is not None:
+        here = position(ListedRow(id=cursor[1], version=0, workflow_name="", namespace=None, place=cursor[0]))
+        ordered = [
+            row for row in ordered if position(row) != here and (position(row) < here) is listing.sort.is_descending
+        ]
+    page = Page(ordered, len(rows), len(rows) >= MOST_OVERDUE, None, ("place", "id"))
+    return merged([page], listing.part, ascending=not listing.sort.is_descending, position=position)
+
+
+async def _overdue(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
+    filters = replace(listing.filters, health=None)
+    query = _conditions(filters, source, _STAGES["next_run_at"][0], now)
+    query.add("d.next_run_at < {}", now - LATE_AFTER)
+    columns = COLUMNS.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
+    rows = await fetch(
+        connection,
+        f"SELECT {columns}, j.xmin AS version, w.name AS workflow_name, m.namespace FROM {_DUE} "  # noqa: S608
+        "LEFT JOIN workflows AS w ON w.id = j.workflow_id "
+        f"LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id WHERE {query.text} "
+        f"ORDER BY d.next_run_at LIMIT {MOST_OVERDUE:d}",
+        *query.values,
+    )
+    jobs = [(from_record(row), row) for row in rows]
+    return [
+        ListedRow(
+            id=job.id,
+            version=row["version"],
+            workflow_name=row["workflow_name"] or "",
+            namespace=row["namespace"],
+            place=getattr(job, listing.sort.field),
+        )
+        for job, row in jobs
+        if health_of(job, now) is listing.filters.health
+    ]

@@ -1,0 +1,121 @@
+"""Entity tags: which changes they tell of, and requests that are refused because their client knows an old version.
+
+Covers app.api.etags, app.domain.etags, app.services.preconditions.
+"""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.config import Settings
+from app.persistence.database import Database
+from tests.support.carillon import Carillon, Json, fire_and_read
+
+NODES = {"nodes": [{"id": "start", "type": "trigger_schedule"}]}
+OBJECTS = {
+    "/workflows/": ({"name": "w", **NODES}, {"name": "x"}),
+    "/webhooks/": ({"url": "http://127.0.0.1:9/", "interval_minutes": 5}, {"name": "x"}),
+    "/notifications/": ({"url": "http://127.0.0.1:9/"}, {"active": False}),
+    "/teams/": ({"name": "ops"}, {"name": "x"}),
+    "/users/": ({"username": "olaf"}, {"role": "admin"}),
+}
+
+
+async def tag(client: Carillon, path: str) -> str:
+    """Return the tag of an object."""
+    response = await client.request("GET", path)
+    assert 200 == response.status_code
+    return str(response.headers["etag"])
+
+
+@pytest.mark.parametrize("path", OBJECTS)
+async def test_every_object_has_a_tag_that_changes_with_it(carillon: Carillon, path: str) -> None:
+    """The same in every answer about the same version; a stale one is refused, a fresh one and `*` are not."""
+    body, change = OBJECTS[path]
+    made = await carillon.request("POST", path, json=body)
+    here = f"{path}{made.json()['id']}/"
+    first = await tag(carillon, here)
+    assert first == made.headers["etag"]
+    stale = {"If-Match": '"0123"'}
+    assert "precondition_failed" == (await carillon.call("PATCH", here, 412, json=change, headers=stale))["code"]
+    assert first == await tag(carillon, here)
+    patched = await carillon.request("PATCH", here, json=change, headers={"If-Match": f'"x", W/{first}'})
+    assert (200, True) == (patched.status_code, patched.headers["etag"] != first)
+    assert patched.headers["etag"] == await tag(carillon, here)
+    await carillon.call("DELETE", here, 412, headers={"If-Match": first})
+    await carillon.call("DELETE", here, 204, headers={"If-Match": "*"})
+
+
+async def test_a_schedules_tag_follows_edits_and_status_but_no_ticks(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Counters move with every tick: a client that edits the name must not be refused for that."""
+    schedule = await carillon.schedule(interval_seconds=1, key="k")
+    path = f"/schedules/{schedule['id']}/"
+    first = await tag(carillon, path)
+    assert first == await tag(carillon, "/schedules/by-key/k/")
+    await fire_and_read(carillon, settings, database, schedule)
+    assert 1 == (await carillon.get(schedule))["run_count"]
+    assert first == await tag(carillon, path)
+    assert first != await _patched(carillon, path, name="other")
+    second = await tag(carillon, path)
+    paused = await carillon.request("POST", f"{path}pause/", headers={"If-Match": second})
+    assert (200, True) == (paused.status_code, paused.headers["etag"] not in {first, second})
+    for method, verb in (("POST", "resume/"), ("POST", "run/"), ("POST", "pause/"), ("DELETE", ""), ("PATCH", "")):
+        assert (
+            "precondition_failed"
+            == (await carillon.call(method, f"{path}{verb}", 412, headers={"If-Match": second}))["code"]
+        )
+    async with database.reading() as connection:
+        count = "SELECT count(*) FROM workflow_executions WHERE trigger = 'manual'"
+        assert 0 == (await connection.execute(text(count))).scalar_one()
+    third = paused.headers["etag"]
+    await carillon.call("POST", f"{path}resume/", headers={"If-Match": third})
+    await carillon.call("DELETE", path, 412, headers={"If-Match": first})
+    await carillon.call("DELETE", path, 204, headers={"If-Match": second})
+
+
+async def _patched(carillon: Carillon, path: str, **values: Any) -> str:
+    return str((await carillon.request("PATCH", path, json=values)).headers["etag"])
+
+
+async def test_304_only_for_an_equal_answer(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """A schedule that has moved is sent again although its tag is the same."""
+    schedule = await carillon.schedule(interval_seconds=1, start_at="2040-01-01T00:00:00Z")
+    path = f"/schedules/{schedule['id']}/"
+    known = {"If-None-Match": await tag(carillon, path)}
+    same = await carillon.request("GET", path, headers=known)
+    assert (304, b"", known["If-None-Match"]) == (same.status_code, same.content, same.headers["etag"])
+    assert 200 == (await carillon.request("GET", path, headers={"If-None-Match": '"other"'})).status_code
+    await fire_and_read(carillon, settings, database, schedule)
+    moved = await carillon.request("GET", path, headers=known)
+    assert (200, known["If-None-Match"]) == (moved.status_code, moved.headers["etag"])
+    workflow = f"/workflows/{schedule['workflow_id']}/"
+    known = {"If-None-Match": await tag(carillon, workflow)}
+    assert 304 == (await carillon.request("GET", workflow, headers=known)).status_code
+    await carillon.call("PATCH", workflow, json={"name": "renamed"})
+    assert 200 == (await carillon.request("GET", workflow, headers=known)).status_code
+
+
+async def test_a_renamed_workflow_changes_the_answer_about_its_schedules(carillon: Carillon) -> None:
+    """They show its name."""
+    schedule = await carillon.schedule(start_at="2040-01-01T00:00:00Z")
+    path = f"/schedules/{schedule['id']}/"
+    known = {"If-None-Match": await tag(carillon, path)}
+    await carillon.call("PATCH", f"/workflows/{schedule['workflow_id']}/", json={"name": "renamed"})
+    response = await carillon.request("GET", path, headers=known)
+    assert (200, "renamed") == (response.status_code, response.json()["workflow_name"])
+
+
+async def test_put_only_if_it_does_not_exist(carillon: Carillon) -> None:
+    """`If-None-Match: *` on PUT."""
+    body: Json = {"name": "s", "interval_seconds": 60, "workflow_id": (await carillon.workflow())["id"]}
+    absent = {"If-None-Match": "*"}
+    await carillon.call("PUT", "/schedules/by-key/k/", 201, json=body, headers=absent)
+    await carillon.call("PUT", "/schedules/by-key/k/", 412, json=body, headers=absent)
+    await carillon.call("PUT", "/schedules/by-key/k/", 412, json=body, headers={"If-Match": '"x"'})
+    fresh = {"If-Match": await tag(carillon, "/schedules/by-key/k/")}
+    await carillon.call("PUT", "/schedules/by-key/k/", json={**body, "name": "t"}, headers=fresh)
+    await carillon.call("PUT", "/workflows/by-key/k/", 201, json={"name": "w", **NODES}, headers=absent)
+    await carillon.call("PUT", "/workflows/by-key/k/", 412, json={"name": "w", **NODES}, headers=absent)
