@@ -1,4 +1,3 @@
-/// <reference types="vitest/config" />
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -32,5 +31,4 @@ export default defineConfig({
   define: { __BUILD__: JSON.stringify(build) },
   // No data: URLs and no inline scripts: the content security policy forbids both.
   build: { outDir: "../static", emptyOutDir: true, assetsInlineLimit: 0, modulePreload: { polyfill: false } },
-  test: { include: ["src/**/*.test.ts"] },
 });
