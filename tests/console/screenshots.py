@@ -1,4 +1,4 @@
-"""``make screenshots``: a picture of every page of the console, light and dark, wide and narrow, with example schedules."""
+"""``make screenshots``: a picture of every page of the console with example schedules, light, dark and narrow."""
 
 import asyncio
 import sys
@@ -44,7 +44,6 @@ def pages(schedules: dict[str, Json]) -> dict[str, str]:
 
 async def take(folder: Path) -> None:
     """Start a Carillon, let the examples fire, and write the pictures into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="carillon-") as data:
         async with RunningCarillon(Path(data)) as running, open_browser() as browser:
             addresses = pages(await example_fleet(running.carillon))
@@ -76,4 +75,6 @@ async def picture(
 
 
 if __name__ == "__main__":
-    asyncio.run(take(Path(sys.argv[1])))
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    asyncio.run(take(target))
