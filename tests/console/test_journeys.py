@@ -67,6 +67,38 @@ async def test_what_is_typed_stays_while_the_page_is_refreshed(visitor: Visitor,
     await expect(page.get_by_label("Description")).to_have_value("typed here")
 
 
+async def test_an_edit_of_somebody_else_is_not_overwritten(visitor: Visitor, fleet: Fleet) -> None:
+    """Both versions are shown; saving mine sends what I changed and nothing else."""
+    schedule = await fleet.carillon.schedule(name="edited by two", cron="0 5 * * *")
+    page = visitor.page
+    await visitor.open(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_label("Description").fill("mine")
+    await fleet.carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"name": "theirs"})
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Somebody else changed this schedule meanwhile.")).to_be_visible()
+    await expect(page.get_by_role("row", name="name")).to_contain_text('"theirs"')
+    await page.get_by_role("button", name="Save mine").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    stored = await fleet.carillon.get(schedule)
+    assert ("theirs", "mine") == (stored["name"], stored["description"])
+
+
+async def test_maintenance_by_search(visitor: Visitor, fleet: Fleet) -> None:
+    """Words and labels find the schedules, also from the palette; an unknown filter is explained, not a crash."""
+    await fleet.carillon.schedule(name="vacuum of the archive", cron="0 4 * * *", labels={"team": "storage"})
+    page = visitor.page
+    await visitor.open("/schedules")
+    await page.get_by_role("searchbox").fill("label:team=storage vacuum")
+    await expect(page.get_by_role("link", name="vacuum of the archive")).to_be_visible()
+    await expect(page.get_by_role("link", name="month end")).to_have_count(0)
+    await page.get_by_role("searchbox").fill("health:splendid")
+    await expect(page.get_by_role("alert")).to_contain_text("health")
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox", name="Type a name").fill("vacuum of")
+    await page.get_by_role("option", name="vacuum of the archive").click()
+    await expect(page.get_by_role("heading", level=1, name="vacuum of the archive")).to_be_visible()
+
+
 async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:
     """Search, open, pause with a note, explain: no mouse."""
     schedule = await fleet.carillon.schedule(name="paused by keyboard", interval_seconds=3600)

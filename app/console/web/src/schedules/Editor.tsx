@@ -8,7 +8,7 @@ import { fleet, schedules, workflows } from "../api/client";
 import { ApiError } from "../api/http";
 import type { Plan, PlannedSlot, Preview, Schedule } from "../api/types";
 import { Problem, ScopedButton, Time, useToast } from "../ui/controls";
-import { bodyOf, changesOf, EMPTY, formOf, KINDS, payloadOf, specOf, type Form, type Kind } from "./form";
+import { bodyOf, changesOf, creationOf, EMPTY, formOf, KINDS, payloadOf, specOf, type Form, type Kind } from "./form";
 
 const newRoute = getRouteApi("/schedules/new");
 const TYPING_MS = 300;
@@ -60,7 +60,7 @@ export function Editor(props: { schedule?: Schedule; etag?: string | null; initi
         setForm(formOf(answer.value));
         await client.invalidateQueries();
       } else {
-        const made = await schedules.create(bodyOf(form));
+        const made = await schedules.create(creationOf(form));
         sessionStorage.removeItem(DRAFT);
         await navigate({ to: "/schedules/$id", params: { id: made.id } });
       }
@@ -194,6 +194,7 @@ function Fields({ form, set, error }: { form: Form; set: (name: keyof Form) => (
           {choice("if_running", t("ifRunning"), ["skip", "queue", "cancel", "allow"])}
           {choice("catch_up", t("catchUp"), ["skip", "run_once", "run_all"])}
         </div>
+        {text("labels", t("labels"))}
         <Field label={t("payload")} error={payloadOf(form) === null ? t("badJson") : errorOf("trigger_payload")}>
           <textarea
             rows={4}

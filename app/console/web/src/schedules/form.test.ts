@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Schedule } from "../api/types";
 import { decidingCheck } from "../explain/ladder";
-import { bodyOf, changesOf, EMPTY, formOf, payloadOf, specOf } from "./form";
+import { bodyOf, changesOf, creationOf, EMPTY, formOf, payloadOf, specOf } from "./form";
 
 const stored = {
   name: "nightly",
@@ -48,6 +48,13 @@ test("an interval in seconds becomes a duration", () => {
 test("the spec has names of days as a list, and null for empty fields", () => {
   const spec = specOf({ ...EMPTY, not_on: "sat,  sun" });
   expect(spec).toMatchObject({ cron: "30 2 * * *", not_on: ["sat", "sun"], only_between: null });
+});
+
+test("labels are written as pairs, and left out of a new schedule that has none", () => {
+  const form = { ...EMPTY, labels: "team=core, expr=a=b" };
+  expect(creationOf(form).labels).toEqual({ team: "core", expr: "a=b" });
+  expect(creationOf(EMPTY)).not.toHaveProperty("labels");
+  expect(formOf({ ...stored, labels: { team: "core" } }).labels).toBe("team=core");
 });
 
 test("what is no number is left to the server to refuse", () => {

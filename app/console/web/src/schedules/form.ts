@@ -23,6 +23,7 @@ export interface Form {
   if_running: string;
   catch_up: string;
   payload: string;
+  labels: string;
 }
 
 export const EMPTY: Form = {
@@ -43,6 +44,7 @@ export const EMPTY: Form = {
   if_running: "skip",
   catch_up: "skip",
   payload: "{}",
+  labels: "",
 };
 
 export function formOf(schedule: Schedule): Form {
@@ -66,6 +68,9 @@ export function formOf(schedule: Schedule): Form {
     if_running: schedule.if_running,
     catch_up: schedule.catch_up,
     payload: JSON.stringify(schedule.trigger_payload ?? {}, null, 2),
+    labels: Object.entries(schedule.labels ?? {})
+      .map(([name, value]) => `${name}=${value}`)
+      .join(", "),
   };
 }
 
@@ -95,7 +100,7 @@ export function payloadOf(form: Form): Record<string, unknown> | null {
   }
 }
 
-/** Returns the whole body of a POST. */
+/** Returns all fields that the form has. */
 export function bodyOf(form: Form): Record<string, unknown> {
   return {
     name: form.name,
@@ -108,7 +113,25 @@ export function bodyOf(form: Form): Record<string, unknown> {
     if_running: form.if_running,
     catch_up: form.catch_up,
     trigger_payload: payloadOf(form) ?? {},
+    labels: labelsOf(form.labels),
   };
+}
+
+/** Reads labels as they are written in the form: `team=core, env=prod`. */
+function labelsOf(text: string): Record<string, string> {
+  const pairs = text.split(",").map((part) => part.trim()).filter(Boolean);
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [name = "", ...value] = pair.split("=");
+      return [name.trim(), value.join("=").trim()];
+    }),
+  );
+}
+
+/** Returns the body of a POST without empty labels: a server that does not know them refuses the field. */
+export function creationOf(form: Form): Record<string, unknown> {
+  const { labels, ...others } = bodyOf(form);
+  return form.labels.trim() ? { ...others, labels } : others;
 }
 
 /** Returns the fields of a body that differ from what is stored: the body of a PATCH. */
