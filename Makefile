@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up test coverage chaos rolling attack bench lint fmt lock setup clean
+.PHONY: up console screenshots test coverage chaos rolling attack bench lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -22,18 +22,49 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-# By exec, so that Ctrl-C and SIGTERM reach Carillon itself.
+# By exec, so that Ctrl-C and SIGTERM reach Carillon itself. It runs without the console, too.
 up: $(STAMP)
+	@$(MAKE) --no-print-directory console || echo "The console could not be built; the API runs without it." >&2
 	@exec $(BIN)/carillon up
+
+# Builds the web console with the Node.js of the wheel. The lock gives a hash for every package.
+WEB := app/console/web
+CONSOLE := app/console/static/index.html
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
+NPM_CI := $(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+WEB_BUILD_TOOLS := $(WEB)/node_modules/.build-tools
+WEB_TEST_TOOLS := $(WEB)/node_modules/.test-tools
+WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f -print)
+
+console: $(CONSOLE)
+
+$(CONSOLE): $(WEB_SOURCES) | $(STAMP) $(WEB_BUILD_TOOLS)
+	@echo "Building the console ..."
+	@$(NPM) run --silent build
+
+$(WEB_BUILD_TOOLS): $(WEB)/package-lock.json | $(STAMP)
+	@echo "Installing what builds the console ..."
+	@$(NPM_CI) --omit=dev
+	@touch $@
+
+# A browser and the unit tests of the console are needed by `make test` only.
+$(WEB_TEST_TOOLS): $(WEB)/package-lock.json | $(STAMP)
+	@$(NPM_CI)
+	@touch $(WEB_BUILD_TOOLS) $@
+
+# Writes a picture of every screen of the console, light and dark, to SHOTS.
+SHOTS ?= screenshots
+screenshots: $(WEB_TEST_TOOLS) $(CONSOLE)
+	$(BIN)/python -m tests.console.screenshots $(SHOTS)
 
 # One test process per core and one more, because many tests wait for events.
 TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
-test: lint
+test: lint $(WEB_TEST_TOOLS) $(CONSOLE)
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
 
 # Runs the suite with every line and branch counted and prints a figure for each package; TESTS=tests/domain for a part.
 TESTS ?=
-coverage: $(STAMP)
+coverage: $(STAMP) $(WEB_TEST_TOOLS) $(CONSOLE)
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal -m "not speed" --cov --cov-report= $(TESTS); \
 	failed=$$?; $(BIN)/python -m tests.coverage_table && exit $$failed
 
@@ -72,4 +103,4 @@ lock:
 	$(UV_COMPILE) --extra embedded --extra holidays --group dev --output-file requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(WEB)/node_modules app/console/static screenshots .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -23,6 +23,7 @@ from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
+from app.console.pages import console_router
 from app.domain.executions import ACTIVE, ExecutionStatus
 from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps, Quota, Quotas
@@ -276,7 +277,7 @@ def wire_api(settings: Settings) -> Litestar:
     services = wire_services(settings, database, redis, http, tracer)
     opened = _opened_for_the_api(settings, database, redis, http, services, tracer)
     metrics = MetricsAccess(on_main_port=not settings.api_metrics_port, token=settings.metrics_token)
-    return create_application(services, opened, tracer, metrics)
+    return create_application(services, opened, tracer, metrics, [console_router()])
 
 
 @asynccontextmanager

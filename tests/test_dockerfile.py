@@ -88,9 +88,11 @@ def test_signals_reach_the_process(name: str, expected: list[str]) -> None:
 
 
 def test_the_base_can_be_pinned() -> None:
-    """Both stages start from one argument, which names a slim Python and no registry."""
+    """All stages start from one argument, which names a slim Python and no registry."""
     assert ["PYTHON_IMAGE=python:3.13-slim-bookworm"] == given("ARG", instructions()[:1])
-    assert ["${PYTHON_IMAGE} AS builder", "${PYTHON_IMAGE} AS runtime"] == given("FROM", instructions())
+    assert [f"${{PYTHON_IMAGE}} AS {name}" for name in ("console", "builder", "runtime")] == given(
+        "FROM", instructions()
+    )
 
 
 def test_no_place_of_download_is_written_down() -> None:
@@ -103,8 +105,18 @@ def test_every_download_is_checked() -> None:
     commands = [command for run in given("RUN", instructions()) for command in run.split("&&")]
     installs = [command for command in commands if " install " in command]
     fetching = [command for command in installs if "--no-index" not in command]
-    assert (3, 2) == (len(installs), len(fetching))
-    assert [True] * 2 == ["--require-hashes --only-binary :all: -r " in command for command in fetching]
+    assert (4, 3) == (len(installs), len(fetching))
+    assert [True] * 3 == ["--require-hashes --only-binary :all: -r " in command for command in fetching]
+
+
+def test_packages_of_the_console_are_those_of_its_lock() -> None:
+    """`npm ci` fails where a package differs from the lock; no script of a package runs."""
+    commands = [command for run in given("RUN", stage("console")) for command in run.split("&&") if "npm" in command]
+    assert [" ci --omit=dev --ignore-scripts ", " run build"] == [
+        next(part for part in (" ci --omit=dev --ignore-scripts ", " run build") if part in command)
+        for command in commands
+        if "app/console/web" in command
+    ]
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
@@ -128,7 +140,7 @@ def test_the_build_tools_are_complete() -> None:
 
 
 def test_the_runtime_takes_the_environment_alone() -> None:
-    """The last stage installs nothing, removes pip, and copies one folder from the builder."""
+    """The last stage installs nothing, removes pip, and copies one folder from the builder, so it has no Node.js."""
     runtime = stage("runtime")
     assert ["--from=builder /carillon /carillon"] == given("COPY", runtime)
     assert ["python -m pip uninstall --yes --root-user-action ignore pip"] == given("RUN", runtime)
@@ -161,7 +173,12 @@ def test_the_build_sees_what_it_copies_and_no_more() -> None:
     """The ignore file lets in exactly what the builder copies."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = {line[1:] for line in lines if line.startswith("!")}
-    copied = {source for arguments in given("COPY", stage("builder")) for source in arguments.split()[:-1]}
+    copied = {
+        source
+        for arguments in given("COPY", stage("builder"))
+        if not arguments.startswith("--from=")
+        for source in arguments.split()[:-1]
+    }
     assert "*" == next(line for line in lines if not line.startswith("#"))
     assert let_in == copied
     assert set() == {name for name in copied if not (ROOT / name).exists()}
@@ -191,10 +208,11 @@ def variables(instruction: str) -> dict[str, str]:
 
 
 def copy(sources: list[str], target: Path) -> None:
-    """Carry out a COPY into the build's folder."""
+    """Carry out a COPY into the build's folder, without what .dockerignore leaves out."""
+    ignored = shutil.ignore_patterns("__pycache__", "node_modules", "static")
     for source in sources:
         if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, target / source, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / source, target / source, ignore=ignored)
         else:
             shutil.copy(ROOT / source, target / source)
 
@@ -205,17 +223,25 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     build, environment = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("image") / "carillon"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CARILLON_"))}
     environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
-    for word, arguments in stage("builder"):
+    built = tmp_path_factory.mktemp("console")
+    for folder, (word, arguments) in [
+        *((built, instruction) for instruction in stage("console")),
+        *((build, instruction) for instruction in stage("builder")),
+    ]:
         if word == "ENV":
             environ |= {**variables(arguments), "VENV": str(environment), "PIP_NO_CACHE_DIR": "0"}
+        elif word == "COPY" and arguments.startswith("--from=console"):
+            _, source, target = arguments.split()
+            shutil.copytree(built / source.removeprefix("/build/"), folder / target)
         elif word == "COPY":
-            copy(arguments.split()[:-1], build)
+            copy(arguments.split()[:-1], folder)
         elif word == "RUN":
-            replay(["/bin/sh", "-c", arguments], build, environ)
+            replay(["/bin/sh", "-c", arguments], folder, environ)
     yield environment
     # Too much to be left lying about.
     shutil.rmtree(environment)
     shutil.rmtree(build)
+    shutil.rmtree(built)
 
 
 def check_that_it_holds_what_was_locked(image: Path) -> None:
@@ -292,6 +318,7 @@ def test_the_image_runs(image: Path, environ: dict[str, str], tmp_path: Path) ->
         url = f"http://127.0.0.1:{environ['CARILLON_PORT']}"
         wait_for(f"{url}/health/ready")
         wait_for(f"http://127.0.0.1:{environ['CARILLON_METRICS_PORT']}/metrics")
+        wait_for(f"{url}/console/")
         asked = replay([python, str(HELM_TEST)], tmp_path, environ | {"CARILLON_PUBLIC_URL": url})
         wait_for(f"{url}/schema/openapi.json")
     assert ["GET /health/ready 200", "GET /api/v1/me/ 200"] == asked.splitlines()[:2]

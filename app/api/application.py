@@ -1,6 +1,6 @@
 """The Litestar application: its routes, dependencies, guards and middleware."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -117,8 +117,12 @@ def create_application(
     lifespan: Callable[[], AbstractAsyncContextManager[None]],
     tracer: Tracer | None = None,
     metrics: MetricsAccess | None = None,
+    pages: Sequence[Router] = (),
 ) -> Litestar:
-    """Return the application; ``lifespan`` opens and closes the resources of the services."""
+    """Return the application; ``lifespan`` opens and closes the resources of the services.
+
+    ``pages`` are routes beside those of the API, such as the console's.
+    """
     metrics = metrics or MetricsAccess()
     v1 = Router(
         "/api/v1",
@@ -155,6 +159,7 @@ def create_application(
             CronController,
             HealthController,
             WellKnownController,
+            *pages,
             *([MetricsController] if metrics.on_main_port else []),
         ],
         dependencies={

@@ -52,6 +52,10 @@ app.command(
     help="Write workflows and schedules as YAML that `carillon apply` reads.\n\n"
     "Applying the result unchanged changes nothing.",
 )
+app.command(
+    "app.cli.console_link:console",
+    help="Print a link that opens the console and logs you in. It works once, within ten minutes.",
+)
 app.command("app.cli.admin:breaker", help="Show or reset the circuit breaker of a workflow.")
 app.command(
     "app.cli.admin:plugins", help="List the installed plugins and their errors. The exit code is 1 if there are errors."

@@ -9,6 +9,7 @@ are run as commands. Tests use the same servers.
 - ``server``, ``postgres``, ``valkey``: one embedded server, its settings and its data.
 - ``data_folder``: the lock, the admin token and the file with the database URL in ``CARILLON_DATA_DIR``.
 - ``supervisor``: starts children in order, keeps them running, stops them in reverse order.
+- ``console_link``: the link that opens the console and logs in once.
 - ``stack``: what ``carillon up`` runs, in which order, with which environment.
 - ``errors``: what can go wrong, each with a stable code.
 """

@@ -19,6 +19,7 @@ import msgspec
 from app.clock import monotonic
 from app.config import FILE_SUFFIX, Settings
 from app.embedded.child_process import Child, Command, Output
+from app.embedded.console_link import LinkRefused, console_link, console_url
 from app.embedded.data_folder import TOKEN_NAME, DataFolderLock, remove_url_file, stored_admin_token, write_url_file
 from app.embedded.errors import CannotListen
 from app.embedded.postgres import EmbeddedPostgres
@@ -85,7 +86,9 @@ class Stack:
         await supervisor.run_to_end(self._carillon("migrate", env))
         supervisor.keep_running(self._carillon("api", env), self._carillon("worker", env))
         await supervisor.wait_for("the API", lambda: missing_for_ready(self._settings.host, port))
-        self._print_instructions(base_url(self._settings.host, port), env["CARILLON_ADMIN_TOKEN"])
+        token = env["CARILLON_ADMIN_TOKEN"]
+        self._print_instructions(base_url(self._settings.host, port), token)
+        self._output.print_line(f"Console: {await asyncio.to_thread(self._console_link, port, token)}")
 
     async def _start_servers(self, supervisor: Supervisor) -> None:
         servers = [server for server in (self._postgres, self._valkey) if server is not None]
@@ -114,6 +117,14 @@ class Stack:
             redis_url=self._valkey.url if self._valkey else "",
             is_terminal=self._output.is_terminal,
         )
+
+    def _console_link(self, port: int, token: str) -> str:
+        """Return a link that logs in once within ten minutes, or one without a code if the API gives none."""
+        url = base_url(self._settings.host, port)
+        try:
+            return console_link(url, token, base_url(LOOPBACK_OF.get(self._settings.host, self._settings.host), port))
+        except LinkRefused:
+            return console_url(url)
 
     def _print_instructions(self, url: str, token: str) -> None:
         """Print that Carillon is ready, and what to do next.

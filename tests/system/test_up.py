@@ -153,6 +153,19 @@ def _up(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROGRAM, "up"], env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
+async def test_it_prints_a_link_that_logs_in_to_the_console_once(tmp_path: Path) -> None:
+    """Also to a pipe: the code is worth nothing after its first use, or after ten minutes."""
+    async with RunningCarillon(tmp_path / "data") as up:
+
+        async def console_code() -> str | None:
+            begin = f"Console: {up.url}/console/#code="
+            return next((line.removeprefix(begin) for line in up.lines if line.startswith(begin)), None)
+
+        body = {"code": await until(console_code)}
+        answers = [await up.carillon.raw("POST", "/api/v1/session/", json=body) for _ in range(2)]
+        assert [204, 401] == [answer.status_code for answer in answers]
+
+
 async def test_operators_commands_find_the_running_database(tmp_path: Path) -> None:
     """`carillon user create` and `carillon token create`; the token works, and is alone on stdout."""
     async with RunningCarillon(tmp_path) as up:

@@ -1,0 +1,346 @@
+/** The shapes of the API that the console uses. Values of enums are strings: a newer server may send unknown ones. */
+
+export type Instant = string;
+
+export interface Page<T> {
+  items: T[];
+  next_cursor: string | null;
+  total?: number;
+  total_is_estimate?: boolean;
+}
+
+export interface User {
+  id: number;
+  username: string;
+  role: string;
+}
+
+export interface CurrentSession {
+  user: User;
+  role: string;
+  scopes: string[];
+  expires_at: Instant | null;
+  logout_url: string | null;
+}
+
+export interface Session {
+  id: number;
+  is_current: boolean;
+  address: string;
+  user_agent: string;
+  created_at: Instant;
+  seen_at: Instant;
+  expires_at: Instant;
+}
+
+export interface Schedule {
+  id: string;
+  name: string;
+  description: string;
+  workflow_id: number;
+  workflow_name?: string;
+  trigger_node_id: string | null;
+  owner_kind: string;
+  owner_id: string;
+  interval_seconds: number | null;
+  every: string | null;
+  cron: string | null;
+  at: Instant | null;
+  after: string | null;
+  rrule?: string | null;
+  timezone: string;
+  jitter_seconds: number;
+  only_between: string | null;
+  not_on: string[];
+  start_at: Instant | null;
+  end_at: Instant | null;
+  spec_description: string;
+  total_repeats: number;
+  max_retries: number;
+  backoff_base_seconds: number | null;
+  timeout_seconds: number;
+  catch_up: string;
+  misfire_grace_seconds: number;
+  if_running: string;
+  max_queued: number;
+  trigger_payload?: Record<string, unknown>;
+  labels?: Record<string, string>;
+  key?: string | null;
+  health?: string;
+  status: string;
+  status_reason: string;
+  paused_until?: Instant | null;
+  current_repeat: number;
+  current_retry: number;
+  run_count: number;
+  error_count: number;
+  next_run_at: Instant | null;
+  last_error: string;
+  last_outcome: string | null;
+  last_attempt_at: Instant | null;
+  last_success_at: Instant | null;
+  created_at: Instant;
+  updated_at: Instant;
+}
+
+export interface Slot {
+  slot: Instant;
+  outcome: string;
+  status?: string | null;
+  reason?: string | null;
+  lateness_ms?: number | null;
+  duration_ms?: number | null;
+  attempts?: number | null;
+  execution_id?: string | null;
+  trigger?: string | null;
+  from?: Instant;
+  to?: Instant;
+  count?: number;
+}
+
+export interface Span {
+  kind: string;
+  from: Instant;
+  to: Instant | null;
+  by?: string | null;
+  note?: string | null;
+}
+
+export interface Slots {
+  items: Slot[];
+  spans: Span[];
+  next_cursor?: string | null;
+}
+
+export interface Check {
+  check: string;
+  passed: boolean;
+  detail: string;
+}
+
+export interface Explanation {
+  slot: Instant | null;
+  outcome: string;
+  sentence: string;
+  execution_id: string | null;
+  checks: Check[];
+}
+
+export interface Preview {
+  description: string;
+  warnings: string[];
+  next_runs: { at: Instant; note: string }[];
+}
+
+export type PlannedSlot = Instant | { at?: Instant; slot?: Instant; from?: Instant; to?: Instant };
+
+export interface Plan {
+  plan_id: string;
+  changes: Record<string, unknown>;
+  fires_now: boolean;
+  next_run_at: { from: Instant | null; to: Instant | null };
+  slots: { kept: number; added: PlannedSlot[]; removed: PlannedSlot[]; moved: PlannedSlot[] };
+  warnings: string[];
+}
+
+export interface Change {
+  at: Instant;
+  by: string;
+  action: string;
+  changes: Record<string, unknown>;
+  note: string;
+}
+
+export interface Execution {
+  id: string;
+  workflow_id: number | null;
+  scheduled_job_id: string | null;
+  trigger: string;
+  status: string;
+  waiting_for?: string | null;
+  repeat_number: number;
+  retry_attempt: number;
+  scheduled_for: Instant;
+  started_at: Instant | null;
+  finished_at: Instant | null;
+  duration_ms: number | null;
+  error: string;
+}
+
+export interface NodeResult {
+  node_id: string;
+  type: string;
+  status: string;
+  output: unknown;
+  error: string;
+  started_at: Instant;
+  finished_at: Instant | null;
+}
+
+export interface ExecutionDetail extends Execution {
+  payload: Record<string, unknown>;
+  nodes: NodeResult[];
+}
+
+export interface WorkflowNode {
+  id: string;
+  type: string;
+  config: Record<string, unknown>;
+}
+
+export interface Workflow {
+  id: number;
+  name: string;
+  nodes: WorkflowNode[];
+  edges: { from: string; to: string }[];
+  active: boolean;
+  max_concurrent_runs: number | null;
+  breaker_threshold: number | null;
+  breaker_reset_seconds: number | null;
+  created_at: Instant;
+  updated_at: Instant;
+}
+
+export interface Action {
+  name: string;
+  kind: string;
+  title: string;
+  description: string;
+  category: string;
+  icon: string;
+  color: string;
+  origin: string;
+  config_schema: Record<string, unknown>;
+}
+
+export interface Breaker {
+  workflow_id: number;
+  workflow_name: string;
+  state: string;
+  failure_count: number;
+  opened_at: Instant | null;
+  half_opens_at: Instant | null;
+  breaker_threshold: number | null;
+  breaker_reset_seconds: number | null;
+}
+
+export interface BreakerDetail extends Breaker {
+  transitions: { at: Instant; from_state: string; to_state: string; reason: string }[];
+}
+
+export interface Attention {
+  kind: string;
+  object_type: string;
+  id: string;
+  name: string;
+  since: Instant | null;
+  sentence: string;
+}
+
+export interface Overview {
+  counts: { status: Record<string, number>; health: Record<string, number> };
+  due: number;
+  oldest_overdue_seconds: number | null;
+  running: number;
+  workers: number | unknown[];
+  mode: string;
+  schedules_enabled: boolean;
+  attention: Attention[];
+}
+
+export interface Forecast {
+  buckets: { at: Instant; fires: number; busy_seconds: number }[];
+  groups?: { key?: string | number | null; name?: string | null; buckets?: number[]; fires?: number }[];
+  peak: { at: Instant; fires: number } | null;
+  quiet: { from: Instant; to: Instant }[];
+}
+
+export interface Spread {
+  before: { at: Instant; fires: number };
+  after: { at: Instant; fires: number };
+  changes: { id: string; name?: string; set?: Record<string, unknown> }[];
+}
+
+export interface Upcoming {
+  at: Instant;
+  slot?: Instant;
+  schedule_id?: string;
+  id?: string;
+  name?: string;
+  schedule_name?: string;
+  timezone?: string;
+}
+
+export interface BulkRequest {
+  action: string;
+  ids?: string[];
+  filter?: Record<string, unknown>;
+  arguments?: Record<string, unknown>;
+  note?: string;
+  expect_count?: number;
+}
+
+export interface BulkPlan {
+  count: number;
+  would_change?: number;
+  by_status: Record<string, number>;
+  skipped: { reason: string; count: number }[];
+}
+
+export interface Operation {
+  id: string | number;
+  status: string;
+  total: number;
+  done: number;
+  failed: number;
+  errors: { id?: string; name?: string; message?: string; error?: string }[];
+  undoable: boolean;
+}
+
+export interface BackfillPlan {
+  count: number;
+  slots: { slot: Instant; outcome: string }[];
+  estimate_seconds: number;
+}
+
+export interface Settings {
+  schedules_enabled: boolean;
+  ping_sitemap_on_run: boolean;
+  sitemap_urls: string[];
+}
+
+export interface AuditEvent {
+  at: Instant;
+  actor: string | null;
+  on_behalf_of: string | null;
+  via: string;
+  action: string;
+  object_type: string;
+  object_id: string | null;
+  object_name: string | null;
+  changes: Record<string, unknown> | null;
+  note: string | null;
+}
+
+export interface Found {
+  type: string;
+  id: string | number;
+  name: string;
+  status: string | null;
+  match: string | null;
+}
+
+export interface Lease {
+  id: number | string;
+  status: string;
+  agent?: string;
+  purpose?: string;
+  expires_at?: Instant | null;
+}
+
+export interface Calendar {
+  name: string;
+  timezone: string;
+  dates?: string[];
+  holidays?: string | null;
+}

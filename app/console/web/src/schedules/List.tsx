@@ -1,0 +1,347 @@
+/** The list of schedules: search with filters, health, strips, selection. Only visible rows are drawn. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { useTranslations } from "use-intl";
+import { schedules } from "../api/client";
+import { ApiError } from "../api/http";
+import type { Schedule, Slots } from "../api/types";
+import { usePageKeys } from "../shell/shortcuts";
+import { useOverview } from "../shell/Shell";
+import { SmallStrip } from "../strip/Strip";
+import { Badge, Loading, Name, Problem, Time, useAct } from "../ui/controls";
+import { BulkBar, type Selection } from "./BulkBar";
+import { parseSearch, queryOf, searchText, toggled } from "./search";
+import "./list.css";
+
+const route = getRouteApi("/schedules");
+const PAGE_SIZE = 100;
+const ROW_HEIGHT = 56;
+const STRIP_SLOTS = 40;
+const MOST_STRIPS = 100;
+const TYPING_MS = 250;
+const SORTS = { "": "newest", name: "byName", next_run_at: "byNext", "-last_attempt_at": "byLast" } as const;
+
+export default function List() {
+  const t = useTranslations("list");
+  const { q = "", sort = "" } = route.useSearch();
+  const navigate = useNavigate();
+  const parsed = useMemo(() => parseSearch(q), [q]);
+  const query = useSchedules(q, sort);
+  const rows = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
+  const [selection, setSelection] = useState<Selection>({ ids: new Set() });
+  const total = query.data?.pages[0]?.total ?? rows.length;
+  const setSearch = (text: string) =>
+    void navigate({ to: "/schedules", search: { q: text || undefined, sort: sort || undefined }, replace: true });
+  return (
+    <div className="page fill list-page">
+      <div className="head">
+        <div>
+          <h1>{t("title")}</h1>
+          <p className="soft small" role="status">
+            {query.data ? t(query.data.pages[0]?.total_is_estimate ? "about" : "shown", { shown: rows.length, total }) : " "}
+          </p>
+        </div>
+        <Link to="/schedules/new" className="button primary">
+          {t("create")}
+        </Link>
+      </div>
+      <SearchField value={q} onChange={setSearch} />
+      <div className="row">
+        <Facets parsed={parsed} onChange={(next) => setSearch(searchText(next))} />
+        <span className="grow" />
+        <select
+          aria-label={t("sort")}
+          value={sort}
+          onChange={(event) =>
+            void navigate({ to: "/schedules", search: { q: q || undefined, sort: event.target.value || undefined } })
+          }
+        >
+          {Object.entries(SORTS).map(([value, name]) => (
+            <option key={value} value={value}>
+              {t(name)}
+            </option>
+          ))}
+        </select>
+      </div>
+      {query.error ? <ListProblem error={query.error} retry={() => void query.refetch()} /> : null}
+      {query.isPending && !query.error ? <Loading /> : null}
+      {query.data && rows.length === 0 ? <Nothing filtered={q !== ""} onClear={() => setSearch("")} /> : null}
+      {rows.length > 0 ? (
+        <Rows
+          rows={rows}
+          selection={selection}
+          onSelect={setSelection}
+          onEnd={() => query.hasNextPage && !query.isFetchingNextPage && void query.fetchNextPage()}
+        />
+      ) : null}
+      {selection.ids.size > 0 || selection.all ? (
+        <BulkBar
+          selection={selection}
+          total={total}
+          filter={queryOf(parsed)}
+          onAll={() => setSelection({ ids: new Set(), all: true })}
+          onClear={() => setSelection({ ids: new Set() })}
+        />
+      ) : null}
+    </div>
+  );
+}
+
+function useSchedules(q: string, sort: string) {
+  return useInfiniteQuery({
+    queryKey: ["schedules", q, sort],
+    queryFn: ({ pageParam }) =>
+      schedules.list({ ...queryOf(parseSearch(q)), sort: sort || undefined, limit: PAGE_SIZE, cursor: pageParam }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next_cursor ?? undefined,
+  });
+}
+
+function SearchField({ value, onChange }: { value: string; onChange: (text: string) => void }) {
+  const t = useTranslations("list");
+  const [text, setText] = useState(value);
+  const sent = useRef(value);
+  useEffect(() => {
+    if (value !== sent.current) setText(value);
+    sent.current = value;
+  }, [value]);
+  useEffect(() => {
+    if (text === sent.current) return undefined;
+    const timer = setTimeout(() => {
+      sent.current = text;
+      onChange(text);
+    }, TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text, onChange]);
+  return (
+    <input
+      type="search"
+      aria-label={t("search")}
+      placeholder={t("search")}
+      value={text}
+      onChange={(event) => setText(event.target.value)}
+    />
+  );
+}
+
+/** Filters by health with their counts, or by status where the server has no overview. */
+function Facets({ parsed, onChange }: { parsed: ReturnType<typeof parseSearch>; onChange: (next: typeof parsed) => void }) {
+  const overview = useOverview();
+  const counts = overview.data?.counts;
+  const [filter, values] = counts
+    ? (["health", counts.health] as const)
+    : (["status", { active: undefined, paused: undefined, done: undefined, dead: undefined }] as const);
+  const isSet = (value: string) => parsed.chips.some((chip) => chip.filter === filter && chip.value === value);
+  return (
+    <div className="row">
+      {Object.entries(values).map(([value, count]) => (
+        <button
+          key={value}
+          type="button"
+          aria-pressed={isSet(value)}
+          onClick={() => onChange(toggled(parsed, filter, value))}
+        >
+          <Badge word={value} kind={filter} />
+          {count === undefined ? null : <span className="soft">{count}</span>}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function ListProblem({ error, retry }: { error: unknown; retry: () => void }) {
+  const t = useTranslations("list");
+  if (error instanceof ApiError && error.status === 422 && error.errors[0])
+    return (
+      <div className="note warn" role="alert">
+        {t("badFilter", { name: error.errors[0].field })} {error.errors[0].message}
+      </div>
+    );
+  return <Problem error={error} retry={retry} />;
+}
+
+function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
+  const t = useTranslations("list");
+  return (
+    <div className="empty card">
+      {filtered ? (
+        <>
+          <p>{t("noMatch")}</p>
+          <button type="button" onClick={onClear}>
+            {t("clear")}
+          </button>
+        </>
+      ) : (
+        <>
+          <h2>{t("empty")}</h2>
+          <p>{t("emptyText")}</p>
+          <Link to="/schedules/new" className="button primary">
+            {t("create")}
+          </Link>
+        </>
+      )}
+    </div>
+  );
+}
+
+function Rows(props: {
+  rows: Schedule[];
+  selection: Selection;
+  onSelect: (selection: Selection) => void;
+  onEnd: () => void;
+}) {
+  const { rows, selection, onSelect, onEnd } = props;
+  const t = useTranslations("list");
+  const frame = useRef<HTMLDivElement>(null);
+  const [current, setCurrent] = useState(-1);
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => frame.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 12,
+  });
+  const visible = virtual.getVirtualItems();
+  const last = visible.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (last >= rows.length - 20) onEnd();
+  }, [last, rows.length, onEnd]);
+  const strips = useStrips(visible.map((item) => rows[item.index]?.id ?? ""));
+  const toggle = (id: string) => {
+    const ids = new Set(selection.ids);
+    if (!ids.delete(id)) ids.add(id);
+    onSelect({ ids });
+  };
+  useRowKeys(rows, current, (index) => {
+    setCurrent(index);
+    virtual.scrollToIndex(index);
+  }, toggle);
+  return (
+    <div className="rows card" role="table" aria-label={t("title")} aria-rowcount={rows.length}>
+      <div role="rowgroup">
+        <div className="schedule-row header" role="row">
+          <span role="columnheader">
+            <span className="visually-hidden">{t("select", { name: "" })}</span>
+          </span>
+          <span role="columnheader">{t("name")}</span>
+          <span role="columnheader">{t("state")}</span>
+          <span role="columnheader" className="wide">
+            {t("slots")}
+          </span>
+          <span role="columnheader" className="wide">
+            {t("next")}
+          </span>
+        </div>
+      </div>
+      <div className="rows-frame" ref={frame} role="rowgroup" tabIndex={0} aria-label={t("title")}>
+        <div style={{ height: virtual.getTotalSize(), position: "relative" }} role="presentation">
+          {visible.map((item) => {
+            const row = rows[item.index];
+            if (!row) return null;
+            return (
+              <Row
+                key={row.id}
+                row={row}
+                top={item.start}
+                index={item.index}
+                isCurrent={item.index === current}
+                isSelected={Boolean(selection.all) || selection.ids.has(row.id)}
+                slots={strips?.[row.id]}
+                onToggle={() => toggle(row.id)}
+              />
+            );
+          })}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Row(props: {
+  row: Schedule;
+  top: number;
+  index: number;
+  isCurrent: boolean;
+  isSelected: boolean;
+  slots: Slots | undefined;
+  onToggle: () => void;
+}) {
+  const { row } = props;
+  const t = useTranslations("list");
+  return (
+    <div
+      role="row"
+      aria-rowindex={props.index + 1}
+      className={`schedule-row${props.isCurrent ? " current" : ""}`}
+      style={{ transform: `translateY(${props.top}px)`, height: ROW_HEIGHT }}
+    >
+      <span role="cell">
+        <input
+          type="checkbox"
+          aria-label={t("select", { name: row.name })}
+          checked={props.isSelected}
+          onChange={props.onToggle}
+        />
+      </span>
+      <span role="cell" className="name">
+        <Link to="/schedules/$id" params={{ id: row.id }} title={row.name}>
+          <Name>{row.name}</Name>
+        </Link>
+        <span className="soft small ellipsis">{row.spec_description}</span>
+      </span>
+      <span role="cell" className="tight">
+        <Badge word={row.health ?? row.status} kind={row.health ? "health" : "status"} />
+        {row.last_error && row.status !== "done" ? (
+          <span className="soft small ellipsis" title={row.last_error}>
+            {row.last_error}
+          </span>
+        ) : null}
+      </span>
+      <span role="cell" className="wide">
+        {props.slots ? <SmallStrip slots={props.slots} name={row.name} /> : <span className="soft">–</span>}
+      </span>
+      <span role="cell" className="wide small">
+        <Time at={row.next_run_at} zone={row.timezone} />
+      </span>
+    </div>
+  );
+}
+
+/** The strips of visible rows, asked for all at once. Without that call of the server the column stays empty. */
+function useStrips(ids: string[]): Record<string, Slots> | undefined {
+  const wanted = ids.filter(Boolean).slice(0, MOST_STRIPS).sort().join(",");
+  const query = useQuery({
+    queryKey: ["strips", wanted],
+    queryFn: () => schedules.slotsOfMany(wanted.split(","), STRIP_SLOTS),
+    enabled: wanted !== "",
+    refetchInterval: (one) => (one.state.error ? false : 5000),
+    retry: false,
+    placeholderData: (before) => before,
+  });
+  return query.data?.schedules;
+}
+
+function useRowKeys(rows: Schedule[], current: number, move: (index: number) => void, toggle: (id: string) => void) {
+  const navigate = useNavigate();
+  const act = useAct();
+  const t = useTranslations("schedule");
+  const row = rows[current];
+  const open = (tab?: string) => row && void navigate({ to: "/schedules/$id", params: { id: row.id }, search: { tab } });
+  usePageKeys({
+    j: () => move(Math.min(rows.length - 1, current + 1)),
+    k: () => move(Math.max(0, current - 1)),
+    x: () => row && toggle(row.id),
+    Enter: () => open(),
+    e: () => open("explain"),
+    p: () =>
+      row &&
+      void act(
+        () => (row.status === "paused" ? schedules.resume(row.id) : schedules.pause(row.id, {})),
+        t(row.status === "paused" ? "resumed" : "paused"),
+      ),
+    r: () => row && void act(() => schedules.run(row.id)),
+  });
+}
+

@@ -1,0 +1,196 @@
+/** The frame of all pages: navigation, search, preferences, and banners about the server. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, Outlet, useRouterState } from "@tanstack/react-router";
+import { LogOut, Search } from "lucide-react";
+import { useEffect, useRef, useState } from "react";
+import { useTranslations } from "use-intl";
+import { fleet, session as sessions } from "../api/client";
+import { ApiError } from "../api/http";
+import { LOCALES, OWN_ZONE, THEMES, usePreferences, ZONES, type Locale, type Theme, type ZoneChoice } from "../preferences";
+import { useSession } from "../sessionContext";
+import { useNewerBuild } from "../ui/controls";
+import { useShortcuts } from "./shortcuts";
+import { Help } from "./Help";
+import { PAGES } from "./pages";
+import { Palette } from "./Palette";
+
+export function Shell() {
+  const t = useTranslations();
+  const [overlay, setOverlay] = useState<"palette" | "help" | null>(null);
+  useShortcuts({ onPalette: () => setOverlay("palette"), onHelp: () => setOverlay("help") });
+  return (
+    <div className="shell">
+      <a className="skip-link" href="#content">
+        {t("app.skip")}
+      </a>
+      <Navigation />
+      <Bar onSearch={() => setOverlay("palette")} />
+      <Content />
+      {overlay === "palette" ? <Palette onClose={() => setOverlay(null)} /> : null}
+      {overlay === "help" ? <Help onClose={() => setOverlay(null)} /> : null}
+    </div>
+  );
+}
+
+function Navigation() {
+  const t = useTranslations("nav");
+  return (
+    <nav className="nav" aria-label={t("label")}>
+      <Link to="/overview" className="brand" aria-label="Carillon">
+        <img src="/console/icon.svg" alt="" />
+        Carillon
+      </Link>
+      <ul>
+        {PAGES.map(([path, name, Icon]) => (
+          <li key={path}>
+            <Link to={path} activeProps={{ "aria-current": "page" }} activeOptions={{ includeSearch: false }}>
+              <Icon size={17} aria-hidden="true" />
+              {t(name)}
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}
+
+function Bar({ onSearch }: { onSearch: () => void }) {
+  const t = useTranslations();
+  const { user } = useSession();
+  return (
+    <header className="bar">
+      <button type="button" onClick={onSearch}>
+        <Search size={15} aria-hidden="true" />
+        {t("app.search")}
+        <kbd className="soft small wide">Ctrl K</kbd>
+      </button>
+      <span className="grow" />
+      <Choosers />
+      <Link to="/sessions" className="small">
+        <bdi>{user.username}</bdi>
+      </Link>
+      <button
+        type="button"
+        className="plain"
+        aria-label={t("login.logout")}
+        title={t("login.logout")}
+        onClick={() => void logOut()}
+      >
+        <LogOut size={16} aria-hidden="true" />
+      </button>
+    </header>
+  );
+}
+
+async function logOut() {
+  const current = await sessions.current().catch(() => null);
+  await sessions.logout().catch(() => undefined);
+  location.assign(current?.logout_url ?? "/console/");
+}
+
+export function Choosers() {
+  const t = useTranslations("prefs");
+  const { theme, locale, zone, change } = usePreferences();
+  const zoneNames = { utc: t("utc"), schedule: t("schedule"), mine: t("mine", { zone: OWN_ZONE }) };
+  return (
+    <div className="row wide">
+      <select aria-label={t("zone")} value={zone} onChange={(event) => change({ zone: event.target.value as ZoneChoice })}>
+        {ZONES.map((one) => (
+          <option key={one} value={one}>
+            {zoneNames[one]}
+          </option>
+        ))}
+      </select>
+      <select aria-label={t("theme")} value={theme} onChange={(event) => change({ theme: event.target.value as Theme })}>
+        {THEMES.map((one) => (
+          <option key={one} value={one}>
+            {t(one)}
+          </option>
+        ))}
+      </select>
+      <select
+        aria-label={t("language")}
+        value={locale}
+        onChange={(event) => change({ locale: event.target.value as Locale })}
+      >
+        {LOCALES.map((one) => (
+          <option key={one} value={one} lang={one}>
+            {one === "de" ? "Deutsch" : "English"}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+function Content() {
+  const main = useRef<HTMLElement>(null);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  const first = useRef(true);
+  useEffect(() => {
+    // A new page begins at its top, for screen readers too; the first one is left to the browser.
+    if (!first.current) main.current?.focus({ preventScroll: true });
+    first.current = false;
+    main.current?.scrollTo(0, 0);
+  }, [path]);
+  return (
+    <main className="main" id="content" ref={main} tabIndex={-1}>
+      <Banners />
+      <Outlet />
+    </main>
+  );
+}
+
+const BANNER_MS = 10_000;
+
+/** The overview, shared by the banners and the overview page. */
+export function useOverview() {
+  return useQuery({
+    queryKey: ["overview"],
+    queryFn: fleet.overview,
+    refetchInterval: (query) => (query.state.error instanceof ApiError && query.state.error.status === 404 ? false : BANNER_MS),
+    retry: false,
+  });
+}
+
+function Banners() {
+  const t = useTranslations("app");
+  const newer = useNewerBuild();
+  const overview = useOverview();
+  const away = overview.error instanceof ApiError && [0, 503].includes(overview.error.status);
+  return (
+    <>
+      {newer ? (
+        <div className="banner" role="status">
+          {t("newer")}
+          <button type="button" onClick={() => location.reload()}>
+            {t("reload")}
+          </button>
+        </div>
+      ) : null}
+      {overview.data?.schedules_enabled === false ? (
+        <div className="banner" role="status">
+          {t("disabled")}
+        </div>
+      ) : null}
+      {away ? (
+        <div className="banner" role="status">
+          {t("unavailable")}
+        </div>
+      ) : null}
+    </>
+  );
+}
+
+export function Missing() {
+  const t = useTranslations("app");
+  return (
+    <div className="page">
+      <div className="empty">
+        <h1>{t("missing")}</h1>
+        <p>{t("missingText")}</p>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,93 @@
+/** What is due next, day by day. */
+
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
+import { useTranslations } from "use-intl";
+import { fleet } from "../api/client";
+import { Loaded, Name, Time, useZone } from "../ui/controls";
+import { clockText, instantText } from "../ui/time";
+import { daysOf } from "./agenda";
+
+const route = getRouteApi("/upcoming");
+const HOURS = [1, 6, 24, 72, 168];
+const HOUR_MS = 3_600_000;
+
+export default function Upcoming() {
+  const t = useTranslations("upcoming");
+  const { hours = "24" } = route.useSearch();
+  const navigate = useNavigate();
+  const zone = useZone();
+  const query = useQuery({
+    queryKey: ["upcoming", hours],
+    queryFn: () => {
+      const now = Date.now();
+      const until = new Date(now + Number(hours) * HOUR_MS);
+      return fleet.upcoming({ from: new Date(now).toISOString(), to: until.toISOString(), limit: 500 });
+    },
+    refetchInterval: 30_000,
+    retry: false,
+  });
+  return (
+    <div className="page">
+      <div className="head">
+        <div>
+          <h1>{t("title")}</h1>
+          <p className="soft">{t("text")}</p>
+        </div>
+        <div className="actions">
+          {HOURS.map((count) => (
+            <button
+              key={count}
+              type="button"
+              aria-pressed={String(count) === hours}
+              onClick={() => void navigate({ to: "/upcoming", search: { hours: String(count) } })}
+            >
+              {t("hours", { count })}
+            </button>
+          ))}
+        </div>
+      </div>
+      <Loaded query={query}>
+        {(page) =>
+          page.items.length ? (
+            daysOf(page.items, zone).map((day) => (
+              <section key={day.day} className="card stack">
+                <h2>
+                  {day.day} <span className="soft">{zone}</span>
+                </h2>
+                <table className="plain">
+                  <tbody>
+                    {day.items.map((item, index) => (
+                      <tr key={index}>
+                        <td>
+                          <time dateTime={item.at} title={instantText(item.at, "UTC")}>
+                            {clockText(item.at, zone)}
+                          </time>
+                        </td>
+                        <td>
+                          <Link to="/schedules/$id" params={{ id: item.schedule_id ?? item.id ?? "" }}>
+                            <Name>{item.schedule_name ?? item.name ?? item.schedule_id ?? ""}</Name>
+                          </Link>
+                        </td>
+                        <td className="soft small">
+                          {item.slot && item.slot !== item.at ? <Time at={item.slot} /> : null}
+                        </td>
+                      </tr>
+                    ))}
+                  </tbody>
+                </table>
+              </section>
+            ))
+          ) : (
+            <div className="card empty">{t("empty")}</div>
+          )
+        }
+      </Loaded>
+      <p>
+        <a href="/api/v1/upcoming.ics" download>
+          {t("calendar")}
+        </a>
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,184 @@
+/** The workflow editor: a canvas, a palette, and a form for the picked step. All of it works by keyboard, too. */
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { useTranslations } from "use-intl";
+import { workflows } from "../api/client";
+import { ApiError, NotSupportedError } from "../api/http";
+import type { Action, Workflow } from "../api/types";
+import { usePageKeys } from "../shell/shortcuts";
+import { Missing } from "../shell/Shell";
+import { Loaded, Loading, Problem, ScopedButton, useToast } from "../ui/controls";
+import { Canvas } from "./Canvas";
+import { NodeForm } from "./NodeForm";
+import { begun, changed, redone, undone, withNode, type Graph } from "./graph";
+import "./workflow.css";
+
+const route = getRouteApi("/workflows/$id");
+const NEW = "new";
+
+export default function WorkflowPage() {
+  const { id } = route.useParams();
+  const t = useTranslations("workflows");
+  const isNew = id === NEW;
+  const query = useQuery({ queryKey: ["workflow", id], queryFn: () => workflows.read(Number(id)), enabled: !isNew });
+  const actions = useQuery({ queryKey: ["actions"], queryFn: workflows.actions, staleTime: 60_000 });
+  if (query.error instanceof ApiError && [404, 422].includes(query.error.status)) return <Missing />;
+  if (query.error && !query.data) return <Problem error={query.error} retry={() => void query.refetch()} />;
+  if (!isNew && !query.data) return <Loading />;
+  const empty: Graph = {
+    name: t("firstName"),
+    nodes: [{ id: "start", type: "trigger_schedule", config: {} }],
+    edges: [],
+  };
+  return (
+    <Loaded query={actions}>
+      {({ items }) => (
+        <Editor key={id} graph={query.data?.value ?? empty} stored={query.data?.value} etag={query.data?.etag} actions={items} />
+      )}
+    </Loaded>
+  );
+}
+
+export interface NodeError {
+  node: string | null;
+  field: string | null;
+  message: string;
+}
+
+function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; actions: Action[] }) {
+  const t = useTranslations();
+  const toast = useToast();
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const [history, setHistory] = useState(() => begun<Graph>({ name: props.graph.name, nodes: props.graph.nodes, edges: props.graph.edges }));
+  const [picked, setPicked] = useState<string | null>(props.graph.nodes[0]?.id ?? null);
+  const [errors, setErrors] = useState<NodeError[]>([]);
+  const [problem, setProblem] = useState<unknown>(null);
+  const [etag, setEtag] = useState(props.etag);
+  const graph = history.present;
+  const change = (next: Graph) => setHistory((before) => changed(before, next));
+  usePageKeys({ u: () => setHistory(undone) });
+
+  async function save() {
+    setProblem(null);
+    try {
+      const checked = await workflows.validate(graph).catch((error: unknown) => {
+        if (error instanceof NotSupportedError) return null;
+        throw error;
+      });
+      setErrors(checked?.errors ?? []);
+      if (checked && !checked.valid) return;
+      if (props.stored) {
+        const answer = await workflows.change(props.stored.id, graph, etag);
+        setEtag(answer.etag);
+      } else {
+        const made = await workflows.create(graph);
+        await navigate({ to: "/workflows/$id", params: { id: String(made.id) } });
+      }
+      toast(t("workflows.saved"));
+      await client.invalidateQueries({ queryKey: ["workflows"] });
+    } catch (error) {
+      setProblem(error);
+      if (error instanceof ApiError) setErrors(error.errors.map((one) => nodeErrorOf(one, graph)));
+    }
+  }
+  const node = graph.nodes.find((one) => one.id === picked);
+  return (
+    <div className="page workflow">
+      <h1 className="visually-hidden">{graph.name}</h1>
+      <div className="head">
+        <label className="field">
+          <span className="visually-hidden">{t("workflows.name")}</span>
+          <input
+            className="workflow-name"
+            value={graph.name}
+            maxLength={255}
+            onChange={(event) => change({ ...graph, name: event.target.value })}
+          />
+        </label>
+        <div className="actions">
+          <button type="button" disabled={history.past.length === 0} onClick={() => setHistory(undone)}>
+            {t("workflows.undo")}
+          </button>
+          <button type="button" disabled={history.future.length === 0} onClick={() => setHistory(redone)}>
+            {t("workflows.redo")}
+          </button>
+          <ScopedButton needs="write" className="primary" onClick={() => void save()}>
+            {t("app.save")}
+          </ScopedButton>
+        </div>
+      </div>
+      {problem ? <Problem error={problem} /> : null}
+      {errors.length ? (
+        <ul className="note bad" role="alert">
+          {errors.map((error, index) => (
+            <li key={index}>
+              {[error.node, error.field].filter(Boolean).join(" · ")} {error.message}
+            </li>
+          ))}
+        </ul>
+      ) : null}
+      <div className="workflow-panes">
+        <Palette
+          actions={props.actions}
+          onAdd={(type) => {
+            const added = withNode(graph, type, picked ?? undefined);
+            change(added.graph);
+            setPicked(added.id);
+          }}
+        />
+        <Canvas graph={graph} actions={props.actions} errors={errors} picked={picked} onPick={setPicked} onChange={change} />
+        {node ? (
+          <NodeForm
+            key={node.id}
+            node={node}
+            graph={graph}
+            action={props.actions.find((one) => one.name === node.type)}
+            errors={errors.filter((error) => error.node === node.id)}
+            onChange={change}
+            onRemoved={() => setPicked(null)}
+          />
+        ) : (
+          <p className="soft card">{t("workflows.pick")}</p>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Finds the step in the path of a field, such as `nodes[1].config.url`. */
+function nodeErrorOf(error: { field: string; message: string }, graph: Graph): NodeError {
+  const [, index, field] = /^nodes[.[](\d+)\]?\.?(.*)$/.exec(error.field) ?? [];
+  const node = index === undefined ? undefined : graph.nodes[Number(index)];
+  return { node: node?.id ?? null, field: (field || error.field).replace(/^config\./, ""), message: error.message };
+}
+
+/** The steps that can be added, by their groups. Tools that change schedules are marked. */
+function Palette({ actions, onAdd }: { actions: Action[]; onAdd: (type: string) => void }) {
+  const t = useTranslations("workflows");
+  const groups = Map.groupBy(actions, (action) => action.category || action.kind);
+  return (
+    <section className="card stack workflow-palette" aria-label={t("palette")}>
+      <h2>{t("palette")}</h2>
+      {[...groups].map(([group, found]) => (
+        <div key={group} className="tight">
+          <h3 className="soft small">{group}</h3>
+          {found.map((action) => (
+            <button
+              key={action.name}
+              type="button"
+              className={`palette-item kind-of-${action.kind}`}
+              title={action.description}
+              onClick={() => onAdd(action.name)}
+            >
+              {action.kind === "trigger" ? "◷ " : ""}
+              {action.title}
+            </button>
+          ))}
+        </div>
+      ))}
+    </section>
+  );
+}

@@ -1,0 +1,174 @@
+"""What people come to the console for, from beginning to end."""
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from app.config import Settings
+from tests.console.conftest import Fleet
+from tests.console.visitor import Visitor, visiting
+from tests.support.carillon import FAIL, Carillon, working
+
+
+async def test_first_minute(visitor: Visitor, fleet: Fleet) -> None:
+    """A workflow on the canvas, then a schedule with a clock change in it: the warning is there before it is saved."""
+    page = visitor.page
+    await visitor.open("/workflows/new")
+    await page.get_by_label("Name", exact=True).fill("ping the shop")
+    await page.get_by_role("button", name="HTTP request").click()
+    await page.get_by_label("url").fill("http://127.0.0.1:9/hook")
+    await page.get_by_role("button", name="Save").click()
+    await page.wait_for_url(re.compile(r"/workflows/\d+$"))
+    number = page.url.rsplit("/", 1)[1]
+    stored = await fleet.carillon.call("GET", f"/workflows/{number}/")
+    assert [("start", {}), ("http_request", {"url": "http://127.0.0.1:9/hook"})] == [
+        (node["id"], node["config"]) for node in stored["nodes"]
+    ]
+    await visitor.open(f"/schedules/new?workflow={number}")
+    await page.get_by_label("Name").fill("nightly ping")
+    await page.get_by_label("Time zone").fill("Europe/Berlin")
+    await expect(page.get_by_text("the clocks in Europe/Berlin skip 02:30")).to_be_visible()
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("heading", level=1, name="nightly ping")).to_be_visible()
+    await expect(page.get_by_text("every day at 02:30 Europe/Berlin")).to_be_visible()
+
+
+async def test_why_a_slot_did_not_fire(visitor: Visitor, fleet: Fleet) -> None:
+    """A slot of the strip is explained in a sentence, with the check that decided, at an address to share."""
+    page = visitor.page
+    await visitor.open(f"/schedules/{fleet.schedules['import']['id']}")
+    strip = page.get_by_role("slider", name="Slots of import")
+    await strip.focus()
+    await page.keyboard.press("Home")
+    await expect(strip).to_have_attribute("aria-valuenow", "1")
+    while "Skipped" not in (await strip.get_attribute("aria-valuetext") or ""):
+        before = await strip.get_attribute("aria-valuenow") or ""
+        await page.keyboard.press("ArrowRight")
+        await expect(strip).not_to_have_attribute("aria-valuenow", before)
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**at=*")
+    await expect(page.get_by_text("an earlier execution was still active").first).to_be_visible()
+    await expect(page.get_by_text("decided here")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_text("decided here")).to_be_visible()
+
+
+async def test_what_is_typed_stays_while_the_page_is_refreshed(visitor: Visitor, fleet: Fleet) -> None:
+    """What is being typed stays while the page behind it is refreshed."""
+    schedule = await fleet.carillon.schedule(name="edited twice", cron="0 5 * * *")
+    page = visitor.page
+    await visitor.open(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_label("Description").fill("typed here")
+    await expect(page.get_by_text("every day at 05:00 UTC").first).to_be_visible()
+    await fleet.carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"name": "renamed meanwhile"})
+    await expect(page.get_by_role("heading", level=1, name="renamed meanwhile")).to_be_visible()
+    await expect(page.get_by_label("Description")).to_have_value("typed here")
+
+
+async def test_an_edit_of_somebody_else_is_not_overwritten(visitor: Visitor, fleet: Fleet) -> None:
+    """Both versions are shown; saving mine sends what I changed and nothing else."""
+    schedule = await fleet.carillon.schedule(name="edited by two", cron="0 5 * * *")
+    page = visitor.page
+    await visitor.open(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_label("Description").fill("mine")
+    await fleet.carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"name": "theirs"})
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Somebody else changed this schedule meanwhile.")).to_be_visible()
+    await expect(page.get_by_role("row", name="name")).to_contain_text('"theirs"')
+    await page.get_by_role("button", name="Save mine").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    stored = await fleet.carillon.get(schedule)
+    assert ("theirs", "mine") == (stored["name"], stored["description"])
+
+
+async def test_maintenance_by_search(visitor: Visitor, fleet: Fleet) -> None:
+    """Words and labels find the schedules, also from the palette; an unknown filter is explained, not a crash."""
+    await fleet.carillon.schedule(name="vacuum of the archive", cron="0 4 * * *", labels={"team": "storage"})
+    page = visitor.page
+    await visitor.open("/schedules")
+    await page.get_by_role("searchbox").fill("label:team=storage vacuum")
+    await expect(page.get_by_role("link", name="vacuum of the archive")).to_be_visible()
+    await expect(page.get_by_role("link", name="month end")).to_have_count(0)
+    await page.get_by_role("searchbox").fill("health:splendid")
+    await expect(page.get_by_role("alert")).to_contain_text("health")
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox", name="Type a name").fill("vacuum of")
+    await page.get_by_role("option", name="vacuum of the archive").click()
+    await expect(page.get_by_role("heading", level=1, name="vacuum of the archive")).to_be_visible()
+
+
+async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:
+    """Search, open, pause with a note, explain: no mouse."""
+    schedule = await fleet.carillon.schedule(name="paused by keyboard", interval_seconds=3600)
+    page = visitor.page
+    await visitor.open("/overview")
+    await page.get_by_role("heading", level=1, name="Overview").wait_for()
+    await page.keyboard.press("g")
+    await page.keyboard.press("s")
+    await page.get_by_role("heading", level=1, name="Schedules").wait_for()
+    await page.get_by_role("link", name="paused by keyboard").wait_for()
+    await page.keyboard.press("j")
+    await expect(page.locator(".schedule-row.current")).to_contain_text("paused by keyboard")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", level=1, name="paused by keyboard").wait_for()
+    await page.keyboard.press("p")
+    await page.keyboard.type("for the night")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Resume").first).to_be_visible()
+    assert "paused" == (await fleet.carillon.get(schedule))["status"]
+    assert "for the night" == (await fleet.carillon.history(schedule))[-1]["note"]
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_contain_text("go to anything")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("Breakers")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", level=1, name="Breakers").wait_for()
+
+
+@pytest.fixture
+async def worked(browser: Browser, carillon: Carillon, settings: Settings) -> AsyncIterator[Visitor]:
+    """A visitor of a Carillon with a worker of its own."""
+    async with working(settings), visiting(browser, str(carillon._client.base_url).rstrip("/")) as visitor:
+        await visitor.log_in(carillon)
+        yield visitor
+
+
+async def test_at_three_in_the_morning(worked: Visitor, carillon: Carillon) -> None:
+    """A schedule is dead: two clicks to the reason, then the breaker is reset and it is revived."""
+    workflow = await carillon.workflow(FAIL, name="invoice export", breaker_threshold=1, breaker_reset_seconds=3600)
+    schedule = await carillon.schedule(workflow, name="invoices", interval_seconds=1, max_retries=0)
+    await carillon.until_status(schedule, "dead")
+    page = worked.page
+    await worked.open("/schedules?q=status:dead")
+    await page.get_by_role("link", name="invoices").click()
+    await expect(page.get_by_text("Node 'work': boom").first).to_be_visible()
+    await expect(page.get_by_text("the schedule is dead").first).to_be_visible()
+    await page.get_by_role("link", name="Breakers").click()
+    await page.get_by_role("button", name="Reset").click()
+    await expect(page.locator(".badge", has_text="Closed")).to_be_visible()
+    assert "closed" == (await carillon.breaker(workflow))["state"]
+    await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"nodes": [workflow["nodes"][0]], "edges": []})
+    await worked.open(f"/schedules/{schedule['id']}")
+    await page.get_by_role("button", name="Revive").click()
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+async def test_run_now_leads_to_the_run(worked: Visitor, carillon: Carillon) -> None:
+    """Its steps are shown as they end."""
+    schedule = await carillon.schedule(name="by hand", interval_seconds=3600)
+    await worked.open(f"/schedules/{schedule['id']}")
+    await worked.page.get_by_role("button", name="Run now").click()
+    await worked.page.wait_for_url("**/runs/*")
+    await expect(worked.page.get_by_text("Success").first).to_be_visible()
+    await expect(worked.page.get_by_text("core.noop")).to_be_visible()
+
+
+async def test_the_switch_stops_all_schedules(worked: Visitor, carillon: Carillon) -> None:
+    """The switch of the settings page is that of the API."""
+    await worked.open("/settings")
+    await worked.page.get_by_role("button", name="Switch off").click()
+    await expect(worked.page.get_by_text("Schedules are off.")).to_be_visible()
+    assert (await carillon.call("GET", "/settings/"))["schedules_enabled"] is False
