@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 COVERS = re.compile(r"\bCovers\s+((?:app(?:\.\w+)+(?:,\s+|\b))+)")
 NAME = re.compile(r"app(?:\.\w+)+")
 # Packages that an extra of a dependency brings: pyjwt[crypto].
-FROM_EXTRAS = {"cryptography"}
+FROM_EXTRAS = {"holidays", "cryptography"}
 LISTED = re.compile(r"^- ((?:``\w+``(?:, )?)+):", re.MULTILINE)
 
 

@@ -492,11 +492,11 @@ FIELDS = (
     Table(
         ("FoundView",),
         {
-            "type": "What was found.",
+            "type": "What was found: a `schedule` or a `workflow`.",
             "id": "The id of the schedule or the workflow.",
             "name": "Its name.",
             "status": "The status of the schedule; of a workflow whether it is `active` or `inactive`.",
-            "match": "The field that matches the text.",
+            "match": "What matches the text: the `id`, the `name`, the `key`, or a `target_host` that is called.",
         },
     ),
     Table(("WebhookView", "WebhookInput", "WebhookChanges"), WEBHOOK),

@@ -85,9 +85,9 @@ def _patience(job: ScheduledJob) -> timedelta:
 
 def _interval(job: ScheduledJob) -> timedelta:
     """Return the time between the pending slot and the next one; zero if there is none, or it cannot be found."""
+    if job.next_slot is None or job.spec.problem:
+        return timedelta()
     if job.interval_seconds is not None:
         return timedelta(seconds=job.interval_seconds)
-    if job.next_slot is None or job.spec_problem:
-        return timedelta()
     following = job.cadence.first_after(job.next_slot)
     return timedelta() if following is None else following - job.next_slot

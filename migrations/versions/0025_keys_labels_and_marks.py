@@ -25,6 +25,10 @@ TRIGRAMS = (
 NEVER_RAN = "{0}.last_attempt_at IS NULL"
 FAILING = "{0}.last_error_at IS NOT NULL AND ({0}.last_success_at IS NULL OR {0}.last_error_at > {0}.last_success_at)"
 MARK = f"(CASE WHEN {FAILING} THEN 'failing' WHEN {NEVER_RAN} THEN 'never_ran' END)"
+OR_UPDATE = (
+    "ON CONFLICT (id) DO UPDATE SET mark = EXCLUDED.mark, user_profile_id = EXCLUDED.user_profile_id, "
+    "workflow_id = EXCLUDED.workflow_id, created_at = EXCLUDED.created_at"
+)
 COLUMNS = "(id, mark, user_profile_id, workflow_id, created_at)"
 
 
@@ -72,7 +76,8 @@ def _create_marks() -> None:
     op.execute(f"INSERT INTO schedule_marks {COLUMNS} SELECT {values} FROM scheduled_jobs AS j WHERE {marked}")  # noqa: S608
     op.execute(
         f"CREATE FUNCTION add_schedule_marks() RETURNS trigger LANGUAGE plpgsql {LOOKED_UP} AS $$ BEGIN "  # noqa: S608
-        f"INSERT INTO schedule_marks {COLUMNS} SELECT {values} FROM written AS j WHERE {marked}; RETURN NULL; END $$"
+        f"INSERT INTO schedule_marks {COLUMNS} SELECT {values} FROM written AS j WHERE {marked} "
+        f"{OR_UPDATE}; RETURN NULL; END $$"
     )
     op.execute(
         "CREATE TRIGGER mark_after_insert AFTER INSERT ON scheduled_jobs REFERENCING NEW TABLE AS written "
@@ -83,8 +88,7 @@ def _create_marks() -> None:
         f"CREATE FUNCTION keep_schedule_mark() RETURNS trigger LANGUAGE plpgsql {LOOKED_UP} AS $$ BEGIN "  # noqa: S608
         f"IF {new} IS NULL THEN DELETE FROM schedule_marks WHERE id = NEW.id; "
         f"ELSE INSERT INTO schedule_marks {COLUMNS} VALUES (NEW.id, {new}, NEW.user_profile_id, NEW.workflow_id, "
-        "NEW.created_at) ON CONFLICT (id) DO UPDATE SET mark = EXCLUDED.mark, user_profile_id = "
-        "EXCLUDED.user_profile_id, workflow_id = EXCLUDED.workflow_id; END IF; RETURN NULL; END $$"
+        f"NEW.created_at) {OR_UPDATE}; END IF; RETURN NULL; END $$"
     )
     # For the few rows whose mark changes: of all others only the condition is looked at.
     op.execute(

@@ -301,6 +301,7 @@ class World:
             return
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
             case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
+            self._join(case.path_parameters)
             if case.path.endswith("/resume/"):
                 self._made(f"/schedules/{case.path_parameters['schedule_id']}/pause/")
         if isinstance(case.body, dict) and not meta_of(case).is_negative_at(ParameterLocation.BODY):
@@ -350,6 +351,13 @@ class World:
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")
+
+    def _join(self, ids: Json) -> None:
+        """Let a user belong to a team, where a path names both."""
+        if {"team_id", "user_id"} <= ids.keys():
+            body = {"user_id": ids["user_id"], "role": "viewer"}
+            path = f"{self.address}/api/v1/teams/{ids['team_id']}/members/"
+            self.session.post(path, json=body, headers=AUTHORIZATION).raise_for_status()
 
     def _key(self) -> str:
         """Return the key of a workflow and of a schedule."""

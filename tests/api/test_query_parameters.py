@@ -14,7 +14,7 @@ from tests.support.carillon import ADMIN_TOKEN, Carillon
 CRON_TOKEN = "the-token-of-pings"
 METRICS_TOKEN = "the-token-of-prometheus"
 TOKENS = {"/api/cron/run": CRON_TOKEN, "/metrics": METRICS_TOKEN}
-VALUES = {"UUID": "00000000-0000-4000-8000-000000000000", "int": "1", "str": "X"}
+VALUES = {"UUID": "00000000-0000-4000-8000-000000000000", "int": "1", "str": "X", "Path": "a/b"}
 # It connects to nothing: only its routes are read.
 APPLICATION = wire_api(
     load_settings({"CARILLON_DATABASE_URL": "postgresql+asyncpg:///nowhere", "CARILLON_REDIS_URL": "unix:///nowhere"})
@@ -33,6 +33,7 @@ def calls() -> Iterator[tuple[str, str]]:
 
 
 LOGINS = (("POST", "/api/v1/session"), ("GET", "/api/v1/session/oidc/start"))
+MAY_REPEAT = ("label",)
 # Identity providers send browsers here with parameters of their own.
 TAKES_ANY = "/api/v1/session/oidc/callback"
 
@@ -72,6 +73,8 @@ async def test_every_documented_parameter_is_known(api: Carillon) -> None:
                 assert "does not take" not in once.text
                 twice = await api.raw(method, f"{url}?{name}=1&{name}=1", headers=api._headers)
                 assert 422 == twice.status_code, (url, twice.text)
+                if name in MAY_REPEAT:
+                    continue
                 expected = [{"field": name, "message": "This parameter may be given only once."}]
                 assert expected == twice.json()["errors"]
 

@@ -1,6 +1,8 @@
 """Every call about one object, by who makes it, how far the token reaches, and whose the object is.
 
 The calls come from the table of routes in tests/api/test_scopes.py: a new route is in this test too.
+
+Covers app.persistence.restrictions.
 """
 
 from typing import Any
