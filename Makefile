@@ -34,7 +34,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 NPM_CI := $(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
 WEB_BUILD_TOOLS := $(WEB)/node_modules/.build-tools
 WEB_TEST_TOOLS := $(WEB)/node_modules/.test-tools
-WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f -print)
+WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f ! -name '*.test.ts' -print)
 
 console: $(CONSOLE)
 
