@@ -1,6 +1,6 @@
 """Access: who may see and change what. An object of another user is reported like one that does not exist."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -110,25 +110,20 @@ def highest(scopes: Iterable[Scope]) -> Scope:
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that a token is restricted to; an empty field does not restrict."""
 
-    # Pairs of key and value, all of which a schedule must have.
+    # Pairs of name and value, all of which a schedule or a workflow must have.
     labels: tuple[tuple[str, str], ...] = ()
+    # Of the file that declares the schedule or the workflow.
     namespace: str = ""
     workflow_ids: tuple[int, ...] = ()
 
-    @property
-    def workflows(self) -> tuple[int, ...]:
-        """Return the workflows to which, with their schedules and executions, it leaves access.
-
-        No object has a label or a namespace yet: a token that is restricted to one reaches no object.
-        """
-        return () if self.labels or self.namespace else self.workflow_ids
-
 
 class Reach(msgspec.Struct, frozen=True):
-    """Whose objects a list has, and of which workflows; None for all."""
+    """Whose objects a list has, and of which workflows; None for all. They have these labels and this namespace."""
 
     owners: tuple[int, ...] | None
     workflow_ids: tuple[int, ...] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    namespace: str = ""
 
     def of_workflow(self, workflow_id: int | None) -> "Reach":
         """Return what of it belongs to one workflow; None: all of it."""
@@ -218,10 +213,11 @@ class Actor(msgspec.Struct, frozen=True):
 
     def reach(self, team_id: int | None = None) -> Reach:
         """Return the objects that the actor sees, of this team alone if one is named."""
-        workflows = None if self.restriction is None else self.restriction.workflows
+        owners = None if self.sees_all else (self.user_id, *(team for team, _ in self.teams))
         if team_id is not None:
-            return Reach((team_id,) if _sees(self, team_id) else (), workflows)
-        return Reach(None if self.sees_all else (self.user_id, *(team for team, _ in self.teams)), workflows)
+            owners = (team_id,) if _sees(self, team_id) else ()
+        within = self.restriction or Restriction()
+        return Reach(owners, within.workflow_ids or None, within.labels, within.namespace)
 
     def usable(self) -> Reach:
         """Return the objects to which the actor may do what the call needs."""
@@ -231,9 +227,9 @@ class Actor(msgspec.Struct, frozen=True):
         usable = (owner for owner in seen.owners if _verdict(self, self.needs, owner) is Verdict.ALLOWED)
         return msgspec.structs.replace(seen, owners=tuple(usable))
 
-    def may_use(self, owner_id: int | None, workflow_id: int | None = None) -> bool:
+    def may_use(self, owner_id: int | None, *, is_within: bool = False) -> bool:
         """Return whether the actor may use an object of this owner; None means that the object does not exist."""
-        return decide(self, self.needs, owner_id, workflow_id) is Verdict.ALLOWED
+        return decide(self, self.needs, owner_id, is_within=is_within) is Verdict.ALLOWED
 
 
 class Verdict(StrEnum):
@@ -246,12 +242,12 @@ class Verdict(StrEnum):
     INSUFFICIENT_SCOPE = "insufficient_scope"
 
 
-def decide(actor: Actor, needs: Scope, owner_id: int | None, workflow_id: int | None = None) -> Verdict:
+def decide(actor: Actor, needs: Scope, owner_id: int | None, *, is_within: bool = False) -> Verdict:
     """Decide whether an actor may do what needs a scope to an object of this owner; None: there is no such object.
 
-    ``workflow_id`` is the workflow that the object is or belongs to: a restricted token reaches no other object.
+    ``is_within`` says whether the restriction of the token leaves the object: a restricted token reaches no other.
     """
-    if actor.restriction is not None and workflow_id not in actor.restriction.workflows:
+    if actor.restriction is not None and not is_within:
         return Verdict.HIDDEN
     return _verdict(actor, needs, owner_id)
 
@@ -332,6 +328,18 @@ def require_kind(actor: Actor, *, reads_feeds: bool) -> None:
         raise FeedTokenError
 
 
+def require_labels(actor: Actor, labels: Mapping[str, str]) -> None:
+    """Refuse a new schedule that the restriction of the actor's token would not leave."""
+    restriction = actor.restriction
+    if restriction is None:
+        return
+    missing = [f"`{name}={value}`" for name, value in restriction.labels if labels.get(name) != value]
+    if missing:
+        raise RestrictedError(f"This token is restricted to schedules with the labels {', '.join(missing)}.")
+    if restriction.namespace:
+        raise RestrictedError("This token is restricted to what files of a namespace declare. Change the file.")
+
+
 def require_scope(actor: Actor, needs: Scope) -> None:
     """Raise ``ForbiddenError`` if the role does not allow it, ``InsufficientScopeError`` if the token does not."""
     if not _SCOPE_OF_ROLE[actor.role].includes(needs):
@@ -357,9 +365,9 @@ def require_admin(actor: Actor) -> None:
     require_scope(actor, Scope.ADMIN)
 
 
-def require_owner(actor: Actor, owner_id: int | None, what: str, workflow_id: int | None = None) -> None:
+def require_owner(actor: Actor, owner_id: int | None, what: str, *, is_within: bool = False) -> None:
     """Refuse what the actor may not do to an object of this owner: ``NotFoundError`` if the actor may not see it."""
-    verdict = decide(actor, actor.needs, owner_id, workflow_id)
+    verdict = decide(actor, actor.needs, owner_id, is_within=is_within)
     if verdict is Verdict.HIDDEN:
         raise NotFoundError(f"There is no such {what}.")
     if verdict is Verdict.INSUFFICIENT_SCOPE:

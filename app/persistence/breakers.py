@@ -15,6 +15,7 @@ from sqlalchemy.types import Integer
 from app.domain.access import Reach
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
 from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page
+from app.persistence.restrictions import workflows_within
 from app.persistence.sql_batches import fetch, insert_many, run_batch
 from app.persistence.tables import IS_LIMITED, CircuitBreakerRow, CircuitBreakerTransitionRow, WorkflowRow
 
@@ -185,8 +186,7 @@ async def page(connection: AsyncConnection, reach: Reach, part: Part) -> Page[St
         )
         if owner is not None:
             query = query.where(_WORKFLOWS.c.user_profile_id == owner)
-        if reach.workflow_ids is not None:
-            query = query.where(_WORKFLOWS.c.id.in_(reach.workflow_ids))
+        query = query.where(workflows_within(reach))
         return await read_page(connection, query, StoredBreaker, (_WORKFLOWS.c.id,), part, ascending=True)
 
     return await read_of_owners(reach.owners, part, read, ascending=True)

@@ -14,6 +14,7 @@ from app.domain.access import Reach, Source
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.run_ids import first_id_at
 from app.persistence.pagination import Page, Part, read_merged, read_newest, read_one, read_page
+from app.persistence.restrictions import runs_within
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,
@@ -118,14 +119,20 @@ async def page(
             return Page([], 0)
         within = replace(within, owners=None)
 
+    within_labels = runs_within(reach, _TABLE.c.scheduled_job_id)
+
     async def read(source: Source, part: Part) -> Page[ListedExecution]:
-        return await _page_of(connection, source, filters, part)
+        return await _page_of(connection, source, filters, part, within_labels)
 
     return await read_merged(within.sources, part, read)
 
 
 async def _page_of(
-    connection: AsyncConnection, source: Source, values: Mapping[str, Any], part: Part
+    connection: AsyncConnection,
+    source: Source,
+    values: Mapping[str, Any],
+    part: Part,
+    within_labels: ColumnElement[bool],
 ) -> Page[ListedExecution]:
     owner, workflow_id = source.owner, source.workflow_id
     filters = {**values, **({} if workflow_id is None else {"workflow_id": workflow_id})}
@@ -135,11 +142,13 @@ async def _page_of(
         # member's own runs are probably fewer than the workflow's.
         if "workflow_id" in filters and not await _owns_workflow(connection, filters["workflow_id"], owner):
             filters = {"user_profile_id": owner, **filters}
-    return await _page(connection, filters, part, source.owners if owner is None else None)
+    if owner is None and source.owners is not None:
+        within_labels = and_(within_labels, _TABLE.c.user_profile_id.in_(source.owners))
+    return await _page(connection, filters, part, within_labels)
 
 
 async def _page(
-    connection: AsyncConnection, filters: Mapping[str, Any], part: Part, owners: Sequence[int] | None
+    connection: AsyncConnection, filters: Mapping[str, Any], part: Part, others: ColumnElement[bool]
 ) -> Page[ListedExecution]:
     source = await _source(connection, filters.get("status"))
     query = select(*_LISTED).select_from(_TABLE)
@@ -149,8 +158,7 @@ async def _page(
     for name, value in filters.items():
         if name not in leading:
             query = query.where(_condition(source if name in source.c else _TABLE, name, value))
-    if owners is not None:
-        query = query.where(_TABLE.c.user_profile_id.in_(owners))
+    query = query.where(others)
     if "scheduled_job_id" not in filters:
         query = query.where(_is_seen(source.c.scheduled_job_id))
     within = [(source.c[name], filters[name]) for name in leading]

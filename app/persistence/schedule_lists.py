@@ -184,6 +184,7 @@ class _Query:
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ListedRow]:
     """Return a page of a list of schedules."""
     now = clock.now()
+    listing = _restricted(listing)
     filters, sort = listing.filters, listing.sort
     sources = listing.reach.of_workflow(filters.workflow_id).sources
     if filters.need_plans_of_their_own:
@@ -196,6 +197,16 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
         return await _page_of(connection, replace(listing, part=part), source, totals, now)
 
     return await read_merged(sources, listing.part, read, ascending=not sort.is_descending, position=_position(sort))
+
+
+def _restricted(listing: Listing) -> Listing:
+    """Return a list with what its reach asks of schedules as filters; with no owner if both contradict each other."""
+    reach, filters = listing.reach, listing.filters
+    labels = tuple(sorted({*filters.labels, *reach.labels}))
+    namespace = filters.namespace if filters.namespace is not None else (reach.namespace or None)
+    if len(dict(labels)) < len(labels) or (reach.namespace and namespace != reach.namespace):
+        reach = replace(reach, owners=())
+    return replace(listing, reach=reach, filters=replace(filters, labels=labels, namespace=namespace))
 
 
 def _position(sort: Sort) -> Callable[[ListedRow], tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from app.domain.access import Actor
 from app.domain.errors import ConflictError, KeyTakenError
 from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
+from app.persistence.restrictions import runs_within
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
 from app.persistence.tables import IS_LIMITED, DueTickRow, ScheduledJobRow
 
@@ -256,6 +257,7 @@ async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterabl
         query = query.where(_TABLE.c.user_profile_id.in_(usable.owners))
     if usable.workflow_ids is not None:
         query = query.where(_TABLE.c.workflow_id.in_(usable.workflow_ids))
+    query = query.where(runs_within(usable, _TABLE.c.id))
     return list((await connection.execute(query.order_by(_TABLE.c.id).with_for_update())).scalars())
 
 

@@ -31,6 +31,8 @@ FROM scheduled_jobs AS j
 WHERE (j.name ILIKE $1 OR j.key ILIKE $1 OR j.id = $2
     OR j.workflow_id IN (SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1))
     AND ($3::int[] IS NULL OR j.user_profile_id = ANY($3)) AND ($4::int[] IS NULL OR j.workflow_id = ANY($4))
+    AND j.labels @> $6::text::jsonb AND ($7::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
+        WHERE m.namespace = $7 AND m.scheduled_job_id = j.id))
 ORDER BY j.created_at DESC, j.id DESC LIMIT $5
 """
 _WORKFLOWS = """
@@ -40,6 +42,8 @@ SELECT w.id::text AS id, w.name, CASE WHEN w.active THEN 'active' ELSE 'inactive
 FROM workflows AS w
 WHERE (w.name ILIKE $1 OR w.key ILIKE $1 OR w.target_hosts ILIKE $1 OR w.id = $2)
     AND ($3::int[] IS NULL OR w.user_profile_id = ANY($3)) AND ($4::int[] IS NULL OR w.id = ANY($4))
+    AND w.labels @> $6::text::jsonb AND ($7::text = '' OR EXISTS (SELECT FROM managed_workflows AS m
+        WHERE m.namespace = $7 AND m.workflow_id = w.id))
 ORDER BY w.id DESC LIMIT $5
 """
 
@@ -49,7 +53,7 @@ async def search(connection: AsyncConnection, reach: Reach, wanted: str, limit: 
     await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
     owners = None if reach.owners is None else list(reach.owners)
     flows = None if reach.workflow_ids is None else list(reach.workflow_ids)
-    common = (owners, flows, limit)
+    common = (owners, flows, limit, msgspec.json.encode(dict(reach.labels)).decode(), reach.namespace)
     schedules = await fetch(connection, _SCHEDULES, containing(wanted), _uuid(wanted), *common)
     workflows = await fetch(connection, _WORKFLOWS, containing(wanted), _number(wanted), *common)
     found = [*_found("schedule", schedules), *_found("workflow", workflows)]

@@ -17,6 +17,7 @@ from app.domain.revisions import Author, workflow_revision
 from app.domain.workflows import target_hosts
 from app.persistence import revisions
 from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page, read_written
+from app.persistence.restrictions import workflows_within
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
@@ -150,8 +151,7 @@ async def page(connection: AsyncConnection, reach: Reach, part: Part) -> Page[St
         query: Select[Any] = select(_TABLE)
         if owner is not None:
             query = query.where(_TABLE.c.user_profile_id == owner)
-        if reach.workflow_ids is not None:
-            query = query.where(_TABLE.c.id.in_(reach.workflow_ids))
+        query = query.where(workflows_within(reach))
         return await read_page(connection, query, StoredWorkflow, (_TABLE.c.id,), part)
 
     return await read_of_owners(reach.owners, part, read)

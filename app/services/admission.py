@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import msgspec
 from yarl import URL
@@ -10,14 +11,14 @@ from yarl import URL
 from app.actions.catalog import Catalog, SecretMisusedError, node_errors
 from app.actions.secrets import SecretStore
 from app.actions.templates import MARK
-from app.domain.access import Actor, Owner, owner_for, require_owner, require_workflow_owner
+from app.domain.access import Actor, Owner, owner_for, require_labels, require_owner, require_workflow_owner
 from app.domain.errors import CarillonError, FieldError, KeyTakenError, NoSuchTeamError, QuotaExceededError
 from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
 from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
-from app.persistence import keys, teams, users, workflows
+from app.persistence import keys, restrictions, teams, users, workflows
 from app.persistence.database import Connection
 
 
@@ -42,15 +43,25 @@ class Owned(Protocol):
 OwnedT = TypeVar("OwnedT", bound=Owned)
 
 
-def require_owned(actor: Actor, row: OwnedT | None, kind: str, workflow_id: int | None = None) -> OwnedT:
+def require_owned(actor: Actor, row: OwnedT | None, kind: str, *, is_within: bool = False) -> OwnedT:
     """Return an object that the actor may see; ``NotFoundError`` if there is none, or it is not the actor's.
 
-    ``workflow_id`` is the workflow that the object is or belongs to, if any.
+    ``is_within`` says whether the restriction of the actor's token, if it has one, leaves the object.
     """
-    require_owner(actor, None if row is None else row.user_profile_id, kind, workflow_id)
+    require_owner(actor, None if row is None else row.user_profile_id, kind, is_within=is_within)
     if row is None:
         raise AssertionError(f"a {kind} that does not exist passed the check of its owner")
     return row
+
+
+async def schedule_is_within(connection: Connection, actor: Actor, job_id: UUID) -> bool:
+    """Return whether the restriction of the actor's token leaves a schedule and what belongs to it."""
+    return actor.restriction is None or await restrictions.admits_schedule(connection, actor.restriction, job_id)
+
+
+async def workflow_is_within(connection: Connection, actor: Actor, workflow_id: int) -> bool:
+    """Return whether the restriction of the actor's token leaves a workflow."""
+    return actor.restriction is None or await restrictions.admits_workflow(connection, actor.restriction, workflow_id)
 
 
 async def new_owner(connection: Connection, actor: Actor, team_id: int | None) -> Owner:
@@ -101,13 +112,15 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
     known = await _known_teams(connection, batch)
     taken = await keys.taken(connection, with_keys)
     owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
+    within = [await workflow_is_within(connection, new.actor, new.job.workflow_id) for new in batch]
     errors: list[CarillonError | None] = []
-    for new in batch:
+    for new, is_within in zip(batch, within, strict=True):
         owner = new.job.user_profile_id
         if new.job.team_id is not None and new.job.team_id not in known:
             error: CarillonError | None = NoSuchTeamError()
         else:
-            error = _refusal(new, owners.get(new.job.workflow_id), limit, used[owner])
+            usable = UsableWorkflow(owners.get(new.job.workflow_id), is_within=is_within)
+            error = _refusal(new, usable, limit, used[owner])
         if error is None and new.job.key is not None:
             error = KeyTakenError() if (owner, new.job.key) in taken else None
             taken.add((owner, new.job.key))
@@ -121,18 +134,24 @@ async def _known_teams(connection: Connection, batch: Sequence[NewSchedule]) -> 
     return await teams.existing(connection, ids) if ids else set()
 
 
-def require_usable(actor: Actor, schedule_owner: int, workflow: tuple[int, int | None], named: int | None) -> None:
-    """Refuse a workflow, given with its owner, that the actor may not see, or whose other owner is not named."""
-    workflow_id, workflow_owner = workflow
-    require_owner(actor, workflow_owner, "workflow", workflow_id)
-    if workflow_owner is not None:
-        require_workflow_owner(schedule_owner, workflow_owner, named)
+class UsableWorkflow(msgspec.Struct, frozen=True):
+    """The workflow of a schedule: its owner, and whether the restriction of the actor's token leaves it."""
+
+    owner_id: int | None
+    is_within: bool
 
 
-def _refusal(new: NewSchedule, workflow_owner: int | None, limit: int, used: int) -> CarillonError | None:
+def require_usable(actor: Actor, schedule_owner: int, workflow: UsableWorkflow, named: int | None) -> None:
+    """Refuse a workflow that the actor may not see, or whose other owner is not named."""
+    require_owner(actor, workflow.owner_id, "workflow", is_within=workflow.is_within)
+    if workflow.owner_id is not None:
+        require_workflow_owner(schedule_owner, workflow.owner_id, named)
+
+
+def _refusal(new: NewSchedule, workflow: UsableWorkflow, limit: int, used: int) -> CarillonError | None:
     try:
-        workflow = (new.job.workflow_id, workflow_owner)
         require_usable(new.actor, new.job.user_profile_id, workflow, new.workflow_owner)
+        require_labels(new.actor, new.job.labels)
         require_room(Quota.SCHEDULES, limit, used)
     except CarillonError as error:
         return error

@@ -26,7 +26,7 @@ from app.persistence.execution_rows import EntityRunSettled, NewExecution, RunRe
 from app.persistence.pagination import Part
 from app.persistence.parked_runs import Callback, Completion, ShownSecret
 from app.persistence.settle import settle, settle_locked
-from app.services.admission import require_owned
+from app.services.admission import require_owned, schedule_is_within, workflow_is_within
 from app.services.inputs import CompletionInput, RunInput
 from app.services.listing import read_views, visible
 from app.services.schedules import fresh_schedule
@@ -254,4 +254,13 @@ def _view(row: ListedExecution) -> ExecutionView:
 
 async def _owned(connection: Connection, actor: Actor, execution_id: UUID) -> StoredExecution:
     row = await execution_queries.get(connection, execution_id)
-    return require_owned(actor, row, "execution", row.workflow_id if row else None)
+    return require_owned(
+        actor, row, "execution", is_within=row is not None and await _is_within(connection, actor, row)
+    )
+
+
+async def _is_within(connection: Connection, actor: Actor, row: StoredExecution) -> bool:
+    """Return whether the restriction of the actor's token leaves the schedule of an execution, or else its workflow."""
+    if row.scheduled_job_id is not None:
+        return await schedule_is_within(connection, actor, row.scheduled_job_id)
+    return row.workflow_id is not None and await workflow_is_within(connection, actor, row.workflow_id)

@@ -31,6 +31,7 @@ from app.persistence.ledger import FiredSlot, Stretch
 from app.persistence.pagination import Page, Part, known_totals
 from app.persistence.schedule_lists import NO_FILTERS, Filters, ListedRow, Listing, Sort
 from app.persistence.schedules import ScheduleVersion
+from app.services.admission import schedule_is_within
 from app.services.inputs import Moment, PreviewInput, Span
 from app.services.listing import FIRST_ROWS, Encoded, encode, encode_page, read_encoded, read_views
 from app.services.schedule_views import CachedView, ViewCache
@@ -182,14 +183,20 @@ class ScheduleQueryService:
     async def get(self, actor: Actor, job_id: UUID) -> ShownSchedule:
         """Return a schedule, encoded."""
         version, view = await self._reads.ask(job_id)
-        owner, workflow_id = (None, None) if version is None else (version.user_profile_id, version.workflow_id)
-        require_owner(actor, owner, "schedule", workflow_id)
+        owner = None if version is None else version.user_profile_id
+        require_owner(actor, owner, "schedule", is_within=await self._is_within(actor, job_id))
         if view is None or version is None:
             raise AssertionError("a schedule that does not exist passed the check of its owner")
         now = clock.now()
         is_stable = version.is_unmoved and view.facts.at(now) is view.facts.usual
         whole = view.whole(Surroundings(version.workflow_name, version.namespace), now)
         return ShownSchedule(whole, view.tag, is_stable)
+
+    async def _is_within(self, actor: Actor, job_id: UUID) -> bool:
+        if actor.restriction is None:
+            return True
+        async with self._database.reading() as connection:
+            return await schedule_is_within(connection, actor, job_id)
 
     async def _read(self, job_ids: Sequence[UUID]) -> Sequence[tuple[ScheduleVersion | None, CachedView | None]]:
         """Return the version and the view of each schedule, or None; read together for all requests of one moment."""

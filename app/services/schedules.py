@@ -42,10 +42,13 @@ from app.services.admission import (
     NO_QUOTAS,
     Limits,
     NewSchedule,
+    UsableWorkflow,
     quota_refusal,
     refusals,
     require_owned,
     require_usable,
+    schedule_is_within,
+    workflow_is_within,
 )
 from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given
 from app.services.preconditions import PRECONDITION, require_absent, require_match, tag_of_row
@@ -251,7 +254,8 @@ async def fresh_schedule(connection: Connection, actor: Actor, job_id: UUID) -> 
 async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
     """Return a schedule that the actor may see."""
     job = await schedules.get(connection, job_id)
-    return require_owned(actor, job, "schedule", job.workflow_id if job else None)
+    is_within = job is not None and await schedule_is_within(connection, actor, job_id)
+    return require_owned(actor, job, "schedule", is_within=is_within)
 
 
 def author_of(actor: Actor) -> Author:
@@ -382,4 +386,5 @@ async def _require_workflow(
         return
     target = workflow_id or job.workflow_id
     owners = await workflows.owners(connection, {target})
-    require_usable(actor, job.user_profile_id, (target, owners.get(target)), named)
+    is_within = await workflow_is_within(connection, actor, target)
+    require_usable(actor, job.user_profile_id, UsableWorkflow(owners.get(target), is_within), named)

@@ -18,7 +18,7 @@ from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.workflows import StoredWorkflow
-from app.services.admission import Admission, new_owner, require_owned, require_quota
+from app.services.admission import Admission, new_owner, require_owned, require_quota, workflow_is_within
 from app.services.inputs import IDS, WorkflowChanges, WorkflowInput, given
 from app.services.listing import encode, read_views, visible
 from app.services.preconditions import require_absent, require_match, tag_of
@@ -161,7 +161,8 @@ def check_workflow(values: dict[str, Any], catalog: Catalog, *, checks_config: b
 
 async def _owned(connection: Connection, actor: Actor, workflow_id: int, read: Read = workflows.get) -> StoredWorkflow:
     row = await read(connection, workflow_id) if workflow_id in IDS else None
-    return require_owned(actor, row, "workflow", workflow_id)
+    is_within = row is not None and await workflow_is_within(connection, actor, workflow_id)
+    return require_owned(actor, row, "workflow", is_within=is_within)
 
 
 async def _changeable(connection: Connection, actor: Actor, workflow_id: int) -> StoredWorkflow:
@@ -206,7 +207,8 @@ class BreakerService:
 
 async def _owned_breaker(connection: Connection, actor: Actor, workflow_id: int) -> StoredBreaker:
     row = await breakers.of_workflow(connection, workflow_id) if workflow_id in IDS else None
-    return require_owned(actor, row, "workflow", workflow_id)
+    is_within = row is not None and await workflow_is_within(connection, actor, workflow_id)
+    return require_owned(actor, row, "workflow", is_within=is_within)
 
 
 async def _detail(connection: Connection, row: StoredBreaker, limit: int) -> BreakerDetail:

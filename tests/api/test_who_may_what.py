@@ -8,10 +8,12 @@ from uuid import uuid4
 
 import pytest
 
+from app.config import Settings
 from app.domain.access import Scope, TeamRole
 from tests.api.test_scopes import CALLS
 from tests.api.test_teams import join, member_with, team_of
 from tests.support.carillon import Carillon, Json
+from tests.support.declarations import applying
 
 # Calls about users, teams and what belongs to them have a table of their own below; a new one is about an owned object.
 ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
@@ -308,9 +310,72 @@ async def test_a_restricted_token_does_not_change_what_its_workflows_do(carillon
 
 @pytest.mark.parametrize("restrict", [{"labels": {"team": "shop"}}, {"namespace": "shop"}])
 async def test_a_token_for_what_no_object_has_reaches_no_object(carillon: Carillon, restrict: Json) -> None:
-    """It fails closed, together with workflows too."""
+    """Together with workflows too."""
     ids = await objects_of(carillon)
     for terms in (restrict, {**restrict, "workflow_ids": [ids["workflow_id:int"]]}):
         client = await limited(carillon, Scope.ADMIN, restrict=terms)
-        assert [] == (await client.call("GET", "/schedules/"))["items"]
-        await client.call("GET", f"/schedules/{ids['schedule_id:uuid']}/", 404)
+        for path in ("/schedules/", "/workflows/", "/executions/", "/breakers/"):
+            assert [] == (await client.call("GET", path))["items"], path
+        for method, path, _ in calls_on(ids):
+            if not path.startswith(WITHOUT_WORKFLOW):
+                await client.call(method, path, 404)
+
+
+async def test_a_token_that_is_restricted_to_labels(carillon: Carillon) -> None:
+    """It reaches schedules and workflows that have all of them, and what belongs to these schedules."""
+    mia = await carillon.member()
+    labels = {"team": "shop", "env": "prod"}
+    workflow = await mia.workflow(labels={**labels, "x": "y"}, breaker_threshold=3)
+    made = [
+        await mia.schedule(workflow, name=name, labels=one) for name, one in (("in", labels), ("out", {"team": "shop"}))
+    ]
+    runs = [await mia.call("POST", f"/schedules/{schedule['id']}/run/", 202) for schedule in made]
+    other = await mia.workflow(labels={"team": "web", "env": "prod"}, breaker_threshold=3)
+    client = await limited(mia, Scope.WRITE, restrict={"labels": labels})
+    for path, key, expected in (
+        ("/schedules/", "name", ["in"]),
+        ("/workflows/", "id", [workflow["id"]]),
+        ("/breakers/", "workflow_id", [workflow["id"]]),
+        ("/executions/", "id", [runs[0]["id"]]),
+    ):
+        assert expected == [one[key] for one in (await client.call("GET", path))["items"]], path
+    for params in ({"label": "team=web"}, {"label": ["team=shop", "team=web"]}, {"q": "out"}):
+        assert [] == (await client.call("GET", "/schedules/", params=params))["items"]
+    assert ["in"] == [one["name"] for one in (await client.call("GET", "/search/", params={"q": "in"}))["items"]]
+    for schedule, run, status in ((made[0], runs[0], 200), (made[1], runs[1], 404)):
+        for path in (
+            f"/schedules/{schedule['id']}/",
+            f"/schedules/{schedule['id']}/ledger/",
+            f"/executions/{run['id']}/",
+        ):
+            await client.call("GET", path, status)
+    await client.call("GET", f"/workflows/{other['id']}/", 404)
+    body = {"name": "new", "interval_seconds": 60, "workflow_id": workflow["id"]}
+    refused = await client.call("POST", "/schedules/", 403, json=body)
+    assert ("restricted", True) == (refused["code"], "`team=shop`" in refused["detail"])
+    await client.call("POST", "/schedules/", 201, json={**body, "labels": labels})
+    await client.call("POST", "/schedules/", 404, json={**body, "labels": labels, "workflow_id": other["id"]})
+    await client.call("POST", "/schedules/batch-delete/", 204, json={"schedule_ids": [one["id"] for one in made]})
+    await mia.call("GET", f"/schedules/{made[0]['id']}/", 404)
+    await mia.get(made[1])
+
+
+async def test_a_token_that_is_restricted_to_a_namespace(carillon: Carillon, settings: Settings) -> None:
+    """It reaches what files of the namespace declare, and creates nothing beside them."""
+    declared = """
+    namespace: shop
+    workflows: [{name: w, nodes: [{id: start, type: trigger_schedule}]}]
+    schedules: [{name: declared, workflow: w, every: 5m}]
+    """
+    async with applying(settings) as apply:
+        assert [] == (await apply(declared)).problems
+    by_hand = await carillon.schedule(name="by hand")
+    client = await limited(carillon, Scope.WRITE, restrict={"namespace": "shop"})
+    (schedule,) = (await client.call("GET", "/schedules/"))["items"]
+    (workflow,) = (await client.call("GET", "/workflows/"))["items"]
+    assert ("declared", "w") == (schedule["name"], workflow["name"])
+    assert [] == (await client.call("GET", "/schedules/", params={"namespace": "other"}))["items"]
+    await client.call("POST", f"/schedules/{schedule['id']}/pause/")
+    await client.call("GET", f"/schedules/{by_hand['id']}/", 404)
+    body = {"name": "new", "interval_seconds": 60, "workflow_id": workflow["id"]}
+    assert "restricted" == (await client.call("POST", "/schedules/", 403, json=body))["code"]

@@ -20,11 +20,12 @@ from app.domain.access import (
     lesser_rights,
     owner_for,
     require_admin,
+    require_labels,
     require_owner,
     require_scope,
     require_team_owner,
 )
-from app.domain.errors import ForbiddenError, InsufficientScopeError, NotFoundError
+from app.domain.errors import ForbiddenError, InsufficientScopeError, NotFoundError, RestrictedError
 
 ADMINS = list(Scope)
 WRITES = ADMINS[:-1]
@@ -170,13 +171,29 @@ def test_whose_objects_are_listed_and_created() -> None:
 RESTRICTED = replace(MEMBER, teams=((5, TeamRole.EDITOR),), restriction=Restriction(workflow_ids=(7, 8)))
 
 
-def test_a_restricted_token_sees_what_belongs_to_its_workflows() -> None:
-    """Of the owners that the user sees; what belongs to no workflow is hidden, and no label or namespace is known."""
-    seen = {(owner, flow) for owner in (2, 5, 77) for flow in (7, 9, None) if RESTRICTED.may_use(owner, flow)}
-    assert {(2, 7), (5, 7)} == seen
-    for named in (Restriction(labels=(("a", "b"),), workflow_ids=(7,)), Restriction(namespace="n", workflow_ids=(7,))):
-        assert not replace(RESTRICTED, restriction=named).may_use(2, 7)
+def test_a_restricted_token_sees_what_its_restriction_leaves() -> None:
+    """Of the owners that the user sees; what nobody has looked at is hidden."""
+    seen = {
+        (owner, within)
+        for owner in (2, 5, 77)
+        for within in (True, False)
+        if RESTRICTED.may_use(owner, is_within=within)
+    }
+    assert {(2, True), (5, True)} == seen
+    assert not RESTRICTED.may_use(2)
     assert 5 == owner_for(RESTRICTED, 5).team_id
+
+
+def test_what_a_restricted_token_creates_must_be_within_its_reach() -> None:
+    """With all labels; what files declare is created by files alone."""
+    require_labels(MEMBER, {})
+    labelled = replace(MEMBER, restriction=Restriction(labels=(("team", "shop"),)))
+    require_labels(labelled, {"team": "shop", "x": "y"})
+    for labels in ({}, {"team": "other"}):
+        with pytest.raises(RestrictedError, match="`team=shop`"):
+            require_labels(labelled, labels)
+    with pytest.raises(RestrictedError, match="namespace"):
+        require_labels(replace(MEMBER, restriction=Restriction(namespace="shop")), {})
 
 
 def test_the_sources_of_a_list() -> None:
