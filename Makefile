@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up console screenshots test coverage chaos rolling attack bench lint fmt lock setup clean
+.PHONY: up console console-tests screenshots test coverage chaos rolling attack bench lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -34,7 +34,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 NPM_CI := $(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
 WEB_BUILD_TOOLS := $(WEB)/node_modules/.build-tools
 WEB_TEST_TOOLS := $(WEB)/node_modules/.test-tools
-WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f -print)
+WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f ! -name '*.test.ts' -print)
 
 console: $(CONSOLE)
 
@@ -52,6 +52,10 @@ $(WEB_TEST_TOOLS): $(WEB)/package-lock.json | $(STAMP)
 	@$(NPM_CI)
 	@touch $(WEB_BUILD_TOOLS) $@
 
+# Without a registry of npm packages the suite runs all the same, and says at its end what was not tested.
+console-tests: $(STAMP)
+	@$(MAKE) --no-print-directory $(WEB_TEST_TOOLS) $(CONSOLE) || echo "The console could not be built." >&2
+
 # Writes a picture of every screen of the console, light and dark, to SHOTS.
 SHOTS ?= screenshots
 screenshots: $(WEB_TEST_TOOLS) $(CONSOLE)
@@ -59,12 +63,12 @@ screenshots: $(WEB_TEST_TOOLS) $(CONSOLE)
 
 # One test process per core and one more, because many tests wait for events.
 TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
-test: lint $(WEB_TEST_TOOLS) $(CONSOLE)
+test: lint console-tests
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
 
 # Runs the suite with every line and branch counted and prints a figure for each package; TESTS=tests/domain for a part.
 TESTS ?=
-coverage: $(STAMP) $(WEB_TEST_TOOLS) $(CONSOLE)
+coverage: $(STAMP) console-tests
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal -m "not speed" --cov --cov-report= $(TESTS); \
 	failed=$$?; $(BIN)/python -m tests.coverage_table && exit $$failed
 

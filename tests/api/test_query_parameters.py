@@ -22,9 +22,11 @@ APPLICATION = wire_api(
 
 
 def calls() -> Iterator[tuple[str, str]]:
-    """Every method and path of the application, but for the pages of the documentation."""
+    """Every method and path of the application, but for the pages of the documentation and of the console."""
     for route in APPLICATION.routes:
         path = route.path_format
+        if path == "/" or path.startswith("/console"):
+            continue
         for name, parameter in route.path_parameters.items():
             path = path.replace(f"{{{name}}}", VALUES[parameter.type.__name__])
         for handler in getattr(route, "route_handlers", ()):

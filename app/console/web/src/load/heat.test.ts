@@ -4,7 +4,7 @@ import { busiest, firesAt, heatRows } from "./heat";
 const bucket = (at: string, fires: number) => ({ at, fires, busy_seconds: 0 });
 const buckets = [
   bucket("2026-11-18T00:00:00Z", 100),
-  bucket("2026-11-18T00:30:00Z", 25),
+  bucket("2026-11-18T00:30:00Z", 12.5),
   bucket("2026-11-18T01:00:00Z", 0),
 ];
 
@@ -18,7 +18,7 @@ test("no buckets are no rows", () => {
 });
 
 test("the busiest times come first, and empty ones are left out", () => {
-  expect(busiest(buckets, 5).map((one) => one.fires)).toEqual([100, 25]);
+  expect(busiest(buckets, 5).map((one) => one.fires)).toEqual([100, 12.5]);
   expect(busiest(buckets, 1)).toHaveLength(1);
 });
 

@@ -5,7 +5,7 @@ import type { Forecast } from "../api/types";
 export interface HeatCell {
   at: string;
   fires: number;
-  /** From 0, nothing, to 1, the peak; on a root scale, so that small loads can be seen beside a large peak. */
+  /** From 0, nothing, to 1, the peak; on a cube root's scale, so that small loads can be seen beside a large peak. */
   heat: number;
 }
 
@@ -24,7 +24,7 @@ export function heatRows(buckets: Forecast["buckets"]): HeatRow[] {
   for (const bucket of buckets) {
     const hour = Math.floor((Date.parse(bucket.at) - first) / HOUR_MS);
     const row = rows.get(hour) ?? { at: bucket.at, cells: [] };
-    row.cells.push({ at: bucket.at, fires: bucket.fires, heat: Math.sqrt(bucket.fires / most) });
+    row.cells.push({ at: bucket.at, fires: bucket.fires, heat: Math.cbrt(bucket.fires / most) });
     rows.set(hour, row);
   }
   return [...rows.values()];

@@ -342,6 +342,11 @@ function PlanText({ plan, zone }: { plan: Plan; zone: string }) {
               <ul className="soft small">
                 {changed[kind].slice(0, SHOWN_SLOTS).map((slot, index) => (
                   <li key={index}>
+                    {typeof slot === "object" && slot.from ? (
+                      <>
+                        <Time at={slot.from} zone={zone} /> →{" "}
+                      </>
+                    ) : null}
                     <Time at={slotTime(slot)} zone={zone} />
                   </li>
                 ))}

@@ -220,7 +220,7 @@ function Rows(props: {
   }, toggle);
   return (
     <div className="rows card" role="table" aria-label={t("title")} aria-rowcount={rows.length}>
-      <div role="rowgroup">
+      <div role="rowgroup" className="rows-head">
         <div className="schedule-row header" role="row">
           <span role="columnheader">
             <span className="visually-hidden">{t("select", { name: "" })}</span>

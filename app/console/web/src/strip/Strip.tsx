@@ -3,10 +3,12 @@ import { useTranslations } from "use-intl";
 import type { Slot, Slots } from "../api/types";
 import { Time, useZone } from "../ui/controls";
 import { durationText, instantText } from "../ui/time";
-import { entriesOf, KINDS, layoutOf, LETTERS, type Cell, type Entry, type Kind, type Measure, type Size } from "./marks";
+import { entriesOf, fitting, KINDS, layoutOf, LETTERS, type Cell, type Entry, type Kind, type Measure, type Size } from "./marks";
 import "./strip.css";
 
 const SMALL: Size = { cell: 5, gap: 2, height: 20 };
+/** The width of the column in the list. */
+const SMALL_WIDTH = 290;
 const LARGE: Size = { cell: 12, gap: 3, height: 40 };
 const LETTERS_HEIGHT = 14;
 
@@ -14,7 +16,7 @@ const LETTERS_HEIGHT = 14;
 export function SmallStrip({ slots, name }: { slots: Slots; name: string }) {
   const t = useTranslations("strip");
   const texts = useMarkTexts();
-  const entries = useMemo(() => entriesOf(slots), [slots]);
+  const entries = useMemo(() => fitting(entriesOf(slots), SMALL, SMALL_WIDTH), [slots]);
   if (entries.length === 0) return <span className="soft small">{t("none")}</span>;
   const summary = KINDS.map((kind) => [kind, entries.filter((entry) => entry.kind === kind).length] as const)
     .filter(([, count]) => count > 0)

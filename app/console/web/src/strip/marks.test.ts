@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Slot } from "../api/types";
-import { entriesOf, KINDS, kindOf, layoutOf, shareOf } from "./marks";
+import { entriesOf, fitting, KINDS, kindOf, layoutOf, shareOf } from "./marks";
 
 const slot = (outcome: string, more: Partial<Slot> = {}): Slot => ({ slot: "2026-11-18T00:00:00Z", outcome, ...more });
 const SIZE = { cell: 6, gap: 2, height: 20 };
@@ -57,6 +57,13 @@ test("every kind is drawn inside its cell and has a shape of its own", () => {
 test("marks of one kind make one path", () => {
   const entries = Array.from({ length: 120 }, () => ({ slot: slot("fired", { status: "success" }), kind: "succeeded" as const }));
   expect(Object.keys(layoutOf(entries, SIZE).paths)).toEqual(["succeeded"]);
+});
+
+test("the newest entries are kept where there is little room", () => {
+  const entries = ["missed", "expected", "fired"].map((outcome) => ({ slot: slot(outcome), kind: "other" as const }));
+  expect(fitting(entries, SIZE, 14).map((entry) => entry.slot?.outcome)).toEqual(["expected", "fired"]);
+  expect(fitting(entries, SIZE, 100)).toHaveLength(3);
+  expect(fitting(entries, SIZE, 0)).toEqual([]);
 });
 
 test("height follows what is measured, within its bounds", () => {

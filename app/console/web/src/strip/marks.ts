@@ -122,6 +122,13 @@ function widthOf(entry: Entry, size: Size): number {
   return cells * size.cell + (cells - 1) * size.gap;
 }
 
+/** Returns the newest entries that fit into a width. */
+export function fitting(entries: Entry[], size: Size, width: number): Entry[] {
+  let left = width + size.gap;
+  const first = entries.findLastIndex((entry) => (left -= widthOf(entry, size) + size.gap) < 0);
+  return entries.slice(first + 1);
+}
+
 const rect = (x: number, y: number, width: number, height: number) => `M${x} ${y}h${width}v${height}h${-width}z`;
 
 function shapeOf(kind: Kind, x: number, width: number, { gap, height }: Size, share: number): string {
