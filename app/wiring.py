@@ -64,6 +64,7 @@ from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
+from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.users import UserService
@@ -169,6 +170,7 @@ def wire_services(
         schedules=shared.schedules,
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
+        slots=SlotService(database),
         breakers=BreakerService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),

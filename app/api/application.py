@@ -30,7 +30,7 @@ from app.api.requests import (
     origin_middleware,
     tracing_middleware,
 )
-from app.api.schedules import ScheduleController, ScheduleQueryController
+from app.api.schedules import ScheduleController, ScheduleQueryController, SlotController
 from app.api.sessions import LoginController, SessionController, SingleSignOnController
 from app.api.system import (
     ActionController,
@@ -56,6 +56,7 @@ from app.services.schedules import ScheduleService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
+from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.users import UserService
@@ -80,6 +81,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     schedules: ScheduleService
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
+    slots: SlotService
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
@@ -126,6 +128,7 @@ def create_application(
             WorkflowController,
             ScheduleController,
             ScheduleQueryController,
+            SlotController,
             ExecutionController,
             CallbackController,
             BreakerController,
@@ -191,6 +194,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "schedule_service": services.schedules,
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
+        "slot_service": services.slots,
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,

@@ -26,6 +26,8 @@ from app.api.value_descriptions import (
     ROLES,
     RUN_STATUSES,
     SCOPES,
+    SHOWN,
+    SPANS,
     STATUSES,
     TEAM_ROLES,
     TRIGGERS,
@@ -165,6 +167,32 @@ LEDGER = {
     "from": "The first slot of a range; left out for a single slot.",
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
+}
+SLOT = {
+    "slot": "The slot, without jitter; of a range, the last slot.",
+    "outcome": with_values("What became of the slot, or will.", SHOWN),
+    "status": "The status of the last run of the slot; null without a run.",
+    "reason": "Why the slot did not fire, or the error of its last run; empty otherwise.",
+    "lateness_ms": "Milliseconds from the slot to the start of its first run; null if none has started.",
+    "duration_ms": "Milliseconds that its last run took; null until it has ended.",
+    "attempts": "How many runs the slot had, retries included; 0 without a run.",
+    "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
+    "trigger": "What started the run; null without a run.",
+    "from": "The first slot of a range; left out for a single slot.",
+    "to": "The last slot of a range; left out for a single slot.",
+    "count": "How many slots the range has; left out for a single slot.",
+}
+SPAN = {
+    "kind": with_values("Why nothing could fire.", SPANS),
+    "from": "When it began.",
+    "to": "When it ended; null if it lasts.",
+    "by": "Who caused it: a name as in the history. Empty if it is not known any more.",
+    "note": "Why, as the request said; may be empty.",
+}
+STRIPS = {
+    "items": "The slots, newest first; those to come stand before the others.",
+    "spans": "When nothing could fire, newest first, within the time of these slots.",
+    "schedules": "The slots of each schedule, by its id.",
 }
 EXPLANATION = {
     "slot": "The slot nearest to the time; null if the spec has none.",
@@ -470,6 +498,9 @@ FIELDS = (
     Table(("PreviewView", "PreviewRun"), PREVIEW),
     Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
     Table(("LedgerItem",), LEDGER),
+    Table(("SlotItem",), SLOT),
+    Table(("SpanView",), SPAN),
+    Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
     Table(("ExplanationView", "CheckView"), EXPLANATION),
     Table(("HistoryItem",), HISTORY),
     Table(("BreakerView", "BreakerDetail", "TransitionView"), BREAKER),
@@ -539,6 +570,9 @@ PARAMETERS = (
             "ids": "Only schedules with these ids, with commas between them; at most 500.",
             "sort": with_values("The order of the list. Schedules without the value come last.", ORDERS),
             "key": "The key of the schedule. It may have slashes.",
+            "schedule_ids": "The ids of the schedules, with commas between them; at most 100.",
+            "last": "How many of the newest slots of each schedule are returned.",
+            "ahead": "How many slots to come are returned besides; on the first page of a list only.",
         },
     ),
     Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),

@@ -18,9 +18,8 @@ LabelFilter = Annotated[
     QueryParameter(max_items=32, schema_extra={"examples": [["team=shop"]], "items": {"type": "string"}}),
 ]
 _UUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-IdsFilter = Annotated[
-    str | None, QueryParameter(max_length=37 * MOST_IDS, schema_extra={"pattern": rf"^{_UUID}(?:,{_UUID})*$"})
-]
+UUIDS = rf"^{_UUID}(?:,{_UUID})*$"
+IdsFilter = Annotated[str | None, QueryParameter(max_length=37 * MOST_IDS, schema_extra={"pattern": UUIDS})]
 # With slashes: keys may have them.
 KeyInPath = FromPath[str]
 
@@ -36,16 +35,16 @@ def given_labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(set(pairs)))
 
 
-def given_ids(given: str | None) -> tuple[UUID, ...] | None:
+def given_ids(given: str | None, field: str = "ids") -> tuple[UUID, ...] | None:
     """Return the ids that a query lists with commas; None if it lists none."""
     if given is None:
         return None
     try:
         ids = tuple(dict.fromkeys(UUID(text.strip()) for text in given.split(",")))
     except ValueError:
-        raise InvalidError(FieldError("ids", "Write UUIDs, separated by commas.")) from None
+        raise InvalidError(FieldError(field, "Write UUIDs, separated by commas.")) from None
     if len(ids) > MOST_IDS:
-        raise InvalidError(FieldError("ids", f"At most {MOST_IDS} ids can be given."))
+        raise InvalidError(FieldError(field, f"At most {MOST_IDS} ids can be given."))
     return ids
 
 

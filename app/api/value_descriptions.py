@@ -11,6 +11,7 @@ from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.notifications import NoticeEvent
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, Status
+from app.domain.slot_strips import EXPECTED, SpanKind
 from app.persistence.schedule_lists import Kind, Sort
 
 Texts = Mapping[str, str]
@@ -117,6 +118,8 @@ OUTCOMES: Texts = {
     LedgerOutcome.COALESCED: "a later missed slot ran instead",
 }
 FIRED: Texts = {"fired": "a run was created", **OUTCOMES}
+SHOWN: Texts = {**FIRED, EXPECTED: "it is still to come"}
+SPANS: Texts = {SpanKind.PAUSED: "the schedule was paused", SpanKind.DISABLED: "all schedules were switched off"}
 EXPLAINED: Texts = {
     **FIRED,
     "expected": "it is still to come",

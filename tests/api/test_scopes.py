@@ -50,6 +50,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/schedules/{schedule_id:uuid}/run": {"POST": OPERATE},
     "/schedules/{schedule_id:uuid}/runs": {"GET": READ},
     "/schedules/{schedule_id:uuid}/ledger": {"GET": READ},
+    "/schedules/{schedule_id:uuid}/slots": {"GET": READ},
+    "/slots": {"GET": READ},
     "/schedules/{schedule_id:uuid}/explain": {"GET": READ},
     "/schedules/{schedule_id:uuid}/history": {"GET": READ},
     "/executions": {"GET": READ},
