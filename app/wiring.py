@@ -24,6 +24,7 @@ from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
 from app.config import Settings, SettingsError, require_stores
 from app.domain.limits import Caps, Quota, Quotas
+from app.engine.bulk_operations import OperationRunner
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
@@ -50,6 +51,7 @@ from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
@@ -171,6 +173,7 @@ def wire_services(
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
         slots=SlotService(database),
+        bulk=BulkService(database, limits.caps),
         breakers=BreakerService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),
@@ -313,6 +316,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             sender,
             _poller(settings, shared),
             Housekeeper(database, settings.history_days),
+            OperationRunner(database, ringer, shared.admission.limits.caps),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,

@@ -16,6 +16,7 @@ from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
+from app.api.operations import BulkController, OperationController
 from app.api.problems import HANDLERS
 from app.api.rate_limits import RateLimits
 from app.api.requests import (
@@ -46,6 +47,7 @@ from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
@@ -82,6 +84,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
     slots: SlotService
+    bulk: BulkService
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
@@ -129,6 +132,8 @@ def create_application(
             ScheduleController,
             ScheduleQueryController,
             SlotController,
+            BulkController,
+            OperationController,
             ExecutionController,
             CallbackController,
             BreakerController,
@@ -195,6 +200,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
+        "bulk_service": services.bulk,
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,

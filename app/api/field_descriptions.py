@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from app.api.value_descriptions import (
     BREAKER_STATES,
+    BULK_ACTIONS,
     CATCH_UP,
     CHANGES,
     EVENTS,
@@ -19,6 +20,8 @@ from app.api.value_descriptions import (
     IF_RUNNING,
     KINDS,
     OBJECT_TYPES,
+    OPERATION_ACTIONS,
+    OPERATION_STATUSES,
     ORDERS,
     OUTCOMES,
     OWNER_KINDS,
@@ -159,6 +162,66 @@ SCHEDULE_BODIES = {
         "What this run does while another is active. Left out: as the schedule says.", IF_RUNNING
     ),
 }
+BULK = {
+    "action": with_values("What is done to each schedule.", BULK_ACTIONS),
+    "ids": "The schedules; ids that are unknown or not yours are left out.",
+    "filter": "The schedules, by the filters of the list of schedules.",
+    "arguments": "What the action needs.",
+    "until": "With `pause`: when what was paused is resumed, unless it was changed since. Null: not by itself.",
+    "labels": "With `label`: the labels that schedules get and lose.",
+    "fields": "With `set`: the new values of the fields.",
+    "workflow_id": "With `move`: the workflow that the schedules run from then on.",
+    "add": "The labels that are added, or get another value.",
+    "remove": "The names of the labels that are removed.",
+    "dry_run": "Only say what would change.",
+    "expect_count": "How many schedules must match; another number is refused with 409 `count_changed`.",
+    "note": "Why, for the history and the audit log.",
+}
+BULK_FILTER = {
+    "status": with_values("Only schedules with this status.", STATUSES),
+    "status_reason": with_values("Only schedules with this reason for their status.", REASONS),
+    "workflow_id": "Only schedules of this workflow.",
+    "owner_kind": with_values("Only schedules of this kind of owner.", OWNER_KINDS),
+    "owner_id": "Only schedules of this owner: the id of a user, or the name of a plugin.",
+    "team_id": "Only schedules of this team.",
+    "q": "Only schedules whose name or key contains this text, or that have this id.",
+    "label": "Only schedules with all of these labels, each as `name=value`.",
+    "health": with_values("Only schedules with this health.", HEALTHS),
+    "namespace": "Only schedules that files of this namespace declare.",
+    "kind": with_values("Only schedules that say in this way when they are due.", KINDS),
+    "ids": "Only schedules with these ids.",
+}
+OPERATION = {
+    "id": "The id of the operation.",
+    "action": with_values("What it does to each schedule.", OPERATION_ACTIONS),
+    "status": with_values("The state of the operation.", OPERATION_STATUSES),
+    "by": "The name of the user who started it.",
+    "user_profile_id": "The id of the user who started it.",
+    "note": "Why, as the request said; may be empty.",
+    "selection": "What the request named: its `filter`, or how many `ids`; of an undo, the `action` that it restores.",
+    "total": "How many schedules it is about.",
+    "done": "How many schedules it has changed.",
+    "skipped": "How many schedules it has left alone.",
+    "skipped_reasons": "Why schedules were left alone, the most frequent reason first.",
+    "failed": "How many schedules could not be changed.",
+    "errors": "The first 100 schedules that could not be changed.",
+    "error": "Why the whole operation failed; empty otherwise.",
+    "undoable": "Whether `undo/` can restore what it has changed.",
+    "undo_of": "The operation that it restores; null unless it is an undo.",
+    "undone_by": "The operation that restores this one; null if none does.",
+    "starts_at": "When it begins, if not at once; null otherwise.",
+    "started_at": "When its first batch was carried out; null before that.",
+    "finished_at": "When it ended; null before that.",
+    "count": "How many schedules match; of a reason, how many schedules are left alone because of it.",
+    "would_change": "How many schedules would be changed.",
+    "by_status": "How many schedules match, by their status.",
+    "reason": "Why they are left alone: `status_` and the status that does not allow the action; `unchanged`: they "
+    "have the values already; `running`: a run is active; `invalid_spec`: the spec is not valid; `not_found`: they "
+    "do not exist any more, or are not yours; `changed_since`: they were changed after the operation.",
+    "schedule_id": "The id of the schedule.",
+    "message": "Why it could not be changed.",
+}
+DRY_RUN = {"skipped": "Which schedules would be left alone, and why."}
 LEDGER = {
     "slot": "The slot, without jitter; of a range, the last slot.",
     "outcome": with_values("What became of the slot.", FIRED),
@@ -494,10 +557,16 @@ AUDIT = {
 
 FIELDS = (
     Table(("PreviewInput",), PREVIEW_INPUT),
-    Table(("ScheduleInput", "ScheduleChanges", "ScheduleView", "ListedSchedule", "PreviewInput"), SCHEDULE),
+    Table(
+        ("ScheduleInput", "ScheduleChanges", "BulkFields", "ScheduleView", "ListedSchedule", "PreviewInput"), SCHEDULE
+    ),
     Table(("PreviewView", "PreviewRun"), PREVIEW),
     Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
     Table(("LedgerItem",), LEDGER),
+    Table(("BulkFilter",), BULK_FILTER),
+    Table(("BulkInput", "BulkArguments", "LabelChanges"), BULK),
+    Table(("DryRunView",), DRY_RUN),
+    Table(("OperationView", "DryRunView", "SkippedView", "RowErrorView"), OPERATION),
     Table(("SlotItem",), SLOT),
     Table(("SpanView",), SPAN),
     Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
@@ -587,6 +656,7 @@ PARAMETERS = (
             "session_id": "The id of the session.",
             "schedule_id": "The id of the schedule.",
             "execution_id": "The id of the execution.",
+            "operation_id": "The id of the operation.",
             "notification_id": "The id of the notification.",
             "webhook_id": "The id of the webhook.",
             "secret_name": "The name of the secret.",

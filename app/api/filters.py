@@ -7,8 +7,7 @@ import msgspec
 from litestar.params import FromPath, QueryParameter
 
 from app.domain.errors import FieldError, InvalidError, NotFoundError
-from app.domain.field_errors import field_errors
-from app.domain.labels import Key, LabelName, LabelValue
+from app.domain.labels import Key, label_pairs
 
 MOST_IDS = 500
 
@@ -26,13 +25,7 @@ KeyInPath = FromPath[str]
 
 def given_labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
     """Return the labels that a query names as ``name=value``."""
-    pairs = []
-    for text in given or ():
-        name, separator, value = text.partition("=")
-        if not separator or field_errors(name, LabelName) or field_errors(value, LabelValue):
-            raise InvalidError(FieldError("label", f"'{text[:100]}' is not a label. Write `name=value`."))
-        pairs.append((name, value))
-    return tuple(sorted(set(pairs)))
+    return label_pairs(given or ())
 
 
 def given_ids(given: str | None, field: str = "ids") -> tuple[UUID, ...] | None:

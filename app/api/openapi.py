@@ -6,6 +6,7 @@ msgspec's: Litestar's leave out forbidden fields and some bounds. What each fiel
 
 - ``errors``: statuses of problems beside the usual ones;
 - ``other_statuses``: statuses with the same response as the usual one;
+- ``other_responses``: statuses with another response, by its type;
 - ``empty_statuses``: statuses without a body;
 - ``body_schema``: the type that describes the body, where the handler reads it as a looser one.
 """
@@ -115,7 +116,10 @@ def _described_types(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
     types = [
         kind
         for handler in handlers
-        for kind in (_body_type(handler), _response_type(handler), *_parameter_enums(handler))
+        for kind in (
+            *(_body_type(handler), _response_type(handler), *handler.opt.get("other_responses", {}).values()),
+            *_parameter_enums(handler),
+        )
     ]
     return list(dict.fromkeys([Problem, *(kind for kind in types if kind is not None)]))
 
@@ -165,12 +169,18 @@ def _without_null(schema: Json) -> Json:
 def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
     kind = _response_type(handler)
     media_type = (handler.media_type or MediaType.JSON).split(";")[0]
-    content = {} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}
-    statuses = (handler.status_code, *handler.opt.get("other_statuses", ()))
+    kinds = dict.fromkeys((handler.status_code, *handler.opt.get("other_statuses", ())), kind)
+    kinds |= handler.opt.get("other_responses", {})
     empty = {
         str(status): {"description": HTTPStatus(status).phrase} for status in handler.opt.get("empty_statuses", ())
     }
-    return {str(status): {"description": HTTPStatus(status).phrase, **content} for status in statuses} | empty
+    return {
+        str(status): {
+            "description": HTTPStatus(status).phrase,
+            **({} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}),
+        }
+        for status, kind in kinds.items()
+    } | empty
 
 
 def _problem_refs(handler: HTTPRouteHandler, operation: Json) -> Json:

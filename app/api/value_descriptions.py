@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from app.domain.access import OwnerKind, Role, Scope, TeamRole
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
+from app.domain.bulk_operations import BulkAction, OperationStatus
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.health import Health
 from app.domain.ledger import QUEUED, LedgerOutcome
@@ -49,6 +50,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.SIGNING_KEY: "a signing key",
     ObjectType.OIDC_KEY: "a key that signs the tokens of calls",
     ObjectType.SETTINGS: "the settings",
+    ObjectType.OPERATION: "an operation on many schedules",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }
 HEALTHS: Texts = {
@@ -126,6 +128,24 @@ EXPLAINED: Texts = {
     "due": "no worker has taken it up yet",
     "not_expected": "the schedule has no such slot",
     "unknown": "its record is gone",
+}
+BULK_ACTIONS: Texts = {
+    BulkAction.PAUSE: "pause active ones, `until` a time if one is given",
+    BulkAction.RESUME: "resume paused ones",
+    BulkAction.RUN: "run them now, unless a run is active and `if_running` is `skip` or `cancel`",
+    BulkAction.REVIVE: "make dead ones active again",
+    BulkAction.DELETE: "delete them",
+    BulkAction.LABEL: "add and remove `labels`",
+    BulkAction.SET: "change `fields`",
+    BulkAction.MOVE: "run another workflow, `workflow_id`",
+}
+OPERATION_ACTIONS: Texts = {**BULK_ACTIONS, BulkAction.UNDO: "restore what another operation has changed"}
+OPERATION_STATUSES: Texts = {
+    OperationStatus.RUNNING: "workers carry it out, or will",
+    OperationStatus.PAUSED: "it waits to be resumed",
+    OperationStatus.DONE: "all schedules were handled",
+    OperationStatus.CANCELLED: "it was ended before all schedules were handled",
+    OperationStatus.FAILED: "it could not go on, or no schedule could be changed",
 }
 BREAKER_STATES: Texts = {
     BreakerState.CLOSED: "all runs start",

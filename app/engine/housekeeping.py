@@ -6,7 +6,7 @@ import structlog
 
 from app import clock
 from app.engine import oidc_keys
-from app.persistence import execution_queries, retention
+from app.persistence import execution_queries, operations, retention
 from app.persistence.database import Database, database_now
 from app.persistence.retention import PartitionError, Week
 
@@ -51,6 +51,7 @@ class Housekeeper:
         if self._keep:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
+                await operations.delete_old(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         async with self._database.transaction() as connection:
             await retention.delete_spent_records(connection)

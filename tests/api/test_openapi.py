@@ -52,6 +52,8 @@ CALLS = {
     *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run")),
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
     "GET /api/v1/slots/",
+    *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
+    *(f"POST /api/v1/operations/{{operation_id}}/{verb}/" for verb in ("pause", "resume", "cancel", "undo")),
     *("POST /api/v1/schedules/preview/", "GET /api/v1/breakers/", "GET /api/v1/breakers/{workflow_id}/"),
     "POST /api/v1/breakers/{workflow_id}/reset/",
     *("GET /api/v1/executions/", "GET /api/v1/executions/{execution_id}/"),
