@@ -54,6 +54,7 @@ from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
+from app.services.declarations.exporting import ExportService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
@@ -174,6 +175,8 @@ def wire_services(
         schedule_queries=shared.schedule_queries,
         slots=SlotService(database),
         bulk=BulkService(database, limits.caps),
+        declarations=DeclarationService(database, ringer, shared.admission),
+        exports=ExportService(database),
         breakers=BreakerService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
         notifications=NotificationService(database, limits),

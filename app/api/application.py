@@ -12,6 +12,7 @@ from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
 from app.api.audit import AuditController
+from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.notifications import NotificationController, WebhookController
@@ -49,6 +50,8 @@ from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
+from app.services.declarations.applying import DeclarationService
+from app.services.declarations.exporting import ExportService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
@@ -85,6 +88,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     schedule_queries: ScheduleQueryService
     slots: SlotService
     bulk: BulkService
+    declarations: DeclarationService
+    exports: ExportService
     breakers: BreakerService
     cron: CronService
     notifications: NotificationService
@@ -134,6 +139,8 @@ def create_application(
             SlotController,
             BulkController,
             OperationController,
+            ApplyController,
+            ExportController,
             ExecutionController,
             CallbackController,
             BreakerController,
@@ -201,6 +208,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
         "bulk_service": services.bulk,
+        "declaration_service": services.declarations,
+        "export_service": services.exports,
         "breaker_service": services.breakers,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from app.api.value_descriptions import (
+    ACTS,
     BREAKER_STATES,
     BULK_ACTIONS,
     CATCH_UP,
@@ -222,6 +223,30 @@ OPERATION = {
     "message": "Why it could not be changed.",
 }
 DRY_RUN = {"skipped": "Which schedules would be left alone, and why."}
+DECLARATIONS = {
+    "documents": "The workflows and schedules by their namespaces, as JSON.",
+    "yaml": "The same as the text of a file, with one document or several.",
+    "dry_run": "Only say what would be done.",
+    "prune": "Delete what the namespaces have and the documents do not declare any more.",
+    "namespace": "The group that declared objects belong to. It has one owner.",
+    "workflows": "The workflows, each with a name that is unique in the namespace.",
+    "schedules": "The schedules, each with a name that is unique in the namespace.",
+    "counts": "How many objects there are for each `act`.",
+    "steps": "What was done to each object, or would be.",
+    "act": with_values("What was done, or would be.", ACTS),
+    "kind": "The kind of the object: `workflow` or `schedule`.",
+    "name": "The name of the object in its namespace.",
+    "differences": "The values that differ.",
+    "status": with_values("The state of a schedule; null for a workflow, and for what is new in a dry run.", STATUSES),
+    "path": "The path of the value in the object.",
+    "from": "The value that is stored; left out if there is none.",
+    "to": "The value that is declared; left out if there is none.",
+}
+DECLARED_SCHEDULE = {
+    "name": "A name that is unique in the namespace.",
+    "workflow": "The name of the workflow in the same namespace.",
+    "paused": "Whether it is paused if it is active. A pause is never lifted by a document.",
+}
 LEDGER = {
     "slot": "The slot, without jitter; of a range, the last slot.",
     "outcome": with_values("What became of the slot.", FIRED),
@@ -557,13 +582,24 @@ AUDIT = {
 
 FIELDS = (
     Table(("PreviewInput",), PREVIEW_INPUT),
+    Table(("DeclaredScheduleInput",), DECLARED_SCHEDULE),
     Table(
-        ("ScheduleInput", "ScheduleChanges", "BulkFields", "ScheduleView", "ListedSchedule", "PreviewInput"), SCHEDULE
+        (
+            "ScheduleInput",
+            "ScheduleChanges",
+            "BulkFields",
+            "ScheduleView",
+            "ListedSchedule",
+            "PreviewInput",
+            "DeclaredScheduleInput",
+        ),
+        SCHEDULE,
     ),
     Table(("PreviewView", "PreviewRun"), PREVIEW),
     Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
     Table(("LedgerItem",), LEDGER),
     Table(("BulkFilter",), BULK_FILTER),
+    Table(("ApplyInput", "DeclaredDocument", "ApplyView", "StepView", "DifferenceView", "ExportView"), DECLARATIONS),
     Table(("BulkInput", "BulkArguments", "LabelChanges"), BULK),
     Table(("DryRunView",), DRY_RUN),
     Table(("OperationView", "DryRunView", "SkippedView", "RowErrorView"), OPERATION),
@@ -573,7 +609,9 @@ FIELDS = (
     Table(("ExplanationView", "CheckView"), EXPLANATION),
     Table(("HistoryItem",), HISTORY),
     Table(("BreakerView", "BreakerDetail", "TransitionView"), BREAKER),
-    Table(("WorkflowInput", "WorkflowChanges", "WorkflowView", "BreakerView", "BreakerDetail"), WORKFLOW),
+    Table(
+        ("WorkflowInput", "WorkflowChanges", "WorkflowFields", "WorkflowView", "BreakerView", "BreakerDetail"), WORKFLOW
+    ),
     Table(("Node", "NodeInput", "Edge"), GRAPH),
     Table(("ExecutionView", "ExecutionDetail", "RunView"), EXECUTION),
     Table(("NodeResultView",), NODE_RESULT),
@@ -644,6 +682,7 @@ PARAMETERS = (
             "ahead": "How many slots to come are returned besides; on the first page of a list only.",
         },
     ),
+    Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),
     Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),
     Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),

@@ -6,6 +6,7 @@ from app.domain.access import OwnerKind, Role, Scope, TeamRole
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
 from app.domain.bulk_operations import BulkAction, OperationStatus
+from app.domain.declarations import Act
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.health import Health
 from app.domain.ledger import QUEUED, LedgerOutcome
@@ -128,6 +129,13 @@ EXPLAINED: Texts = {
     "due": "no worker has taken it up yet",
     "not_expected": "the schedule has no such slot",
     "unknown": "its record is gone",
+}
+ACTS: Texts = {
+    Act.CREATE: "it was created",
+    Act.CHANGE: "it was changed",
+    Act.KEEP: "it is as declared already",
+    Act.DELETE: "it is not declared any more, and was deleted",
+    Act.LEAVE: "it is not declared any more, and was left, as `prune` was not asked for",
 }
 BULK_ACTIONS: Texts = {
     BulkAction.PAUSE: "pause active ones, `until` a time if one is given",

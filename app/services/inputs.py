@@ -248,6 +248,34 @@ class DeclarationInput(Input):
     schedules: list[Any] | None = None
 
 
+class DeclaredDocument(Input):
+    """The workflows and schedules of a namespace."""
+
+    namespace: Namespace
+    workflows: list[WorkflowFields] | None = None
+    schedules: list[DeclaredScheduleInput] | None = None
+
+
+class DocumentsInput(Input):
+    """Documents to apply, unchecked, so that all their errors can be reported: as JSON values, or as YAML text."""
+
+    documents: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    yaml: Annotated[str, Meta(min_length=1)] | None = None
+    dry_run: bool = False
+    prune: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.documents is None) == (self.yaml is None):
+            raise ValueError("Exactly one of `documents` and `yaml` is needed.")
+
+
+class ApplyInput(DocumentsInput):
+    """Workflows and schedules to create or change."""
+
+    documents: Annotated[list[DeclaredDocument], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+
+
 @optional_fields_of(WorkflowFields)
 class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""

@@ -51,7 +51,7 @@ CALLS = {
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run")),
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
-    "GET /api/v1/slots/",
+    *("GET /api/v1/slots/", "POST /api/v1/apply/", "GET /api/v1/export/"),
     *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
     *(f"POST /api/v1/operations/{{operation_id}}/{verb}/" for verb in ("pause", "resume", "cancel", "undo")),
     *("POST /api/v1/schedules/preview/", "GET /api/v1/breakers/", "GET /api/v1/breakers/{workflow_id}/"),
@@ -91,13 +91,20 @@ BEYOND_SCHEMAS = re.compile(
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`|Name the user who gets"
     r"|`cursor` does not belong to this list"
+    r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
+    r"|The action `.*` (does not take|needs) this argument"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
 SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/")}
-# Only a worker lets a schedule die, and only a target has the token of a callback.
+DECLARED = {
+    "namespace": "n",
+    "workflows": [{"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]}],
+}
+# Only a worker lets a schedule die or carries out an operation, and only a target has the token of a callback.
 NEVER_SUCCEED = {
     "POST /api/v1/schedules/{schedule_id}/revive/",
+    "POST /api/v1/operations/{operation_id}/undo/",
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("complete", "heartbeat")),
 }
 
@@ -238,6 +245,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 workflow_id=1,
                 schedule_id=ID,
                 execution_id=ID,
+                operation_id=ID,
                 notification_id=1,
                 webhook_id=1,
                 secret_name="X",
@@ -294,6 +302,8 @@ class World:
         self.session = session
         self.met: dict[str, set[int]] = {}
         self.workflow_id = self._workflow()
+        body = {"documents": [DECLARED]}
+        session.post(f"{address}/api/v1/apply/", json=body, headers=AUTHORIZATION).raise_for_status()
 
     def fill(self, case: ApiCase) -> None:
         """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
@@ -303,14 +313,18 @@ class World:
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
             case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
             if case.path.endswith("/resume/"):
-                self._made(f"/schedules/{case.path_parameters['schedule_id']}/pause/")
+                self._made(case.formatted_path.removeprefix("/api/v1").replace("/resume/", "/pause/"))
         if isinstance(case.body, dict) and not meta_of(case).is_negative_at(ParameterLocation.BODY):
-            case.body = self._filled(case.body)
+            case.body = self._filled(case.body, case.path)
             if case.path in SPEC_PATHS:
                 case.body = _sane(case.body)
 
-    def _filled(self, body: Json) -> Json:
+    def _filled(self, body: Json, path: str = "") -> Json:
         filled = {**body}
+        if path == "/api/v1/schedules/bulk/":
+            return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
+        if path == "/api/v1/apply/":
+            return {"documents": [DECLARED], "dry_run": bool(body.get("dry_run"))}
         if body.get("workflow_id") is not None:
             filled["workflow_id"] = self.workflow_id
         if body.get("schedule_id") is not None:
@@ -347,6 +361,8 @@ class World:
                 return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
             case "secret_name":
                 return self._secret()
+            case "operation_id":
+                return self._made("/schedules/bulk/", {"action": "pause", "ids": [self._schedule()]})
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")

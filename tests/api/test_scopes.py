@@ -52,6 +52,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/schedules/{schedule_id:uuid}/ledger": {"GET": READ},
     "/schedules/{schedule_id:uuid}/slots": {"GET": READ},
     "/slots": {"GET": READ},
+    "/apply": {"POST": WRITE},
+    "/export": {"GET": READ},
     # Labels, fields, moves and deletions need more, which the service asks for.
     "/schedules/bulk": {"POST": OPERATE},
     "/operations": {"GET": READ},

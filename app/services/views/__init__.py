@@ -28,6 +28,7 @@ from app.services.views.accounts import (
     user_view,
 )
 from app.services.views.audit import AuditEventView, AuditList, audit_event_view
+from app.services.views.declarations import ApplyView, DifferenceView, ExportView, StepView, apply_view
 from app.services.views.executions import (
     AcceptedView,
     ExecutionDetail,
@@ -99,6 +100,7 @@ __all__ = [
     "AcceptedView",
     "ActionList",
     "ActionView",
+    "ApplyView",
     "AuditEventView",
     "AuditList",
     "BreakerDetail",
@@ -108,6 +110,7 @@ __all__ = [
     "CurrentSessionView",
     "DeliveryList",
     "DeliveryView",
+    "DifferenceView",
     "DryRunView",
     "EntityTypeList",
     "EntityTypeView",
@@ -115,6 +118,7 @@ __all__ = [
     "ExecutionPage",
     "ExecutionView",
     "ExplanationView",
+    "ExportView",
     "FreshTokenView",
     "HistoryItem",
     "HistoryList",
@@ -157,6 +161,7 @@ __all__ = [
     "SlotStrip",
     "SlotStrips",
     "SpanView",
+    "StepView",
     "Surroundings",
     "TeamList",
     "TeamView",
@@ -169,6 +174,7 @@ __all__ = [
     "WebhookView",
     "WorkflowPage",
     "WorkflowView",
+    "apply_view",
     "audit_event_view",
     "duration_ms",
     "execution_fields",
