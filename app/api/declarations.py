@@ -55,9 +55,8 @@ class ExportController(Controller):
         actor: Acting,
         export_service: NamedDependency[ExportService],
         namespace: Annotated[str | None, QueryParameter(pattern=NAMESPACE_PATTERN)] = None,
-    ) -> Response[str]:
+    ) -> Response[Any]:
         documents = await export_service.managed_documents(actor, namespace)
         if request.accept.best_match([YAML, JSON], default=YAML) == JSON:
-            content: Any = ExportView(documents)
-            return Response(content, media_type=JSON)
+            return Response(ExportView(documents), media_type=JSON)
         return Response(as_yaml(documents), media_type=YAML)

@@ -97,7 +97,8 @@ BEYOND_SCHEMAS = re.compile(
 )
 # Their bodies have a spec at the top.
 SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/")}
-DECLARED = {
+APPLY = "/api/v1/apply/"
+DECLARED: Json = {
     "namespace": "n",
     "workflows": [{"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]}],
 }
@@ -308,7 +309,8 @@ class World:
     def fill(self, case: ApiCase) -> None:
         """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
         sent = repr((case.path_parameters, case.query, case.body))
-        if not is_negative(case) and crc32(sent.encode()) % 4 == 0:
+        # What is applied is exported, and schemathesis reads no YAML with several documents.
+        if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path != APPLY:
             return
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
             case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
@@ -323,7 +325,7 @@ class World:
         filled = {**body}
         if path == "/api/v1/schedules/bulk/":
             return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
-        if path == "/api/v1/apply/":
+        if path == APPLY:
             return {"documents": [DECLARED], "dry_run": bool(body.get("dry_run"))}
         if body.get("workflow_id") is not None:
             filled["workflow_id"] = self.workflow_id
@@ -439,7 +441,7 @@ async def shared_settings(postgres: EmbeddedPostgres, valkey: EmbeddedValkey) ->
             "CARILLON_PUBLIC_URL": "https://carillon.example",
             "CRON_RUN_TOKEN": ADMIN_TOKEN,
             "CARILLON_RATE_LIMIT_PER_MINUTE": "0",
-            "CARILLON_QUOTA_NOTIFICATIONS": "0",
+            **{f"CARILLON_QUOTA_{kind}": "0" for kind in ("NOTIFICATIONS", "SCHEDULES", "WORKFLOWS")},
         }
     )
     await connection.execute("DROP DATABASE test_openapi WITH (FORCE)")
