@@ -27,6 +27,7 @@ from app.console.pages import console_router
 from app.domain.executions import ACTIVE, ExecutionStatus
 from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps, Quota, Quotas
+from app.engine.bulk_operations import OperationRunner
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
@@ -54,8 +55,10 @@ from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
+from app.services.declarations.exporting import ExportService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
@@ -71,6 +74,7 @@ from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
+from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.users import UserService
@@ -179,6 +183,10 @@ def wire_services(
         schedules=shared.schedules,
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
+        slots=SlotService(database),
+        bulk=BulkService(database, limits.caps),
+        declarations=DeclarationService(database, ringer, shared.admission),
+        exports=ExportService(database),
         breakers=BreakerService(database),
         search=SearchService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
@@ -324,6 +332,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             sender,
             _poller(settings, shared),
             Housekeeper(database, settings.history_days, settings.audit_days),
+            OperationRunner(database, ringer, shared.admission.limits.caps),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,

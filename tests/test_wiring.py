@@ -11,7 +11,7 @@ from app.config import Settings, SettingsError
 from app.persistence.database import Database
 from app.queue.bell import RedisPool
 
-SERVICES = sorted(name for name in vars(wiring) if name.endswith("Service") and name != "DeclarationService")
+SERVICES = sorted(name for name in vars(wiring) if name.endswith("Service"))
 
 
 async def test_a_process_has_one_service_of_each_kind(

@@ -12,11 +12,13 @@ from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
 from app.api.audit import AuditController
+from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.idempotency import Replay, keep_answer, on_replay
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
+from app.api.operations import BulkController, OperationController
 from app.api.problems import HANDLERS
 from app.api.rate_limits import RateLimits
 from app.api.requests import (
@@ -31,7 +33,7 @@ from app.api.requests import (
     origin_middleware,
     tracing_middleware,
 )
-from app.api.schedules import ScheduleController, ScheduleQueryController
+from app.api.schedules import ScheduleController, ScheduleQueryController, SlotController
 from app.api.search import SearchController
 from app.api.sessions import LoginController, SessionController, SingleSignOnController
 from app.api.system import (
@@ -48,7 +50,10 @@ from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
+from app.services.declarations.applying import DeclarationService
+from app.services.declarations.exporting import ExportService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
 from app.services.notifications import NotificationService
@@ -60,6 +65,7 @@ from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
+from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.users import UserService
@@ -85,6 +91,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     schedules: ScheduleService
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
+    slots: SlotService
+    bulk: BulkService
+    declarations: DeclarationService
+    exports: ExportService
     breakers: BreakerService
     search: SearchService
     cron: CronService
@@ -138,6 +148,11 @@ def create_application(
             WorkflowController,
             ScheduleController,
             ScheduleQueryController,
+            SlotController,
+            BulkController,
+            OperationController,
+            ApplyController,
+            ExportController,
             ExecutionController,
             CallbackController,
             BreakerController,
@@ -207,6 +222,10 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "schedule_service": services.schedules,
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
+        "slot_service": services.slots,
+        "bulk_service": services.bulk,
+        "declaration_service": services.declarations,
+        "export_service": services.exports,
         "breaker_service": services.breakers,
         "search_service": services.search,
         "notification_service": services.notifications,

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from app.api.value_descriptions import (
+    ACTS,
     BREAKER_STATES,
+    BULK_ACTIONS,
     CATCH_UP,
     CHANGES,
     EVENTS,
@@ -19,6 +21,8 @@ from app.api.value_descriptions import (
     IF_RUNNING,
     KINDS,
     OBJECT_TYPES,
+    OPERATION_ACTIONS,
+    OPERATION_STATUSES,
     ORDERS,
     OUTCOMES,
     OWNER_KINDS,
@@ -26,6 +30,8 @@ from app.api.value_descriptions import (
     ROLES,
     RUN_STATUSES,
     SCOPES,
+    SHOWN,
+    SPANS,
     STATUSES,
     TEAM_ROLES,
     TRIGGERS,
@@ -157,6 +163,90 @@ SCHEDULE_BODIES = {
         "What this run does while another is active. Left out: as the schedule says.", IF_RUNNING
     ),
 }
+BULK = {
+    "action": with_values("What is done to each schedule.", BULK_ACTIONS),
+    "ids": "The schedules; ids that are unknown or not yours are left out.",
+    "filter": "The schedules, by the filters of the list of schedules.",
+    "arguments": "What the action needs.",
+    "until": "With `pause`: when what was paused is resumed, unless it was changed since. Null: not by itself.",
+    "labels": "With `label`: the labels that schedules get and lose.",
+    "fields": "With `set`: the new values of the fields.",
+    "workflow_id": "With `move`: the workflow that the schedules run from then on.",
+    "add": "The labels that are added, or get another value.",
+    "remove": "The names of the labels that are removed.",
+    "dry_run": "Only say what would change.",
+    "expect_count": "How many schedules must match; another number is refused with 409 `count_changed`.",
+    "note": "Why, for the history and the audit log.",
+}
+BULK_FILTER = {
+    "status": with_values("Only schedules with this status.", STATUSES),
+    "status_reason": with_values("Only schedules with this reason for their status.", REASONS),
+    "workflow_id": "Only schedules of this workflow.",
+    "owner_kind": with_values("Only schedules of this kind of owner.", OWNER_KINDS),
+    "owner_id": "Only schedules of this owner: the id of a user, or the name of a plugin.",
+    "team_id": "Only schedules of this team.",
+    "q": "Only schedules whose name or key contains this text, or that have this id.",
+    "label": "Only schedules with all of these labels, each as `name=value`.",
+    "health": with_values("Only schedules with this health.", HEALTHS),
+    "namespace": "Only schedules that files of this namespace declare.",
+    "kind": with_values("Only schedules that say in this way when they are due.", KINDS),
+    "ids": "Only schedules with these ids.",
+}
+OPERATION = {
+    "id": "The id of the operation.",
+    "action": with_values("What it does to each schedule.", OPERATION_ACTIONS),
+    "status": with_values("The state of the operation.", OPERATION_STATUSES),
+    "by": "The name of the user who started it.",
+    "user_profile_id": "The id of the user who started it.",
+    "note": "Why, as the request said; may be empty.",
+    "selection": "What the request named: its `filter`, or how many `ids`; of an undo, the `action` that it restores.",
+    "total": "How many schedules it is about.",
+    "done": "How many schedules it has changed.",
+    "skipped": "How many schedules it has left alone.",
+    "skipped_reasons": "Why schedules were left alone, the most frequent reason first.",
+    "failed": "How many schedules could not be changed.",
+    "errors": "The first 100 schedules that could not be changed.",
+    "error": "Why the whole operation failed; empty otherwise.",
+    "undoable": "Whether `undo/` can restore what it has changed.",
+    "undo_of": "The operation that it restores; null unless it is an undo.",
+    "undone_by": "The operation that restores this one; null if none does.",
+    "starts_at": "When it begins, if not at once; null otherwise.",
+    "started_at": "When its first batch was carried out; null before that.",
+    "finished_at": "When it ended; null before that.",
+    "count": "How many schedules match; of a reason, how many schedules are left alone because of it.",
+    "would_change": "How many schedules would be changed.",
+    "by_status": "How many schedules match, by their status.",
+    "reason": "Why they are left alone: `status_` and the status that does not allow the action; `unchanged`: they "
+    "have the values already; `running`: a run is active; `invalid_spec`: the spec is not valid; `not_found`: they "
+    "do not exist any more, or are not yours; `changed_since`: they were changed after the operation.",
+    "schedule_id": "The id of the schedule.",
+    "message": "Why it could not be changed.",
+}
+DRY_RUN = {"skipped": "Which schedules would be left alone, and why."}
+DECLARATIONS = {
+    "documents": "The workflows and schedules by their namespaces, as JSON.",
+    "yaml": "The same as the text of a file, with one document or several.",
+    "dry_run": "Only say what would be done.",
+    "prune": "Delete what the namespaces have and the documents do not declare any more.",
+    "namespace": "The group that declared objects belong to. It has one owner.",
+    "workflows": "The workflows, each with a name that is unique in the namespace.",
+    "schedules": "The schedules, each with a name that is unique in the namespace.",
+    "counts": "How many objects there are for each `act`.",
+    "steps": "What was done to each object, or would be.",
+    "act": with_values("What was done, or would be.", ACTS),
+    "kind": "The kind of the object: `workflow` or `schedule`.",
+    "name": "The name of the object in its namespace.",
+    "differences": "The values that differ.",
+    "status": with_values("The state of a schedule; null for a workflow, and for what is new in a dry run.", STATUSES),
+    "path": "The path of the value in the object.",
+    "from": "The value that is stored; left out if there is none.",
+    "to": "The value that is declared; left out if there is none.",
+}
+DECLARED_SCHEDULE = {
+    "name": "A name that is unique in the namespace.",
+    "workflow": "The name of the workflow in the same namespace.",
+    "paused": "Whether it is paused if it is active. A pause is never lifted by a document.",
+}
 LEDGER = {
     "slot": "The slot, without jitter; of a range, the last slot.",
     "outcome": with_values("What became of the slot.", FIRED),
@@ -165,6 +255,32 @@ LEDGER = {
     "from": "The first slot of a range; left out for a single slot.",
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
+}
+SLOT = {
+    "slot": "The slot, without jitter; of a range, the last slot.",
+    "outcome": with_values("What became of the slot, or will.", SHOWN),
+    "status": "The status of the last run of the slot; null without a run.",
+    "reason": "Why the slot did not fire, or the error of its last run; empty otherwise.",
+    "lateness_ms": "Milliseconds from the slot to the start of its first run; null if none has started.",
+    "duration_ms": "Milliseconds that its last run took; null until it has ended.",
+    "attempts": "How many runs the slot had, retries included; 0 without a run.",
+    "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
+    "trigger": "What started the run; null without a run.",
+    "from": "The first slot of a range; left out for a single slot.",
+    "to": "The last slot of a range; left out for a single slot.",
+    "count": "How many slots the range has; left out for a single slot.",
+}
+SPAN = {
+    "kind": with_values("Why nothing could fire.", SPANS),
+    "from": "When it began.",
+    "to": "When it ended; null if it lasts.",
+    "by": "Who caused it: a name as in the history. Empty if it is not known any more.",
+    "note": "Why, as the request said; may be empty.",
+}
+STRIPS = {
+    "items": "The slots, newest first; those to come stand before the others.",
+    "spans": "When nothing could fire, newest first, within the time of these slots.",
+    "schedules": "The slots of each schedule, by its id.",
 }
 EXPLANATION = {
     "slot": "The slot nearest to the time; null if the spec has none.",
@@ -467,14 +583,36 @@ AUDIT = {
 
 FIELDS = (
     Table(("PreviewInput",), PREVIEW_INPUT),
-    Table(("ScheduleInput", "ScheduleChanges", "ScheduleView", "ListedSchedule", "PreviewInput"), SCHEDULE),
+    Table(("DeclaredScheduleInput",), DECLARED_SCHEDULE),
+    Table(
+        (
+            "ScheduleInput",
+            "ScheduleChanges",
+            "BulkFields",
+            "ScheduleView",
+            "ListedSchedule",
+            "PreviewInput",
+            "DeclaredScheduleInput",
+        ),
+        SCHEDULE,
+    ),
     Table(("PreviewView", "PreviewRun"), PREVIEW),
     Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
     Table(("LedgerItem",), LEDGER),
+    Table(("BulkFilter",), BULK_FILTER),
+    Table(("ApplyInput", "DeclaredDocument", "ApplyView", "StepView", "DifferenceView", "ExportView"), DECLARATIONS),
+    Table(("BulkInput", "BulkArguments", "LabelChanges"), BULK),
+    Table(("DryRunView",), DRY_RUN),
+    Table(("OperationView", "DryRunView", "SkippedView", "RowErrorView"), OPERATION),
+    Table(("SlotItem",), SLOT),
+    Table(("SpanView",), SPAN),
+    Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
     Table(("ExplanationView", "CheckView"), EXPLANATION),
     Table(("HistoryItem",), HISTORY),
     Table(("BreakerView", "BreakerDetail", "TransitionView"), BREAKER),
-    Table(("WorkflowInput", "WorkflowChanges", "WorkflowView", "BreakerView", "BreakerDetail"), WORKFLOW),
+    Table(
+        ("WorkflowInput", "WorkflowChanges", "WorkflowFields", "WorkflowView", "BreakerView", "BreakerDetail"), WORKFLOW
+    ),
     Table(("Node", "NodeInput", "Edge"), GRAPH),
     Table(("ExecutionView", "ExecutionDetail", "RunView"), EXECUTION),
     Table(("NodeResultView",), NODE_RESULT),
@@ -550,6 +688,9 @@ PARAMETERS = (
             "ids": "Only schedules with these ids, with commas between them; at most 500.",
             "sort": with_values("The order of the list. Schedules without the value come last.", ORDERS),
             "key": "The key of the schedule. It may have slashes.",
+            "schedule_ids": "The ids of the schedules, with commas between them; at most 100.",
+            "last": "How many of the newest slots of each schedule are returned.",
+            "ahead": "How many slots to come are returned besides; on the first page of a list only.",
         },
     ),
     Table(
@@ -559,6 +700,7 @@ PARAMETERS = (
             "limit": "At most this many objects.",
         },
     ),
+    Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),
     Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),
     Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
@@ -571,6 +713,7 @@ PARAMETERS = (
             "session_id": "The id of the session.",
             "schedule_id": "The id of the schedule.",
             "execution_id": "The id of the execution.",
+            "operation_id": "The id of the operation.",
             "notification_id": "The id of the notification.",
             "webhook_id": "The id of the webhook.",
             "secret_name": "The name of the secret.",

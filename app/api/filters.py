@@ -7,8 +7,7 @@ import msgspec
 from litestar.params import FromPath, QueryParameter
 
 from app.domain.errors import FieldError, InvalidError, NotFoundError
-from app.domain.field_errors import field_errors
-from app.domain.labels import Key, LabelName, LabelValue
+from app.domain.labels import Key, label_pairs
 
 MOST_IDS = 500
 
@@ -18,34 +17,27 @@ LabelFilter = Annotated[
     QueryParameter(max_items=32, schema_extra={"examples": [["team=shop"]], "items": {"type": "string"}}),
 ]
 _UUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-IdsFilter = Annotated[
-    str | None, QueryParameter(max_length=37 * MOST_IDS, schema_extra={"pattern": rf"^{_UUID}(?:,{_UUID})*$"})
-]
+UUIDS = rf"^{_UUID}(?:,{_UUID})*$"
+IdsFilter = Annotated[str | None, QueryParameter(max_length=37 * MOST_IDS, schema_extra={"pattern": UUIDS})]
 # With slashes: keys may have them.
 KeyInPath = FromPath[str]
 
 
 def given_labels(given: list[str] | None) -> tuple[tuple[str, str], ...]:
     """Return the labels that a query names as ``name=value``."""
-    pairs = []
-    for text in given or ():
-        name, separator, value = text.partition("=")
-        if not separator or field_errors(name, LabelName) or field_errors(value, LabelValue):
-            raise InvalidError(FieldError("label", f"'{text[:100]}' is not a label. Write `name=value`."))
-        pairs.append((name, value))
-    return tuple(sorted(set(pairs)))
+    return label_pairs(given or ())
 
 
-def given_ids(given: str | None) -> tuple[UUID, ...] | None:
+def given_ids(given: str | None, field: str = "ids") -> tuple[UUID, ...] | None:
     """Return the ids that a query lists with commas; None if it lists none."""
     if given is None:
         return None
     try:
         ids = tuple(dict.fromkeys(UUID(text.strip()) for text in given.split(",")))
     except ValueError:
-        raise InvalidError(FieldError("ids", "Write UUIDs, separated by commas.")) from None
+        raise InvalidError(FieldError(field, "Write UUIDs, separated by commas.")) from None
     if len(ids) > MOST_IDS:
-        raise InvalidError(FieldError("ids", f"At most {MOST_IDS} ids can be given."))
+        raise InvalidError(FieldError(field, f"At most {MOST_IDS} ids can be given."))
     return ids
 
 

@@ -6,6 +6,8 @@ msgspec's: Litestar's leave out forbidden fields and some bounds. What each fiel
 
 - ``errors``: statuses of problems beside the usual ones;
 - ``other_statuses``: statuses with the same response as the usual one;
+- ``other_responses``: statuses with another response, by its type;
+- ``other_media_types``: further types of content that ``Accept`` can ask for, each with the type that describes it;
 - ``empty_statuses``: statuses without a body;
 - ``body_schema``: the type that describes the body, where the handler reads it as a looser one.
 """
@@ -115,9 +117,18 @@ def _described_types(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
     types = [
         kind
         for handler in handlers
-        for kind in (_body_type(handler), _response_type(handler), *_parameter_enums(handler))
+        for kind in (
+            *(_body_type(handler), _response_type(handler), *_other_types(handler)),
+            *_parameter_enums(handler),
+        )
     ]
     return list(dict.fromkeys([Problem, *(kind for kind in types if kind is not None)]))
+
+
+def _other_types(handler: HTTPRouteHandler) -> Iterator[Any]:
+    """Yield the types of the responses beside the usual one."""
+    for option in ("other_responses", "other_media_types"):
+        yield from handler.opt.get(option, {}).values()
 
 
 def _parameter_enums(handler: HTTPRouteHandler) -> Iterator[Any]:
@@ -165,12 +176,19 @@ def _without_null(schema: Json) -> Json:
 def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
     kind = _response_type(handler)
     media_type = (handler.media_type or MediaType.JSON).split(";")[0]
-    content = {} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}
-    statuses = (handler.status_code, *handler.opt.get("other_statuses", ()))
+    others = {name: {"schema": refs[other]} for name, other in handler.opt.get("other_media_types", {}).items()}
+    kinds = dict.fromkeys((handler.status_code, *handler.opt.get("other_statuses", ())), kind)
+    kinds |= handler.opt.get("other_responses", {})
     empty = {
         str(status): {"description": HTTPStatus(status).phrase} for status in handler.opt.get("empty_statuses", ())
     }
-    return {str(status): {"description": HTTPStatus(status).phrase, **content} for status in statuses} | empty
+    return {
+        str(status): {
+            "description": HTTPStatus(status).phrase,
+            **({} if kind is None else {"content": {media_type: {"schema": refs[kind]}, **others}}),
+        }
+        for status, kind in kinds.items()
+    } | empty
 
 
 def _problem_refs(handler: HTTPRouteHandler, operation: Json) -> Json:

@@ -8,7 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.etags import unless_known
-from app.api.filters import IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
+from app.api.filters import UUIDS, IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     SCOPE,
@@ -47,6 +47,7 @@ from app.services.inputs import (
 from app.services.listing import Encoded
 from app.services.schedule_queries import NAMES, ScheduleQueryService, given_fields
 from app.services.schedules import ScheduleService
+from app.services.slots import MOST_SCHEDULES, SlotService
 from app.services.validation import checked
 from app.services.views import (
     ExecutionView,
@@ -58,6 +59,8 @@ from app.services.views import (
     ScheduleList,
     SchedulePage,
     ScheduleView,
+    SlotList,
+    SlotStrips,
 )
 
 Schedules = NamedDependency[ScheduleService]
@@ -70,6 +73,10 @@ Fields = Annotated[
     ),
 ]
 ManualRuns = NamedDependency[ManualRunService]
+Slots = NamedDependency[SlotService]
+EXAMPLE_ID = "00000000-0000-4000-8000-000000000000"
+# How many slots to come are listed.
+Ahead = Annotated[int, QueryParameter(ge=0, le=100)]
 
 
 class ScheduleController(Controller):
@@ -308,6 +315,24 @@ class ScheduleQueryController(Controller):
         return await schedule_queries.ledger(actor, schedule_id, span, listed(limit, cursor, counts=False))
 
     @get(
+        "/{schedule_id:uuid}/slots",
+        summary="List the slots of a schedule, newest first: what became of each, and the next ones to come.",
+    )
+    async def slots(  # noqa: PLR0913 - the filters of one list
+        self,
+        actor: Acting,
+        slot_service: Slots,
+        schedule_id: FromPath[UUID],
+        since: Since = None,
+        until: Until = None,
+        limit: Limit = 100,
+        cursor: Cursor = None,
+        ahead: Ahead = 10,
+    ) -> SlotList:
+        span = checked({"from": since, "to": until}, Span)
+        return await slot_service.of_schedule(actor, schedule_id, span, listed(limit, cursor, counts=False), ahead)
+
+    @get(
         "/{schedule_id:uuid}/explain",
         summary="Explain why a schedule did or did not run at a time. For a future time, say what is expected.",
     )
@@ -329,3 +354,28 @@ class ScheduleQueryController(Controller):
         cursor: Cursor = None,
     ) -> HistoryList:
         return await schedule_queries.history(actor, schedule_id, listed(limit, cursor, counts=False))
+
+
+class SlotController(Controller):
+    """The slots of several schedules at once."""
+
+    path = "/slots"
+    tags = ("schedules",)
+    opt = KEEPS_TO_RESTRICTIONS
+
+    @get(
+        "/",
+        summary="Return the newest slots of up to 100 schedules, by their ids. Ids that are not yours are left out.",
+    )
+    async def newest_slots(
+        self,
+        actor: Acting,
+        slot_service: Slots,
+        schedule_ids: Annotated[
+            str,
+            QueryParameter(max_length=37 * MOST_SCHEDULES, schema_extra={"pattern": UUIDS, "examples": [EXAMPLE_ID]}),
+        ],
+        last: Annotated[int, QueryParameter(ge=1, le=200)] = 60,
+        ahead: Ahead = 10,
+    ) -> SlotStrips:
+        return await slot_service.of_schedules(actor, given_ids(schedule_ids, "schedule_ids") or (), last, ahead)

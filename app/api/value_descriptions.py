@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from app.domain.access import OwnerKind, Role, Scope, TeamRole
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
+from app.domain.bulk_operations import BulkAction, OperationStatus
+from app.domain.declarations import Act
 from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.health import Health
 from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.notifications import NoticeEvent
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, Status
+from app.domain.slot_strips import EXPECTED, SpanKind
 from app.persistence.schedule_lists import Kind, Sort
 
 Texts = Mapping[str, str]
@@ -48,6 +51,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.SIGNING_KEY: "a signing key",
     ObjectType.OIDC_KEY: "a key that signs the tokens of calls",
     ObjectType.SETTINGS: "the settings",
+    ObjectType.OPERATION: "an operation on many schedules",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }
 HEALTHS: Texts = {
@@ -117,12 +121,39 @@ OUTCOMES: Texts = {
     LedgerOutcome.COALESCED: "a later missed slot ran instead",
 }
 FIRED: Texts = {"fired": "a run was created", **OUTCOMES}
+SHOWN: Texts = {**FIRED, EXPECTED: "it is still to come"}
+SPANS: Texts = {SpanKind.PAUSED: "the schedule was paused", SpanKind.DISABLED: "all schedules were switched off"}
 EXPLAINED: Texts = {
     **FIRED,
     "expected": "it is still to come",
     "due": "no worker has taken it up yet",
     "not_expected": "the schedule has no such slot",
     "unknown": "its record is gone",
+}
+ACTS: Texts = {
+    Act.CREATE: "it was created",
+    Act.CHANGE: "it was changed",
+    Act.KEEP: "it is as declared already",
+    Act.DELETE: "it is not declared any more, and was deleted",
+    Act.LEAVE: "it is not declared any more, and was left, as `prune` was not asked for",
+}
+BULK_ACTIONS: Texts = {
+    BulkAction.PAUSE: "pause active ones, `until` a time if one is given",
+    BulkAction.RESUME: "resume paused ones",
+    BulkAction.RUN: "run them now, unless a run is active and `if_running` is `skip` or `cancel`",
+    BulkAction.REVIVE: "make dead ones active again",
+    BulkAction.DELETE: "delete them",
+    BulkAction.LABEL: "add and remove `labels`",
+    BulkAction.SET: "change `fields`",
+    BulkAction.MOVE: "run another workflow, `workflow_id`",
+}
+OPERATION_ACTIONS: Texts = {**BULK_ACTIONS, BulkAction.UNDO: "restore what another operation has changed"}
+OPERATION_STATUSES: Texts = {
+    OperationStatus.RUNNING: "workers carry it out, or will",
+    OperationStatus.PAUSED: "it waits to be resumed",
+    OperationStatus.DONE: "all schedules were handled",
+    OperationStatus.CANCELLED: "it was ended before all schedules were handled",
+    OperationStatus.FAILED: "it could not go on, or no schedule could be changed",
 }
 BREAKER_STATES: Texts = {
     BreakerState.CLOSED: "all runs start",

@@ -116,6 +116,11 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     workflow_ids: tuple[int, ...] = ()
 
+    def leaves(self, workflow_id: int, labels: Mapping[str, str]) -> bool:
+        """Return whether a schedule that no file declares is within the reach of the token."""
+        is_labelled = all(labels.get(name) == value for name, value in self.labels)
+        return is_labelled and not self.namespace and (not self.workflow_ids or workflow_id in self.workflow_ids)
+
 
 class Reach(msgspec.Struct, frozen=True):
     """Whose objects a list has, and of which workflows; None for all. They have these labels and this namespace."""

@@ -36,6 +36,7 @@ class ObjectType(StrEnum):
     SIGNING_KEY = "signing_key"
     OIDC_KEY = "oidc_key"
     SETTINGS = "settings"
+    OPERATION = "operation"
     # The address of a client that was not authenticated.
     ADDRESS = "address"
 
@@ -68,6 +69,10 @@ class AuditAction(StrEnum):
     SIGNING_KEY_CREATED = "signing_key_created"
     SIGNING_KEY_ROTATED = "signing_key_rotated"
     SETTINGS_CHANGED = "settings_changed"
+    OPERATION_STARTED = "operation_started"
+    OPERATION_PAUSED = "operation_paused"
+    OPERATION_RESUMED = "operation_resumed"
+    OPERATION_CANCELLED = "operation_cancelled"
     AUTHENTICATION_REFUSED = "authentication_refused"
     SCOPE_DENIED = "scope_denied"
     ACCESS_DENIED = "access_denied"

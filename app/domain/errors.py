@@ -101,6 +101,13 @@ class KeyTakenError(ConflictError):
     message = "Another object of this owner has the key. Choose another key, or use PUT by-key/{key}/ to change it."
 
 
+class CountChangedError(ConflictError):
+    """An operation would be about another number of objects than the request expects."""
+
+    code = "count_changed"
+    message = "Another number of schedules matches than `expect_count` says. Repeat the dry run."
+
+
 class PreconditionFailedError(CarillonError):
     """The object is not in the version that the request names."""
 

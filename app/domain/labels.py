@@ -1,10 +1,12 @@
 """Labels and keys: how objects are named and grouped by the tools that manage them."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
 
-from app.domain.field_errors import EXPECTED
+from app.domain.errors import FieldError, InvalidError
+from app.domain.field_errors import EXPECTED, field_errors
 
 MOST_LABELS = 32
 LONGEST_KEY = 200
@@ -36,6 +38,19 @@ LabelValue = Annotated[
     ),
 ]
 Labels = Annotated[dict[LabelName, LabelValue], Meta(max_length=MOST_LABELS, examples=[{"team": "shop"}])]
+
+
+def label_pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return the labels that texts name as ``name=value``, each once; ``InvalidError`` for one that is not a label."""
+    pairs = []
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or field_errors(name, LabelName) or field_errors(value, LabelValue):
+            raise InvalidError(FieldError("label", f"'{text[:100]}' is not a label. Write `name=value`."))
+        pairs.append((name, value))
+    return tuple(sorted(set(pairs)))
+
+
 Key = Annotated[
     str,
     Meta(

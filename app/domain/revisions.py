@@ -123,6 +123,15 @@ def revision(
     )
 
 
+def action_of(before: ScheduledJob, after: ScheduledJob) -> Action:
+    """Return what happened to a schedule, by its status before and after."""
+    if before.status is after.status:
+        return Action.CHANGED
+    if after.status is Status.ACTIVE:
+        return Action.REVIVED if before.status is Status.DEAD else Action.RESUMED
+    return _BY_STATUS[after.status]
+
+
 def automatic_revision(before: ScheduledJob, after: ScheduledJob, now: datetime) -> Revision | None:
     """Return the revision for a change of status by a tick or the end of a run, or None if the status is the same."""
     if before.status is after.status:

@@ -47,6 +47,12 @@ def audit_event_id(moment: datetime, name: str) -> UUID:
     return _timed_id(microseconds, f"audit/{microseconds}/{name}")
 
 
+def operation_id(moment: datetime, name: str) -> UUID:
+    """Return the id of an operation on many schedules."""
+    microseconds = _microseconds(moment)
+    return _timed_id(microseconds, f"operation/{microseconds}/{name}")
+
+
 def slot_of(execution: UUID) -> datetime:
     """Return the slot of an execution, to the millisecond, from the beginning of its id."""
     return _EPOCH + timedelta(milliseconds=execution.int >> 80)

@@ -11,6 +11,7 @@ It makes no decisions (``app.domain`` does), writes no SQL (``app.persistence`` 
 - ``cron_ping``: another way to fire: a request to the cron endpoint.
 - ``entity_schedulers``, ``entity_polling``: tables of plugins with times of their own, and how they are polled.
 - ``sitemap``: the ping of the sitemap after publishing runs.
-- ``schedule_changes``: create, edit, pause and resume schedules inside a transaction.
+- ``schedule_changes``, ``manual_runs``: create, edit, pause, resume and run schedules inside a transaction.
+- ``bulk_operations``: operations on many schedules, batch by batch.
 - ``notifications``, ``housekeeping``, ``spans``: deliveries to users, old history, traces.
 """

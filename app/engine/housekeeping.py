@@ -7,7 +7,7 @@ import structlog
 from app import clock
 from app.domain.idempotency import KEPT
 from app.engine import oidc_keys
-from app.persistence import execution_queries, idempotency, retention, sessions, users
+from app.persistence import execution_queries, idempotency, operations, retention, sessions, users
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.retention import PartitionError, Week
 
@@ -62,6 +62,7 @@ class Housekeeper:
         if self._keep:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
+                await operations.delete_old(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         if self._keep_audit:
             async with self._database.transaction() as connection:

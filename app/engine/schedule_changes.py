@@ -1,6 +1,6 @@
 """Changes to schedules, inside a transaction that the caller opens. The caller rings after the commit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,16 +9,18 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain import schedule_lifecycle
-from app.domain.errors import NotFoundError
+from app.domain.errors import CarillonError, NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, count_repeats
-from app.domain.ledger import LedgerOutcome, accounted, dropped_slots
+from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
-from app.domain.revisions import CARILLON, Action, Author, revision
+from app.domain.revisions import CARILLON, Action, Author, action_of, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.observability.tracing import current_context
 from app.persistence import executions, ledger, revisions, schedules
 from app.persistence.database import Connection, database_now
+
+CADENCE_CHANGED = "Cancelled before it ran: the cadence was changed."
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
 
@@ -121,13 +123,55 @@ async def _change(
     return Changed(saved, tuple(released.values()))
 
 
+class ChangedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules before and after a change, those that refused it, and what may start because of it."""
+
+    now: datetime
+    changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]]
+    refused: dict[UUID, CarillonError]
+    pending: tuple[PendingRun, ...]
+
+
+async def change_many(
+    connection: Connection, jobs: Mapping[UUID, ScheduledJob], change: Change, author: Author, note: str = ""
+) -> ChangedBatch:
+    """Change schedules that this transaction has locked, with one statement of each kind for all of them.
+
+    A schedule that refuses the change is left alone, and one that the change leaves as it is gets no revision.
+    """
+    active, now = await executions.active_and_now(connection, jobs)
+    changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]] = {}
+    refused: dict[UUID, CarillonError] = {}
+    entries: list[tuple[UUID, LedgerEntry]] = []
+    for job_id, job in jobs.items():
+        try:
+            after = change(job, count_repeats(active.get(job_id, ())), now)
+        except CarillonError as error:
+            refused[job_id] = error
+            continue
+        if after is not job:
+            dropped = dropped_slots(job, after, now)
+            entries += [(job_id, entry) for entry in dropped]
+            changed[job_id] = (job, replace(accounted(after, dropped, now), trace_context=current_context()))
+    pairs = list(changed.values())
+    await schedules.save(connection, [after for _, after in pairs])
+    await ledger.add(connection, entries)
+    told = [revision(before, after, action_of(before, after), author, now, note) for before, after in pairs]
+    await revisions.add_schedule_revisions(connection, told)
+    retries = {job.id: dropped_retries(job, after, active.get(job.id, ())) for job, after in pairs}
+    gone = {run for runs in retries.values() for run in runs}
+    await executions.cancel(connection, dict.fromkeys(gone, CADENCE_CHANGED), now, LedgerOutcome.MISSED)
+    left = {job_id: tuple(run for run in runs if run.execution_id not in gone) for job_id, runs in active.items()}
+    released = await executions.release_next(connection, [after for _, after in pairs], left, now)
+    return ChangedBatch(now=now, changed=changed, refused=refused, pending=tuple(released.values()))
+
+
 async def _without_dropped_retries(
     connection: Connection, before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime
 ) -> tuple[ActiveRun, ...]:
     """Cancel waiting retries if the cadence was changed. Return the runs that are still active."""
     retries = dropped_retries(before, after, active)
-    reason = "Cancelled before it ran: the cadence was changed."
-    await executions.cancel(connection, dict.fromkeys(retries, reason), now, LedgerOutcome.MISSED)
+    await executions.cancel(connection, dict.fromkeys(retries, CADENCE_CHANGED), now, LedgerOutcome.MISSED)
     return tuple(run for run in active if run.execution_id not in retries)
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 
 from app.domain.errors import CarillonError, UnavailableError
+from app.engine.bulk_operations import OperationRunner
 from app.engine.entity_polling import Poller
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
@@ -45,6 +46,7 @@ class WorkerRuntime:
         notification_sender: NotificationSender,
         poller: Poller,
         housekeeper: Housekeeper,
+        operation_runner: OperationRunner,
         bell_health: BellHealth,
         *,
         lease_seconds: float,
@@ -58,6 +60,7 @@ class WorkerRuntime:
         self._notification_sender = notification_sender
         self._poller = poller
         self._housekeeper = housekeeper
+        self._operation_runner = operation_runner
         self._bell_health = bell_health
         self._lease_seconds = lease_seconds
         self._reconcile_seconds = reconcile_seconds
@@ -82,6 +85,7 @@ class WorkerRuntime:
             asyncio.create_task(self._repeat("notifications", self._deliver)),
             asyncio.create_task(self._repeat("entities", self._poller.step)),
             asyncio.create_task(self._repeat("housekeeping", self._housekeeper.step)),
+            asyncio.create_task(self._repeat("operations", self._operation_runner.step)),
         }
 
     async def end(self, drain_seconds: float) -> None:

@@ -155,16 +155,22 @@ class Database:
             raise InDoubtError from error
 
     @asynccontextmanager
+    async def together(self) -> AsyncIterator[Unit]:
+        """Offer units of work that see each other's changes, and that are all committed at the end, or none."""
+        async with self.transaction() as connection:
+
+            @asynccontextmanager
+            async def unit() -> AsyncIterator[AsyncConnection]:
+                async with connection.begin_nested():
+                    yield connection
+
+            yield unit
+
+    @asynccontextmanager
     async def rehearsal(self) -> AsyncIterator[Unit]:
         """Offer units of work that see each other's changes, and that are all rolled back at the end."""
         with suppress(_RehearsalOverError):
-            async with self.transaction() as connection:
-
-                @asynccontextmanager
-                async def unit() -> AsyncIterator[AsyncConnection]:
-                    async with connection.begin_nested():
-                        yield connection
-
+            async with self.together() as unit:
                 yield unit
                 raise _RehearsalOverError
 

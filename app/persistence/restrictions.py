@@ -1,5 +1,6 @@
 """What the restriction of a token leaves: conditions on schedules and workflows, and the answer for a single object."""
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -24,12 +25,23 @@ _ADMITTED = (
 _SCHEDULE = _ADMITTED.format(
     table="scheduled_jobs", workflow="workflow_id", managed="managed_schedules", reference="scheduled_job_id"
 )
+_SCHEDULES = _SCHEDULE.replace("SELECT FROM", "SELECT t.id FROM", 1).replace("t.id = $1", "t.id = ANY($1::uuid[])", 1)
 _WORKFLOW = _ADMITTED.format(table="workflows", workflow="id", managed="managed_workflows", reference="workflow_id")
 
 
 async def admits_schedule(connection: AsyncConnection, restriction: Restriction, job_id: UUID) -> bool:
     """Return whether a restriction leaves a schedule."""
     return bool(await fetch(connection, _SCHEDULE, job_id, *_values(restriction)))
+
+
+async def admitted_schedules(
+    connection: AsyncConnection, restriction: Restriction | None, ids: Collection[UUID]
+) -> set[UUID]:
+    """Return those of these schedules that a restriction leaves; without a restriction, all of them."""
+    if restriction is None or not ids:
+        return set(ids)
+    rows = await fetch(connection, _SCHEDULES, list(ids), *_values(restriction))
+    return {row["id"] for row in rows}
 
 
 async def admits_workflow(connection: AsyncConnection, restriction: Restriction, workflow_id: int) -> bool:

@@ -4,7 +4,7 @@ The queries go to the driver directly, and are planned with the values of their 
 match needs another plan than one that most do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
 from app.domain.access import OwnerKind, Reach, Source
+from app.domain.bulk_operations import BulkAction, RowState
 from app.domain.health import LATE_AFTER, Health, health_of
 from app.domain.schedules import Reason, Status
 from app.persistence.pagination import (
@@ -32,7 +33,8 @@ from app.persistence.pagination import (
     read_merged,
 )
 from app.persistence.schedules import COLUMNS, from_record
-from app.persistence.sql_batches import fetch
+from app.persistence.sql_batches import fetch, type_of
+from app.persistence.tables import ScheduledJobRow
 
 # Overdue schedules are few, unless nothing fires them. More are not looked at for a list by health.
 MOST_OVERDUE = 5_000
@@ -174,6 +176,11 @@ class _Query:
         numbers = range(len(self.values) + 1, len(self.values) + 1 + len(values))
         self.conditions.append(condition.format(*(f"${number}" for number in numbers)))
         self.values += values
+
+    def bind(self, value: Any) -> str:
+        """Add a value for an expression, and return its parameter."""
+        self.values.append(value)
+        return f"${len(self.values)}"
 
     @property
     def text(self) -> str:
@@ -473,3 +480,95 @@ async def _overdue(connection: AsyncConnection, listing: Listing, source: Source
         for job, row in jobs
         if health_of(job, now) is listing.filters.health
     ]
+
+
+# The schedules that an operation is about.
+
+
+class StateCount(msgspec.Struct, frozen=True):
+    """How many schedules are in a state that decides about an action."""
+
+    state: RowState
+    count: int
+
+
+async def count_states(
+    connection: AsyncConnection, reach: Reach, filters: Filters, action: BulkAction, wanted: Mapping[str, Any]
+) -> list[StateCount]:
+    """Return how many of the schedules that match are in which state.
+
+    ``wanted`` are the values by which a schedule counts as unchanged: ``labels_added`` and ``labels_removed`` of a
+    change of labels, or columns.
+    """
+    now = clock.now()
+    counts: list[StateCount] = []
+    filters = await _with_plain_filters(connection, reach, filters, now)
+    for source in reach.of_workflow(filters.workflow_id).sources:
+        stage, query = _matching(filters, source, now)
+        same = _same_values(query, action, wanted)
+        active = "EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id)"
+        rows = await fetch(
+            connection,
+            f"SELECT j.status, j.status_reason, j.if_running, {active if action is BulkAction.RUN else 'false'}, "  # noqa: S608
+            f"{same}, count(*) FROM {stage.source} WHERE {query.text} GROUP BY 1, 2, 3, 4, 5",
+            *query.values,
+        )
+        counts += [StateCount(_state(row), row[5]) for row in rows]
+    return counts
+
+
+def _state(row: Any) -> RowState:
+    return RowState(status=row[0], status_reason=row[1], if_running=row[2], has_active_run=row[3], is_same=row[4])
+
+
+async def select_for_operation(connection: AsyncConnection, operation_id: UUID, reach: Reach, filters: Filters) -> int:
+    """Note all schedules that match as those of an operation. Return how many."""
+    now = clock.now()
+    total = 0
+    filters = await _with_plain_filters(connection, reach, filters, now)
+    for source in reach.of_workflow(filters.workflow_id).sources:
+        stage, query = _matching(filters, source, now)
+        rows = await fetch(
+            connection,
+            "WITH added AS (INSERT INTO operation_items (operation_id, scheduled_job_id) "  # noqa: S608
+            f"SELECT {query.bind(operation_id)}::uuid, j.id FROM {stage.source} WHERE {query.text} RETURNING 1) "
+            "SELECT count(*) FROM added",
+            *query.values,
+        )
+        total += rows[0][0]
+    return total
+
+
+def _matching(filters: Filters, source: Source, now: datetime) -> tuple[_Stage, _Query]:
+    stage = _BY_MARK[0] if filters.health in _MARKS else _STAGES["created_at"][0]
+    return stage, _conditions(filters, source, stage, now)
+
+
+async def _with_plain_filters(connection: AsyncConnection, reach: Reach, filters: Filters, now: datetime) -> Filters:
+    """Return filters that SQL can answer: late and silent schedules are named by their ids."""
+    if filters.need_plans_of_their_own:
+        await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
+    if filters.health not in _OVERDUE:
+        return filters
+    rows: list[ListedRow] = []
+    for source in reach.of_workflow(filters.workflow_id).sources:
+        rows += await _overdue(connection, Listing(reach, filters, Part(1)), source, now)
+    return replace(filters, health=None, ids=tuple(row.id for row in rows))
+
+
+def _same_values(query: _Query, action: BulkAction, wanted: Mapping[str, Any]) -> str:
+    """Return the expression that a schedule has these values already."""
+    if action is BulkAction.LABEL:
+        added = query.bind(msgspec.json.encode(wanted["labels_added"]).decode())
+        removed = query.bind(list(wanted["labels_removed"]))
+        return f"(j.labels @> {added}::text::jsonb AND NOT j.labels ?| {removed}::text[])"
+    if not wanted:
+        return "false"
+    return "(" + " AND ".join(_same_value(query, name, value) for name, value in wanted.items()) + ")"
+
+
+def _same_value(query: _Query, name: str, value: Any) -> str:
+    kind = type_of(ScheduledJobRow.__table__.c[name])
+    if kind == "JSONB":
+        return f"j.{name} = {query.bind(msgspec.json.encode(value).decode())}::text::jsonb"
+    return f"j.{name} IS NOT DISTINCT FROM {query.bind(value)}::{kind}"

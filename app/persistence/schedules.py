@@ -79,6 +79,23 @@ def with_stored_values(job: ScheduledJob, stored: Mapping[str, Any]) -> Schedule
     return msgspec.structs.replace(msgspec.convert(plain, ScheduledJob), **enums)
 
 
+def from_stored(stored: Mapping[str, Any]) -> ScheduledJob:
+    """Return a whole schedule that was stored as JSON."""
+    enums = {name: members.get(stored[name], stored[name]) for name, members in _ENUMS}
+    # The members come afterwards: a newer release may have stored a value that is none.
+    plain = {name: value for name, value in stored.items() if name not in enums}
+    return msgspec.structs.replace(msgspec.convert(plain, ScheduledJob), **enums)
+
+
+_FORGET_DELETION = "DELETE FROM deleted_histories WHERE scheduled_job_id = ANY($1::uuid[])"
+
+
+async def add_again(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
+    """Write deleted schedules again under their ids. What is left of their history belongs to them as before."""
+    await fetch(connection, _FORGET_DELETION, [job.id for job in jobs])
+    await add(connection, jobs)
+
+
 @contextmanager
 def _unique_names() -> Iterator[None]:
     """Report a plugin's second schedule of the same name, and an owner's second one of the same key, as a conflict."""
@@ -235,6 +252,11 @@ async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID
 async def touch(connection: AsyncConnection, job_id: UUID) -> None:
     """Give a locked schedule's row a new version, so that caches of the row are not used any more."""
     await connection.execute(update(ScheduledJobRow).where(_TABLE.c.id == job_id).values(name=_TABLE.c.name))
+
+
+async def touch_many(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+    """Give the rows of locked schedules a new version."""
+    await fetch(connection, "UPDATE scheduled_jobs SET name = name WHERE id = ANY($1::uuid[])", list(ids))
 
 
 async def save_started_run(connection: AsyncConnection, job: ScheduledJob) -> None:

@@ -111,12 +111,13 @@ async def _run(connection: AsyncConnection, sql: str, arrays: Sequence[Any]) -> 
 
 def _many(table: type[DeclarativeBase], columns: Sequence[str], before: str, after: str) -> BatchStatement:
     described = {column.name: column for column in table.__table__.columns}
-    types = tuple(_type(described[name]) for name in columns)
+    types = tuple(type_of(described[name]) for name in columns)
     json = frozenset(name for name in columns if isinstance(described[name].type, JSONB))
     return BatchStatement(before, after, tuple(columns), types, json)
 
 
-def _type(column: KeyedColumnElement[Any]) -> str:
+def type_of(column: KeyedColumnElement[Any]) -> str:
+    """Return the type of a column in SQL."""
     kind = column.type.compile(dialect=_DIALECT)
     return "text" if kind.startswith("VARCHAR") else kind
 

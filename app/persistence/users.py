@@ -211,6 +211,15 @@ async def get(connection: AsyncConnection, user_id: int) -> User | None:
     return await read_one(connection, select(_USERS).where(_USERS.c.id == user_id), User)
 
 
+_BY_ID = f"SELECT {OWNER} FROM user_profiles AS u WHERE u.id = $1 AND u.disabled_at IS NULL"  # noqa: S608
+
+
+async def acting(connection: AsyncConnection, user_id: int) -> Actor | None:
+    """Return a user with their teams as an actor; None if the user is disabled or gone."""
+    rows = await fetch(connection, _BY_ID, user_id)
+    return owner_actor(rows[0]) if rows else None
+
+
 async def names(connection: AsyncConnection, ids: set[int]) -> dict[int, str]:
     """Return the names of these users by id; unknown ids are left out."""
     rows = await connection.execute(select(_USERS.c.id, _USERS.c.username).where(_USERS.c.id.in_(sorted(ids))))

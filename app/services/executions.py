@@ -2,23 +2,21 @@
 
 import hmac
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
 from app.domain.access import Actor
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
-from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun, Trigger
-from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap, runs_alone
-from app.domain.run_ids import manual_execution_id
-from app.domain.schedules import IfRunning, ScheduledJob
+from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun
+from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap
+from app.domain.schedules import IfRunning
 from app.domain.workflows import bound_output
+from app.engine.manual_runs import manual_run
 from app.engine.node_resources import secret_proof, token_hash
 from app.engine.ringing import Ringer
-from app.observability.tracing import current_context
 from app.persistence import execution_queries, executions, parked_runs, schedules, secrets
 from app.persistence.database import Connection, Database
 from app.persistence.execution_queries import ListedExecution, StoredExecution
@@ -92,7 +90,7 @@ async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewEx
     start = _start(policy, active.get(job_id, ()), job.max_queued)
     if start.cancels:
         raise ConflictError("Another run of the schedule started at the same moment. Retry.")
-    new = _manual_run(job, now, policy, start)
+    new = manual_run(job, now, policy, start)
     await executions.add(connection, [new])
     await schedules.touch(connection, job_id)
     return new
@@ -107,27 +105,6 @@ def _start(policy: IfRunning, active: tuple[ActiveRun, ...], max_queued: int) ->
             "Wait for that execution, or name another `if_running` in the request."
         )
     return decision
-
-
-def _manual_run(job: ScheduledJob, now: datetime, policy: IfRunning, start: Begin | Queue) -> NewExecution:
-    return NewExecution(
-        id=manual_execution_id(job.id, now, uuid4().hex),
-        user_profile_id=job.user_profile_id,
-        scheduled_job_id=job.id,
-        workflow_id=job.workflow_id,
-        trigger=Trigger.MANUAL,
-        status=ExecutionStatus.PENDING,
-        exclusive=runs_alone(policy),
-        queued=isinstance(start, Queue),
-        repeat_number=job.current_repeat,
-        retry_attempt=0,
-        scheduled_for=now,
-        payload=job.trigger_payload,
-        timeout_seconds=job.timeout_seconds,
-        created_at=now,
-        due_at=now,
-        trace_context=current_context(),
-    )
 
 
 # Stored instead of a callback's texts if they cannot be searched for the secrets that its execution was given.

@@ -11,12 +11,13 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.domain.access import TEAM_NAME_PATTERN, Role, Scope, TeamRole, TokenKind
+from app.domain.access import TEAM_NAME_PATTERN, OwnerKind, Role, Scope, TeamRole, TokenKind
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
+from app.domain.health import Health
 from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
-from app.domain.labels import Key, Labels
+from app.domain.labels import MOST_LABELS, Key, LabelName, Labels
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
 from app.domain.schedule_input import (
@@ -35,9 +36,10 @@ from app.domain.schedule_input import (
     TimeoutSeconds,
     TimezoneName,
 )
-from app.domain.schedules import DEFAULTS, IfRunning
+from app.domain.schedules import DEFAULTS, IfRunning, Reason, Status
 from app.domain.secrets import NAME_PATTERN
 from app.domain.workflows import Edge
+from app.persistence.schedule_lists import Kind
 
 # The fields of a schedule are in the domain, because actions take them too. Other modules find all bodies here.
 __all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput"]
@@ -45,6 +47,8 @@ __all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput"]
 # The ids that the database can assign.
 IDS = range(1, INT_MAX + 1)
 BATCH_MAX = 1000
+FilterText = Annotated[str, Meta(max_length=255)]
+LabelPair = Annotated[str, Meta(max_length=400, examples=["team=shop"])]
 EXAMPLE_NODES = [
     {"id": "start", "type": "trigger_schedule"},
     {"id": "call", "type": "core.http_request", "config": {"url": "https://example.com/hook", "json": {"a": 1}}},
@@ -104,6 +108,61 @@ class ScheduleIdsInput(Input):
     """The schedules to delete."""
 
     schedule_ids: Annotated[list[UUID], Meta(max_length=BATCH_MAX)]
+
+
+class BulkFilter(Input):
+    """The schedules that an operation is about, by the filters of the list of schedules; without any, all of yours."""
+
+    status: Status | None = None
+    status_reason: Reason | None = None
+    workflow_id: Positive | None = None
+    owner_kind: OwnerKind | None = None
+    owner_id: FilterText | None = None
+    team_id: Positive | None = None
+    q: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    label: Annotated[list[LabelPair], Meta(max_length=MOST_LABELS)] = msgspec.field(default_factory=list)
+    health: Health | None = None
+    namespace: FilterText | None = None
+    kind: Kind | None = None
+    ids: Annotated[list[UUID], Meta(max_length=BATCH_MAX)] | None = None
+
+
+class LabelChanges(Input):
+    """Labels that schedules get and lose."""
+
+    add: Labels = msgspec.field(default_factory=dict)
+    remove: Annotated[list[LabelName], Meta(max_length=MOST_LABELS)] = msgspec.field(default_factory=list)
+
+
+@optional_fields_of(ScheduleInput, without=("team_id", "key", "workflow_id", "workflow_owner"))
+class BulkFields(Changes):
+    """New values for some fields of many schedules."""
+
+
+class BulkArguments(Input):
+    """What an action needs: `pause` takes `until`, `label` needs `labels`, `set` `fields`, `move` `workflow_id`."""
+
+    until: Instant | None = None
+    labels: LabelChanges | None = None
+    fields: BulkFields | None = None
+    workflow_id: Positive | None = None
+
+
+class BulkInput(Input):
+    """An operation on many schedules, which `ids` or `filter` names."""
+
+    action: Literal["pause", "resume", "run", "revive", "delete", "label", "set", "move"]
+    ids: Annotated[list[UUID], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    filter: BulkFilter | None = None
+    arguments: BulkArguments = msgspec.field(default_factory=BulkArguments)
+    note: Annotated[str, Meta(max_length=1000)] = ""
+    dry_run: bool = False
+    expect_count: Annotated[int, Meta(ge=0, le=INT_MAX)] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("Exactly one of `ids` and `filter` is needed.")
 
 
 class Span(Input, rename={"since": "from", "until": "to"}):
@@ -187,6 +246,34 @@ class DeclarationInput(Input):
     namespace: Namespace
     workflows: list[Any] | None = None
     schedules: list[Any] | None = None
+
+
+class DeclaredDocument(Input):
+    """The workflows and schedules of a namespace."""
+
+    namespace: Namespace
+    workflows: list[WorkflowFields] | None = None
+    schedules: list[DeclaredScheduleInput] | None = None
+
+
+class DocumentsInput(Input):
+    """Documents to apply, unchecked, so that all their errors can be reported: as JSON values, or as YAML text."""
+
+    documents: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    yaml: Annotated[str, Meta(min_length=1)] | None = None
+    dry_run: bool = False
+    prune: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.documents is None) == (self.yaml is None):
+            raise ValueError("Exactly one of `documents` and `yaml` is needed.")
+
+
+class ApplyInput(DocumentsInput):
+    """Workflows and schedules to create or change."""
+
+    documents: Annotated[list[DeclaredDocument], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
 
 
 @optional_fields_of(WorkflowFields)

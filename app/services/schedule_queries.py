@@ -215,7 +215,7 @@ class ScheduleQueryService:
 
     async def ledger(self, actor: Actor, job_id: UUID, span: Span, part: Part) -> LedgerList:
         """Return a page of a schedule's slots, newest first: fired, or why not."""
-        _require_in_calendar(span)
+        require_in_calendar(span)
         stretch = Stretch(span.since, span.until, ledger.before(part.cursor))
         async with self._database.reading() as connection:
             await owned_schedule(connection, actor, job_id)
@@ -396,7 +396,7 @@ def _explanation_view(explanation: Explanation) -> ExplanationView:
     )
 
 
-def _require_in_calendar(span: Span) -> None:
+def require_in_calendar(span: Span) -> None:
     """Refuse offsets in the calendar's first and last year, where the same moment may not exist in UTC."""
     errors = [
         FieldError(field, "At the edge of the calendar only UTC is supported.")

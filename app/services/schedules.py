@@ -304,7 +304,12 @@ def sound(new: ScheduledJob, caps: Caps) -> ScheduledJob:
 
 def changed_values(changes: ScheduleChanges) -> dict[str, Any]:
     """What was given, in the stored form; ``InvalidError`` names what is wrong."""
-    return _stored(stored_spec(given(changes)))
+    return stored_values(given(changes))
+
+
+def stored_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values of a request in the stored form; ``InvalidError`` names what is wrong."""
+    return _stored(stored_spec(values))
 
 
 def _problems(new: ScheduledJob, caps: Caps) -> list[FieldError]:

@@ -17,6 +17,8 @@ from app.actions.secrets import SecretStore
 from app.config import Settings, load_settings
 from app.domain.access import Actor, Role
 from app.domain.errors import CarillonError
+from app.domain.limits import DEFAULT_CAPS
+from app.engine.bulk_operations import OperationRunner
 from app.engine.concurrency import Places
 from app.engine.entity_polling import Poller
 from app.engine.housekeeping import Housekeeper
@@ -104,6 +106,14 @@ class _NoPost(NotificationSender):
         return 0
 
 
+class _NoOperations(OperationRunner):
+    """No operations on many schedules."""
+
+    async def step(self) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+
 class _NoHouse(Housekeeper):
     """There is nothing to be kept in order."""
 
@@ -178,6 +188,7 @@ class World:
             _NoPost(database, UNUSED),
             poller,
             _NoHouse(database, keep_days=0),
+            _NoOperations(database, ringer, DEFAULT_CAPS),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,

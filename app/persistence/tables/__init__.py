@@ -16,6 +16,7 @@ from app.persistence.tables.accounts import (
 )
 from app.persistence.tables.audit import AuditEventRow, TokenAddressRow, UserAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
+from app.persistence.tables.bulk import OperationItemRow, OperationRow
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
     BackfillRow,
@@ -72,6 +73,8 @@ __all__ = [
     "MishapRow",
     "NotificationRow",
     "OidcKeyRow",
+    "OperationItemRow",
+    "OperationRow",
     "PluginScheduleRow",
     "ScheduleMarkRow",
     "ScheduleRevisionRow",

@@ -1,15 +1,19 @@
-"""``carillon apply``: stores what files declare, each file in one transaction."""
+"""``carillon apply`` and ``POST /apply/``: store what files declare, each file in one transaction."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
+from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import Key, Kind, Step, plan, undeclared
-from app.domain.errors import InvalidError
+from app.domain.errors import FieldError, InvalidError
+from app.domain.field_errors import MOST_ERRORS
 from app.domain.limits import Quota
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
@@ -26,9 +30,15 @@ from app.services.declarations.files import (
     Problem,
     Source,
     read_files,
+    read_values,
     workflow_of,
 )
 from app.services.declarations.writing import Work, drafts, prune, work, write_schedules, write_workflows
+from app.services.inputs import DocumentsInput
+from app.services.views import ApplyView, apply_view
+
+# The field of a request that has a whole file as text.
+YAML_FIELD = "yaml"
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +95,25 @@ class DeclarationService:
                 rings, report = await applying.rest()
                 await self._ring(rings, request)
                 tell(report)
+
+    async def apply_documents(self, actor: Actor, request: DocumentsInput) -> ApplyView:
+        """Create and change what documents declare, as objects of the actor; all of it or nothing."""
+        file = await asyncio.to_thread(_read_documents, request, self._admission.catalog)
+        _require_sound(file.problems)
+        units = self._database.rehearsal if request.dry_run else self._database.together
+        rings: list[Rings] = []
+        steps: list[Step] = []
+        async with units() as unit:
+            applying = _Applying(unit, actor, actor, [file], self._admission, prune=request.prune)
+            for carry_out in (partial(applying.one, file), applying.rest):
+                ring, report = await carry_out()
+                # Raised inside of the transaction, which is rolled back as a whole.
+                _require_sound(report.problems)
+                rings.append(ring)
+                steps += report.steps
+        for ring in rings:
+            await self._ring(ring, ApplyRequest(dry_run=request.dry_run))
+        return apply_view(steps, dry_run=request.dry_run)
 
     @asynccontextmanager
     async def _transactions(self, request: ApplyRequest) -> AsyncIterator[Unit]:
@@ -204,5 +233,25 @@ class _Applying:
             raise BadFileError(*missing)
 
 
+def _read_documents(request: DocumentsInput, catalog: Catalog) -> DeclaredFile:
+    """Read the documents of a request. It may take long for a large text."""
+    if request.yaml is None:
+        return read_values(request.documents or (), catalog)
+    (file,) = read_files([Source(YAML_FIELD, request.yaml.encode())], catalog)
+    return file
+
+
+def _require_sound(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise InvalidError(*(_field_error(problem) for problem in problems[:MOST_ERRORS]))
+
+
+def _field_error(problem: Problem) -> FieldError:
+    line = f"line {problem.line}: " if problem.file == YAML_FIELD else ""
+    return FieldError(problem.file, f"{line}{problem.message}")
+
+
 def _foreign_namespace(place: Place, owner: str, applied_for: Actor) -> Problem:
-    return place.problem("namespace", f"It belongs to the user '{owner}', not to '{applied_for.username}'.")
+    # Members do not learn the names of others.
+    whose = f"the user '{owner}', not to '{applied_for.username}'" if applied_for.sees_all else "another user"
+    return place.problem("namespace", f"It belongs to {whose}.")

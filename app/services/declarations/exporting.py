@@ -1,6 +1,6 @@
 """``carillon export``: stored workflows and schedules in the form of declaration files."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -98,10 +98,25 @@ class ExportService:
                 documents = await _managed(connection, selection.namespace, owner)
             else:
                 documents = [await _unmanaged(connection, selection.for_namespace, owner)]
-        filled = [document for document in documents if len(document) > 1]
-        if not filled:
-            raise NotFoundError("There is nothing to export.")
-        return HEADING + write_documents(filled)
+        return as_yaml(_filled(documents))
+
+    async def managed_documents(self, actor: Actor, namespace: str | None) -> list[dict[str, Any]]:
+        """Return what files declare, of one namespace or of all, as documents; for a member, what is theirs."""
+        async with self._database.transaction() as connection:
+            await read_one_moment(connection)
+            return _filled(await _managed(connection, namespace, actor.owner_filter))
+
+
+def as_yaml(documents: Sequence[dict[str, Any]]) -> str:
+    """Return the text of a file with these documents."""
+    return HEADING + write_documents(documents)
+
+
+def _filled(documents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    filled = [document for document in documents if len(document) > 1]
+    if not filled:
+        raise NotFoundError("There is nothing to export.")
+    return filled
 
 
 async def _managed(connection: Connection, namespace: str | None, owner: int | None) -> list[dict[str, Any]]:
@@ -114,6 +129,7 @@ async def _managed(connection: Connection, namespace: str | None, owner: int | N
             name,
             {key.name: row for key, row in flows.items() if key.namespace == name},
             {key.name: job for key, job in jobs.items() if key.namespace == name},
+            owner,
         )
         for name in sorted({key.namespace for key in (*flows, *jobs)})
     ]
@@ -127,11 +143,20 @@ async def _unmanaged(connection: Connection, namespace: str, owner: int | None) 
 
 
 async def _document(
-    connection: Connection, namespace: str, flows: dict[str, StoredWorkflow], jobs: dict[str, ScheduledJob]
+    connection: Connection,
+    namespace: str,
+    flows: dict[str, StoredWorkflow],
+    jobs: dict[str, ScheduledJob],
+    owner: int | None = None,
 ) -> dict[str, Any]:
-    """Return the document of a namespace, with all workflows that its schedules run."""
+    """Return the document of a namespace, with all workflows that its schedules run.
+
+    With an owner, schedules that run the workflow of another one are left out.
+    """
     missing = {job.workflow_id for job in jobs.values()} - {row.id for row in flows.values()}
-    used = await workflows.rows(connection, missing)
+    rows = await workflows.rows(connection, missing)
+    used = {number: row for number, row in rows.items() if owner is None or row.user_profile_id == owner}
+    jobs = {name: job for name, job in jobs.items() if job.workflow_id not in missing or job.workflow_id in used}
     flows = flows | _named((used[number] for number in sorted(used)), taken=set(flows))
     names = {row.id: name for name, row in flows.items()}
     document: dict[str, Any] = {"namespace": namespace}

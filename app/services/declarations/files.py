@@ -128,6 +128,14 @@ def read_file(source: Source, catalog: Catalog) -> DeclaredFile:
     return file
 
 
+def read_values(documents: Sequence[Any], catalog: Catalog) -> DeclaredFile:
+    """Read documents that are JSON values already, as one file; problems name the document by its index."""
+    file = DeclaredFile("documents")
+    for index, value in enumerate(documents):
+        file = _with_document(file, Place(f"documents[{index}]", Document(value, {"": 1})), catalog)
+    return _with_duplicates_refused([file])[0]
+
+
 def text_of(source: Source) -> str:
     """Return the content as text. Raise ``YamlProblemError`` with the line that is not UTF-8."""
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -94,12 +94,24 @@ def execution_fields(row: ListedExecution) -> dict[str, Any]:
         "scheduled_for": row.scheduled_for,
         "started_at": row.started_at,
         "finished_at": row.finished_at,
-        "duration_ms": _duration_ms(row.started_at, row.finished_at),
+        "duration_ms": duration_ms(row.started_at, row.finished_at),
         "error": row.error,
     }
 
 
-def shown_status(row: ListedExecution) -> str:
+class RunState(Protocol):
+    """A run whose status is shown."""
+
+    @property
+    def status(self) -> str:
+        """Return the stored status."""
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """Return until when it may wait, if it was parked."""
+
+
+def shown_status(row: RunState) -> str:
     """Return the status to show. A run that has begun and sleeps is running, though no worker holds it.
 
     Text and not an enum: a newer release may have stored a status that this one does not know.
@@ -120,5 +132,6 @@ def node_view(result: NodeResult, now: datetime, graph: Mapping[str, Any] | None
     return shown
 
 
-def _duration_ms(started: Instant | None, finished: Instant | None) -> int | None:
+def duration_ms(started: Instant | None, finished: Instant | None) -> int | None:
+    """Return the milliseconds between two moments; None unless both are known."""
     return None if started is None or finished is None else int((finished - started).total_seconds() * 1000)

@@ -1,12 +1,15 @@
-"""Views of actions, settings, cron pings, webhooks and notifications."""
+"""Views of actions, settings, cron pings, operations, webhooks and notifications."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from app.domain.bulk_operations import BulkAction, OperationStatus
 from app.domain.executions import ExecutionStatus
+from app.persistence.operations import Operation
 from app.services.inputs import Instant
 from app.services.listing import Encoded
 
@@ -102,6 +105,94 @@ class SearchView(msgspec.Struct, kw_only=True):
     """What a search has found, the best matches first."""
 
     items: list[FoundView]
+
+
+class SkippedView(msgspec.Struct):
+    """Why schedules are left alone, and how many."""
+
+    reason: str
+    count: int
+
+
+class DryRunView(msgspec.Struct, kw_only=True):
+    """What an operation would be about."""
+
+    count: int
+    would_change: int
+    by_status: dict[str, int]
+    skipped: list[SkippedView]
+
+
+class RowErrorView(msgspec.Struct):
+    """A schedule that could not be changed, and why."""
+
+    schedule_id: UUID
+    message: str
+
+
+class OperationView(msgspec.Struct, kw_only=True):
+    """An operation on many schedules, and how far it is."""
+
+    id: UUID
+    action: BulkAction
+    status: OperationStatus
+    by: str
+    user_profile_id: int
+    note: str
+    selection: dict[str, Any]
+    total: int
+    done: int
+    skipped: int
+    skipped_reasons: list[SkippedView]
+    failed: int
+    errors: list[RowErrorView]
+    error: str
+    undoable: bool
+    undo_of: UUID | None
+    undone_by: UUID | None
+    starts_at: Instant | None
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+class OperationList(msgspec.Struct):
+    """A page of the list of operations, newest first."""
+
+    items: list[Encoded[OperationView]]
+    next_cursor: str | None
+
+
+def skipped_views(reasons: Mapping[str, int]) -> list[SkippedView]:
+    """Return the views of reasons, the most frequent first."""
+    return [SkippedView(reason, count) for reason, count in sorted(reasons.items(), key=lambda pair: -pair[1])]
+
+
+def operation_view(operation: Operation) -> OperationView:
+    """Return the view of an operation."""
+    return OperationView(
+        id=operation.id,
+        action=operation.action,
+        status=operation.status,
+        by=operation.username,
+        user_profile_id=operation.user_profile_id,
+        note=operation.note,
+        selection=operation.selection,
+        total=operation.total,
+        done=operation.done,
+        skipped=operation.skipped,
+        skipped_reasons=skipped_views(operation.skipped_reasons),
+        failed=operation.failed,
+        errors=[RowErrorView(error.schedule_id, error.message) for error in operation.errors],
+        error=operation.error,
+        undoable=operation.can_be_undone,
+        undo_of=operation.undo_of,
+        undone_by=operation.undone_by,
+        starts_at=operation.starts_at,
+        created_at=operation.created_at,
+        started_at=operation.started_at,
+        finished_at=operation.finished_at,
+    )
 
 
 class WebhookView(msgspec.Struct, kw_only=True):

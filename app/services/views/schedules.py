@@ -13,6 +13,7 @@ from app.domain.descriptions import describe
 from app.domain.health import Health, health_of
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
+from app.domain.slot_strips import SpanKind
 from app.domain.workflows import Edge, Node
 from app.persistence.ledger import StoredEntry
 from app.persistence.revisions import StoredRevision
@@ -209,6 +210,52 @@ class LedgerList(msgspec.Struct):
 
     items: list[Encoded[LedgerItem]]
     next_cursor: str | None
+
+
+class SlotItem(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "to"}):
+    """A slot and what became of it, or will; or, with ``from``, ``to`` and ``count``, a range of them."""
+
+    slot: Instant
+    outcome: str
+    status: str | None = None
+    reason: str = ""
+    lateness_ms: int | None = None
+    duration_ms: int | None = None
+    attempts: int = 0
+    execution_id: UUID | None = None
+    trigger: str | None = None
+    first: Instant | UnsetType = UNSET
+    last: Instant | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+
+
+class SpanView(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "to"}):
+    """A span in which a schedule could not fire."""
+
+    kind: SpanKind
+    first: Instant
+    last: Instant | None
+    by: str
+    note: str
+
+
+class SlotStrip(msgspec.Struct):
+    """The newest slots of a schedule, and the spans in which it could not fire."""
+
+    items: list[SlotItem]
+    spans: list[SpanView]
+
+
+class SlotList(SlotStrip):
+    """A page of the slots of a schedule."""
+
+    next_cursor: str | None
+
+
+class SlotStrips(msgspec.Struct):
+    """The newest slots of several schedules, by the ids of the schedules."""
+
+    schedules: dict[str, SlotStrip]
 
 
 class PreviewRun(msgspec.Struct):

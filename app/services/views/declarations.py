@@ -1,0 +1,61 @@
+"""Views of what was applied."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from app.domain.declarations import Act, Step
+from app.domain.schedules import Status
+
+
+class DifferenceView(msgspec.Struct, rename={"before": "from", "after": "to"}):
+    """A value that differs; a side that has no value is left out."""
+
+    path: str
+    before: Any | UnsetType = UNSET
+    after: Any | UnsetType = UNSET
+
+
+class StepView(msgspec.Struct, kw_only=True):
+    """What was done to one object, or would be."""
+
+    act: Act
+    kind: Literal["workflow", "schedule"]
+    namespace: str
+    name: str
+    differences: list[DifferenceView]
+    status: Status | None
+
+
+class ApplyView(msgspec.Struct, kw_only=True):
+    """What was done, or would be."""
+
+    dry_run: bool
+    counts: dict[str, int]
+    steps: list[StepView]
+
+
+class ExportView(msgspec.Struct):
+    """Documents that declare workflows and schedules."""
+
+    documents: list[dict[str, Any]]
+
+
+def apply_view(steps: Sequence[Step], *, dry_run: bool) -> ApplyView:
+    """Return the view of the steps of an apply."""
+    counts = Counter(str(step.act) for step in steps)
+    return ApplyView(dry_run=dry_run, counts=dict(counts), steps=[_step_view(step) for step in steps])
+
+
+def _step_view(step: Step) -> StepView:
+    return StepView(
+        act=step.act,
+        kind=step.key.kind.value,
+        namespace=step.key.namespace,
+        name=step.key.name,
+        differences=[DifferenceView(one.path, one.before, one.after) for one in step.differences],
+        status=step.status,
+    )
