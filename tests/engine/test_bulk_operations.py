@@ -16,6 +16,7 @@ from app.config import Settings
 from app.domain.limits import DEFAULT_CAPS
 from app.domain.trigger_event import rfc3339
 from app.engine.bulk_operations import OperationRunner
+from app.engine.housekeeping import Housekeeper
 from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.sql_batches import fetch
@@ -489,3 +490,20 @@ async def test_late_schedules_can_be_named_by_their_health(
     done = await finished(carillon, runner, await bulk(carillon, "pause", filter={"health": "late"}))
     assert ("done", 1, 1, 0, 0) == counts(done)
     assert "paused" == (await carillon.get(late))["status"]
+
+
+async def test_old_operations_are_deleted_with_the_history(
+    carillon: Carillon, runner: OperationRunner, database: Database
+) -> None:
+    """With their schedules; one that has not ended stays."""
+    made = await schedules(carillon, 1)
+    done = await finished(carillon, runner, await bulk(carillon, "pause", ids=ids_of(made)))
+    running = await bulk(carillon, "resume", ids=ids_of(made))
+    async with database.transaction() as connection:
+        old = "UPDATE operations SET created_at = now() - interval '40 days', finished_at = finished_at - $1::interval"
+        await fetch(connection, old, timedelta(days=40))
+    await Housekeeper(database, 30).keep_weeks()
+    await carillon.call("GET", f"/operations/{done['id']}/", 404)
+    assert [running["id"]] == [one["id"] for one in (await carillon.call("GET", "/operations/"))["items"]]
+    async with database.transaction() as connection:
+        assert 1 == (await fetch(connection, "SELECT count(*) FROM operation_items"))[0][0]
