@@ -166,6 +166,8 @@ def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
     kind = _response_type(handler)
     media_type = (handler.media_type or MediaType.JSON).split(";")[0]
     content = {} if kind is None else {"content": {media_type: {"schema": refs[kind]}}}
+    for other in handler.opt.get("other_media_types", ()):
+        content.setdefault("content", {})[other] = {"schema": {"type": "string"}}
     statuses = (handler.status_code, *handler.opt.get("other_statuses", ()))
     empty = {
         str(status): {"description": HTTPStatus(status).phrase} for status in handler.opt.get("empty_statuses", ())

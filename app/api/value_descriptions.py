@@ -48,6 +48,11 @@ OBJECT_TYPES: Texts = {
     ObjectType.SIGNING_KEY: "a signing key",
     ObjectType.OIDC_KEY: "a key that signs the tokens of calls",
     ObjectType.SETTINGS: "the settings",
+    ObjectType.SCHEDULE: "a schedule; starts and cancellations of its runs too",
+    ObjectType.WORKFLOW: "a workflow, or its breaker",
+    ObjectType.EXECUTION: "a run of an entity",
+    ObjectType.WEBHOOK: "a webhook",
+    ObjectType.NOTIFICATION: "a notification",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }
 HEALTHS: Texts = {
