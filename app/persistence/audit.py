@@ -75,19 +75,21 @@ async def record(  # noqa: PLR0913 - the parts of an event
     await add(connection, [event])
 
 
-async def record_by(
+async def record_by(  # noqa: PLR0913 - the parts of an event
     connection: AsyncConnection,
     author: Author,
     action: AuditAction,
     subjects: Sequence[Subject],
     *,
+    changes: Mapping[str, Any] | None = None,
     details: Mapping[str, Any] | None = None,
     note: str = "",
 ) -> None:
     """Add an event for each of these objects to the transaction of the change that an author made."""
     now = clock.now()
     events = [
-        authored_event(author, action, subject, now, uuid4().hex, details=details, note=note) for subject in subjects
+        authored_event(author, action, subject, now, uuid4().hex, changes=changes, details=details, note=note)
+        for subject in subjects
     ]
     await add(connection, events)
 

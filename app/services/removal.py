@@ -3,13 +3,14 @@
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.access import Actor
 from app.domain.audit import AuditAction, Subject
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
 from app.persistence import audit, ownership
-from app.persistence.database import Database
+from app.persistence.database import Connection, Database
 from app.services.schedules import author_of
 
 Fate = Literal["pause", "delete", "transfer"]
@@ -34,6 +35,7 @@ async def remove_owner(database: Database, ringer: Ringer | None, actor: Actor, 
     if removal.fate == "pause":
         await pause_all(database, actor, removal.owner_id)
     async with database.transaction() as connection:
+        await _record_objects(connection, actor, removal)
         if removal.heir is not None:
             await ownership.hand_over(connection, removal.owner_id, removal.heir)
         running = await ownership.delete_user(connection, removal.owner_id)
@@ -41,6 +43,17 @@ async def remove_owner(database: Database, ringer: Ringer | None, actor: Actor, 
         await audit.record(connection, actor, removal.action, removal.subject, details=details)
     if ringer is not None:
         await ringer.call_off(running)
+
+
+async def _record_objects(connection: Connection, actor: Actor, removal: Removal) -> None:
+    """Add an event for each object that is deleted with its owner, or handed over to the heir, who sees it then."""
+    heir = removal.heir
+    subjects = await ownership.owned(connection, removal.owner_id, with_others=heir is None)
+    changes = None if heir is None else {"user_profile_id": {"from": removal.owner_id, "to": heir}}
+    for kind in dict.fromkeys(subject.type for subject in subjects):
+        action = AuditAction(f"{kind}_{'deleted' if heir is None else 'changed'}")
+        told = [replace(one, owner_id=heir or one.owner_id) for one in subjects if one.type is kind]
+        await audit.record_by(connection, author_of(actor), action, told, changes=changes)
 
 
 async def pause_all(database: Database, actor: Actor, owner_id: int) -> None:

@@ -203,3 +203,19 @@ async def test_events_are_logged_for_collectors_after_the_commit(carillon: Caril
         entry[name] for name in ("action", "object_id", "actor", "via", "fields")
     )
     assert SECRET not in str(entry)
+
+
+async def test_what_goes_with_a_user_is_told_object_by_object(carillon: Carillon) -> None:
+    """Deleted with the user, or handed over to another, who sees it."""
+    mia, tom, eve = [await carillon.member(name) for name in ("mia", "tom", "eve")]
+    ids = [(await client.call("GET", "/me/"))["id"] for client in (mia, tom, eve)]
+    gone, kept = await mia.schedule(name="gone"), await tom.schedule(name="kept")
+    await carillon.call("DELETE", f"/users/{ids[0]}/", 204, params={"schedules": "delete"})
+    await carillon.call("DELETE", f"/users/{ids[1]}/", 204, params={"schedules": "transfer", "to": ids[2]})
+    deleted = await events(carillon, object_type="schedule", object_id=gone["id"])
+    assert [("mia", "schedule_created"), ("admin", "schedule_deleted")] == [
+        (event["actor"], event["action"]) for event in deleted
+    ]
+    assert 1 == len(await events(carillon, action="workflow_deleted"))
+    (moved,) = await events(eve, object_type="schedule", object_id=kept["id"])
+    assert {"user_profile_id": {"from": ids[1], "to": ids[2]}} == moved["changes"]
