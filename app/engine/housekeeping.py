@@ -1,4 +1,4 @@
-"""Housekeeping: create the weekly partitions of the history in time, and delete old history a part at a time."""
+"""Housekeeping: create partitions of the history in time, delete old history in parts, derive figures by minute."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ import structlog
 
 from app import clock
 from app.engine import oidc_keys
-from app.persistence import execution_queries, retention
+from app.persistence import execution_queries, outcome_minutes, retention
 from app.persistence.database import Database, database_now
 from app.persistence.retention import PartitionError, Week
 
@@ -14,18 +14,21 @@ HOUR_SECONDS = 3600.0
 # How often it looks for histories of deleted schedules, and the pause between two parts of one.
 LOOK_SECONDS = 5.0
 REST_SECONDS = 0.05
+# It rests so many times as long as the figures took: they must not compete with ticks where there are many.
+FIGURES_REST = 30
 
 log = structlog.get_logger(__name__)
 
 
 class Housekeeper:
-    """Checks partitions and keys of tokens once an hour, and deletes histories of deleted schedules all the time."""
+    """Checks partitions and keys of tokens once an hour; derives figures and deletes histories all the time."""
 
     def __init__(self, database: Database, keep_days: int) -> None:
         """Keep history for ``keep_days`` days; 0 keeps it for ever."""
         self._database = database
         self._keep = timedelta(days=keep_days) if keep_days else None
         self._weeks_due_at = clock.monotonic()
+        self._figures_due_at = self._weeks_due_at
         self._has_rows_to_fill = True
         self._is_logged = False
 
@@ -36,7 +39,21 @@ class Housekeeper:
             await self.keep_weeks()
             await oidc_keys.rotate_if_due(self._database)
             self._weeks_due_at = clock.monotonic() + HOUR_SECONDS
+        await self.derive_figures()
         return REST_SECONDS if await self._delete_and_fill() else LOOK_SECONDS
+
+    async def derive_figures(self) -> None:
+        """Derive the figures of the latest minutes, and of earlier ones whose runs may have ended since."""
+        began = clock.monotonic()
+        if began < self._figures_due_at:
+            return
+        async with self._database.transaction() as connection:
+            minutes = await outcome_minutes.due_minutes(connection, await database_now(connection))
+        for minute in minutes:
+            async with self._database.transaction() as connection:
+                await outcome_minutes.derive(connection, minute)
+        ended = clock.monotonic()
+        self._figures_due_at = ended + FIGURES_REST * (ended - began)
 
     async def keep_weeks(self) -> None:
         """Create the partitions that are missing and drop those that are old."""
@@ -51,6 +68,7 @@ class Housekeeper:
         if self._keep:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
+                await outcome_minutes.delete_before(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         async with self._database.transaction() as connection:
             await retention.delete_spent_records(connection)
