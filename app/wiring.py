@@ -55,8 +55,10 @@ from app.services.declarations.applying import DeclarationService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
+from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
+from app.services.overview import OverviewService
 from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
@@ -153,7 +155,10 @@ def wire_services(
     identities = Identities(database, [*([issuer] if issuer else []), *_kubernetes_issuers(settings)])
     authenticator = Authenticator(database, settings.admin_token, identities)
     sessions = SessionService(database, authenticator)
+    overview = OverviewService(database, bell.ping, enabled_by_environment=settings.schedules_enabled)
     return Services(
+        overview=overview,
+        live=LiveService(overview, authenticator),
         authenticator=authenticator,
         audit=AuditService(database),
         users=UserService(database, ringer),
@@ -463,6 +468,7 @@ def _opened_for_the_api(
             for part in (_flushed(tracer), _closing(database, redis)(), http, _started(services.plugins)):
                 await stack.enter_async_context(part)
             await stack.enter_async_context(_metrics_port(settings, services))
+            stack.push_async_callback(services.live.close)
             await stack.enter_async_context(_storing(services.authenticator.store_uses, STORE_USES_SECONDS))
             await stack.enter_async_context(_storing(services.audit.store_refusals, STORE_REFUSALS_SECONDS))
             yield

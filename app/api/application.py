@@ -14,6 +14,7 @@ from app.api.accounts import SecretController, SigningKeyController, TokenContro
 from app.api.audit import AuditController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
+from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.problems import HANDLERS
@@ -48,8 +49,10 @@ from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
+from app.services.overview import OverviewService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
@@ -95,6 +98,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     rate_limits: RateLimits
     proxies: TrustedProxies
     issuer: IssuerService
+    overview: OverviewService
+    live: LiveService
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +140,10 @@ def create_application(
             SettingsController,
             SigningKeyController,
             AuditController,
+            OverviewController,
+            FigureController,
+            WorkerController,
+            LiveController,
         ],
         guards=[check_request],
         after_request=add_etag,
@@ -199,6 +208,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "switch_service": services.switches,
         "execution_service": services.executions,
         "audit_service": services.audit,
+        "overview_service": services.overview,
+        "live_service": services.live,
     }
 
 
