@@ -63,8 +63,10 @@ from app.services.executions import CallbackService, ExecutionService, ManualRun
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
+from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
+from app.services.overview import OverviewService
 from app.services.plugin_schedules import Collaborators
 from app.services.plugins import PluginService
 from app.services.removal import Remover
@@ -166,7 +168,10 @@ def wire_services(
     authenticator = Authenticator(database, settings.admin_token, identities)
     sessions = SessionService(database, authenticator)
     remover = Remover(database, ringer, limits)
+    overview = OverviewService(database, bell.ping, enabled_by_environment=settings.schedules_enabled)
     return Services(
+        overview=overview,
+        live=LiveService(overview, authenticator),
         authenticator=authenticator,
         audit=AuditService(database),
         idempotency=IdempotencyService(database),
@@ -499,6 +504,7 @@ def _opened_for_the_api(
             for part in (_flushed(tracer), _closing(database, redis)(), http, _started(services.plugins)):
                 await stack.enter_async_context(part)
             await stack.enter_async_context(_metrics_port(settings, services))
+            stack.push_async_callback(services.live.close)
             await stack.enter_async_context(_storing(services.authenticator.store_uses, STORE_USES_SECONDS))
             await stack.enter_async_context(_storing(services.audit.store_refusals, STORE_REFUSALS_SECONDS))
             yield

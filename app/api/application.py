@@ -15,6 +15,7 @@ from app.api.audit import AuditController
 from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
+from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.idempotency import Replay, keep_answer, on_replay
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
@@ -56,8 +57,10 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
+from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
+from app.services.overview import OverviewService
 from app.services.plugins import PluginService
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
@@ -111,6 +114,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     rate_limits: RateLimits
     proxies: TrustedProxies
     issuer: IssuerService
+    overview: OverviewService
+    live: LiveService
     # Where browsers reach the API, if the settings say so.
     public_origin: str | None = None
 
@@ -163,6 +168,10 @@ def create_application(
             SettingsController,
             SigningKeyController,
             AuditController,
+            OverviewController,
+            FigureController,
+            WorkerController,
+            LiveController,
         ],
         guards=[check_request],
         after_request=add_etag,
@@ -235,6 +244,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "switch_service": services.switches,
         "execution_service": services.executions,
         "audit_service": services.audit,
+        "overview_service": services.overview,
+        "live_service": services.live,
     }
 
 

@@ -1,18 +1,25 @@
 """``/api/v1/audit``: who did what."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from litestar import Controller, get
+from litestar import Controller, Response, get
 from litestar.di import NamedDependency
 from litestar.params import QueryParameter
+from litestar.response import Stream
+from msgspec.structs import replace
 
-from app.api.requests import Acting, Cursor, Limit, Since, TextFilter, Until, listed
+from app import clock
+from app.api.requests import Acting, AnyRequest, Cursor, Limit, Since, TextFilter, Until, listed
+from app.domain.access import Actor
 from app.domain.audit import AuditAction, ObjectType, Via
+from app.domain.errors import FieldError, InvalidError
 from app.persistence.audit import EventFilter
 from app.services.audit import AuditService
 from app.services.inputs import Span
 from app.services.validation import checked
 from app.services.views import AuditList
+
+JSON_LINES = "application/x-ndjson"
 
 
 class AuditController(Controller):
@@ -23,10 +30,13 @@ class AuditController(Controller):
 
     @get(
         "/",
-        summary="List events of the audit log, newest first. Members see what they did and what concerns them.",
+        opt={"other_media_types": {JSON_LINES: str}},
+        summary="List events of the audit log, newest first. Members see what they did and what concerns them. "
+        f"With `Accept: {JSON_LINES}` all events since `from`, one a line.",
     )
     async def list_all(  # noqa: PLR0913 - the filters
         self,
+        request: AnyRequest,
         actor: Acting,
         audit_service: NamedDependency[AuditService],
         by: Annotated[str | None, QueryParameter(name="actor", max_length=255, pattern=r"^[^\x00]*$")] = None,
@@ -38,7 +48,7 @@ class AuditController(Controller):
         until: Until = None,
         limit: Limit = 50,
         cursor: Cursor = None,
-    ) -> AuditList:
+    ) -> Response[AuditList]:
         span = checked({"from": since, "to": until}, Span)
         wanted = EventFilter(
             actor=by,
@@ -49,4 +59,14 @@ class AuditController(Controller):
             since=span.since,
             until=span.until,
         )
-        return await audit_service.list(actor, wanted, listed(limit, cursor, counts=False))
+        if JSON_LINES in request.headers.get("accept", ""):
+            return _exported(actor, audit_service, wanted)
+        return Response(await audit_service.list(actor, wanted, listed(limit, cursor, counts=False)))
+
+
+def _exported(actor: Actor, audit_service: AuditService, wanted: EventFilter) -> Response[Any]:
+    """Return all events of a span of time as a stream of lines. What happens meanwhile is left out."""
+    if wanted.since is None:
+        raise InvalidError(FieldError("from", f"An export as {JSON_LINES} needs `from`, the time of the first event."))
+    bounded = replace(wanted, until=wanted.until or clock.now())
+    return Stream(audit_service.export(actor, bounded), media_type=JSON_LINES)

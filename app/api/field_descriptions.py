@@ -39,6 +39,7 @@ from app.api.value_descriptions import (
     Texts,
     with_values,
 )
+from app.domain.attention import AttentionKind
 from app.domain.audit import AuditAction
 
 
@@ -581,6 +582,63 @@ AUDIT = {
     "refusals `count` says how many there were.",
 }
 
+_DUE = "How many pending ticks are due now; at most 100,000 are counted."
+_OLDEST = "For how many seconds the longest overdue tick has been due; 0 if none is."
+_MODE = "`bell`: Redis wakes the workers. `sweep`: Redis cannot be reached, and workers poll Postgres."
+_WORKERS = "How many workers have a valid lease."
+_ENABLED = "Whether schedules fire at all; false if the settings or the environment switch them off."
+_P50 = "The lateness in milliseconds that half of the runs do not exceed, to a tenth; null without runs."
+_P99 = "The lateness in milliseconds that 99 % of the runs do not exceed, to a tenth; null without runs."
+OVERVIEW = {
+    "counts": "How many of the schedules that you see have each status and each health.",
+    "status": "Schedules by status; each is a filter of the list of schedules.",
+    "health": "Schedules by health; each is a filter of the list of schedules.",
+    "due": _DUE,
+    "oldest_overdue_seconds": _OLDEST,
+    "running": "How many executions run now.",
+    "workers": _WORKERS,
+    "mode": _MODE,
+    "schedules_enabled": _ENABLED,
+    "attention": "What is wrong, the greatest harm first; at most 50.",
+    "kind": f"What is wrong: {', '.join(f'`{kind}`' for kind in AttentionKind)}.",
+    "object_type": "`schedule`, `workflow`, or `settings` if it is about the whole deployment.",
+    "id": "The id of the object, as text; null if it is about the whole deployment.",
+    "name": "The name of the object; may be empty.",
+    "since": "Since when; null if that is not known.",
+    "sentence": "What is wrong, for people.",
+}
+FIGURES = {
+    "step": "The length of a step in seconds.",
+    "items": "The steps for which there are figures, oldest first.",
+    "at": "The beginning of the step.",
+    "outcomes": "How many runs ended with each status, and how many slots did not fire with each outcome.",
+    "count": "How many runs were measured: first attempts of schedules without jitter.",
+    "p50_ms": _P50,
+    "p99_ms": _P99,
+}
+WORKER = {
+    "id": "The id of the worker.",
+    "name": "The host and the process.",
+    "started_at": "When it started.",
+    "lease_expires_at": "Until when it may run executions, unless it renews its lease.",
+    "is_live": "Whether its lease is valid.",
+    "running": "How many executions it runs.",
+}
+PULSE = {
+    "at": "The time of the database.",
+    "due": _DUE,
+    "oldest_overdue_seconds": _OLDEST,
+    "running": "How many executions run now.",
+    "workers": _WORKERS,
+    "mode": _MODE,
+    "schedules_enabled": _ENABLED,
+    "open_breakers": "How many breakers are open.",
+    "outcomes": "What became of the slots of the last whole minute.",
+    "p50_ms": _P50,
+    "p99_ms": _P99,
+    "version": "It changes whenever an object is changed that you see; null with a restricted token.",
+}
+
 FIELDS = (
     Table(("PreviewInput",), PREVIEW_INPUT),
     Table(("DeclaredScheduleInput",), DECLARED_SCHEDULE),
@@ -645,6 +703,10 @@ FIELDS = (
     Table(("Alive", "Readiness"), HEALTH),
     Table(("Problem", "FieldError"), PROBLEM),
     Table(("AuditEventView",), AUDIT),
+    Table(("OverviewView", "CountsView", "AttentionView"), OVERVIEW),
+    Table(("OutcomeFigures", "OutcomeStep", "LatenessFigures", "LatenessStep"), FIGURES),
+    Table(("WorkerView",), WORKER),
+    Table(("PulseView",), PULSE),
     Table((), COMMON),
 )
 PARAMETERS = (
@@ -666,6 +728,14 @@ PARAMETERS = (
             "action": f"Only this action: {', '.join(f'`{action}`' for action in AuditAction)}.",
             "from": "Only events at or after this time. Left out: no bound.",
             "to": "Only events at or before this time. Left out: no bound.",
+        },
+    ),
+    Table(
+        ("stats",),
+        {
+            "from": "The beginning of the figures. Left out: an hour before `to`.",
+            "to": "The end of the figures. Left out: now.",
+            "step": "The length of a step in seconds, a multiple of 60. At most 1,500 steps are returned.",
         },
     ),
     Table(

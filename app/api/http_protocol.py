@@ -14,7 +14,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.problems import PROBLEM_TYPE, RETRY_AFTER_SECONDS, problem
-from app.api.requests import TrustedProxies
+from app.api.requests import STREAM, TrustedProxies
 from app.domain.client_addresses import UNKNOWN, counted_as
 from app.observability import metrics
 
@@ -189,6 +189,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answered.message_event.set()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """Finish the current response, but end a stream at once: it would hold the whole process up."""
+        if self._answered is not None and not self._answered.response_complete and _is_stream(self._answered):
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, never more of a head than is allowed."""
         while data:
@@ -347,6 +354,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_answering():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+
+
+def _is_stream(cycle: Any) -> bool:
+    return bool(cycle.scope.get("state", {}).get(STREAM))
 
 
 def _count(status: HTTPStatus) -> None:

@@ -283,6 +283,8 @@ def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) 
     return ""
 
 
+# The name in a request's state that says that its response goes on until the client or the server ends it.
+STREAM = "is_stream"
 REQUEST_ID = b"x-request-id"
 _STATE_KEY = "request_id"
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -382,8 +384,8 @@ def listed(limit: int, cursor: str | None, offset: int = 0, *, counts: bool = Tr
     return Part(limit, offset, cursor, counts)
 
 
-# Probes and scrapers request these every few seconds.
-UNTRACED = ("/health", "/metrics")
+# Probes and scrapers request these every few seconds; a stream would be a span without an end.
+UNTRACED = ("/health", "/metrics", "/api/v1/live")
 FIRST_ERROR = 500
 _HEADERS = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 

@@ -52,6 +52,11 @@ OBJECT_TYPES: Texts = {
     ObjectType.OIDC_KEY: "a key that signs the tokens of calls",
     ObjectType.SETTINGS: "the settings",
     ObjectType.OPERATION: "an operation on many schedules",
+    ObjectType.SCHEDULE: "a schedule; starts and cancellations of its runs too",
+    ObjectType.WORKFLOW: "a workflow, or its breaker",
+    ObjectType.EXECUTION: "a run of an entity",
+    ObjectType.WEBHOOK: "a webhook",
+    ObjectType.NOTIFICATION: "a notification",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }
 HEALTHS: Texts = {

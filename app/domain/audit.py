@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.domain.access import Actor, Role
+from app.domain.access import Actor, OwnerKind, Role
 from app.domain.run_ids import audit_event_id
 
 
@@ -37,6 +37,12 @@ class ObjectType(StrEnum):
     OIDC_KEY = "oidc_key"
     SETTINGS = "settings"
     OPERATION = "operation"
+    SCHEDULE = "schedule"
+    WORKFLOW = "workflow"
+    # A run of an entity, such as a webhook; runs of schedules are told under their schedules.
+    EXECUTION = "execution"
+    WEBHOOK = "webhook"
+    NOTIFICATION = "notification"
     # The address of a client that was not authenticated.
     ADDRESS = "address"
 
@@ -73,6 +79,25 @@ class AuditAction(StrEnum):
     OPERATION_PAUSED = "operation_paused"
     OPERATION_RESUMED = "operation_resumed"
     OPERATION_CANCELLED = "operation_cancelled"
+    SCHEDULE_CREATED = "schedule_created"
+    SCHEDULE_CHANGED = "schedule_changed"
+    SCHEDULE_PAUSED = "schedule_paused"
+    SCHEDULE_RESUMED = "schedule_resumed"
+    SCHEDULE_REVIVED = "schedule_revived"
+    SCHEDULE_DIED = "schedule_died"
+    SCHEDULE_DELETED = "schedule_deleted"
+    SCHEDULE_RUN = "schedule_run"
+    EXECUTION_CANCELLED = "execution_cancelled"
+    WORKFLOW_CREATED = "workflow_created"
+    WORKFLOW_CHANGED = "workflow_changed"
+    WORKFLOW_DELETED = "workflow_deleted"
+    BREAKER_RESET = "breaker_reset"
+    WEBHOOK_CREATED = "webhook_created"
+    WEBHOOK_CHANGED = "webhook_changed"
+    WEBHOOK_DELETED = "webhook_deleted"
+    NOTIFICATION_CREATED = "notification_created"
+    NOTIFICATION_CHANGED = "notification_changed"
+    NOTIFICATION_DELETED = "notification_deleted"
     AUTHENTICATION_REFUSED = "authentication_refused"
     SCOPE_DENIED = "scope_denied"
     ACCESS_DENIED = "access_denied"
@@ -141,7 +166,7 @@ def audit_event(  # noqa: PLR0913 - the parts of an event
         # Commands of operators act as the built-in admin, without its id.
         actor_id=(actor.user_id or None) if actor else None,
         actor=actor.username if actor else None,
-        via=origin.via,
+        via=_via(actor, origin),
         action=action,
         object_type=subject.type,
         object_id=subject.id,
@@ -153,6 +178,11 @@ def audit_event(  # noqa: PLR0913 - the parts of an event
         address=origin.address,
         details={**_credential(actor), **(details or {})},
     )
+
+
+def _via(actor: Actor | None, origin: Origin) -> Via:
+    """Return by which way a change came: plugins act in workers and in the API, by no request of their own."""
+    return Via.PLUGIN if actor is not None and actor.kind is OwnerKind.PLUGIN else origin.via
 
 
 def _credential(actor: Actor | None) -> dict[str, int]:

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.access import Actor
+from app.domain.audit import ENGINE, Origin
 from app.domain.declarations import same
 from app.domain.schedules import EDITABLE, ScheduledJob, Status
 
@@ -25,10 +27,13 @@ class Action(StrEnum):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """The user or service that made a change."""
+    """The user or service that made a change, and where the change comes from."""
 
     user_id: int | None
     name: str
+    # None if Carillon itself made the change.
+    actor: Actor | None = None
+    origin: Origin = ENGINE
 
 
 # The author of changes that no user made: a limit was reached, retries were used up, a spec became invalid.

@@ -15,6 +15,8 @@ import structlog
 from msgspec.structs import replace
 
 from app.domain.access import Actor, require_owner, require_workflow_owner
+from app.domain.audit import AuditAction
+from app.domain.audited_changes import schedule_subject
 from app.domain.bulk_operations import (
     CHANGED_SINCE,
     NOT_FOUND,
@@ -42,10 +44,11 @@ from app.engine import schedule_changes
 from app.engine.manual_runs import manual_run
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Change
-from app.persistence import executions, operations, restrictions, revisions, schedules, users, workflows
+from app.persistence import audit, executions, operations, restrictions, revisions, schedules, users, workflows
 from app.persistence.audit import ORIGIN
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Batch, Item, Operation
+from app.persistence.revisions import ScheduleChange
 
 # More rows make an operation faster, and hold the rows' locks and the event loop for longer.
 BATCH_ROWS = 500
@@ -319,6 +322,8 @@ async def _run(connection: Connection, actor: Actor, items: Sequence[Item]) -> H
             new[job_id] = manual_run(job, now, policy, decision)
     await executions.add(connection, list(new.values()))
     await schedules.touch_many(connection, list(new))
+    subjects = [schedule_subject(found.jobs[job_id]) for job_id in new]
+    await audit.record_by(connection, Author(actor.user_id, actor.username), AuditAction.SCHEDULE_RUN, subjects)
     pending = tuple(PendingRun(run.id, run.token, run.due_at) for run in new.values() if not run.queued)
     return Handled(batch=Batch(at=now, changed=dict.fromkeys(new), skipped=skipped), pending=pending)
 
@@ -326,8 +331,8 @@ async def _run(connection: Connection, actor: Actor, items: Sequence[Item]) -> H
 async def _delete(connection: Connection, actor: Actor, items: Sequence[Item]) -> Handled:
     found = await _locked(connection, actor, items)
     now = await database_now(connection)
-    running = await executions.active_ids(connection, found.jobs)
-    await schedules.remove(connection, list(found.jobs))
+    author = Author(actor.user_id, actor.username)
+    running = await schedule_changes.delete_scheduled_jobs(connection, list(found.jobs), author)
     return Handled(batch=Batch(at=now, changed=found.jobs, skipped=found.skipped), called_off=tuple(running))
 
 
@@ -353,7 +358,7 @@ async def _add_again(connection: Connection, actor: Actor, items: Sequence[Item]
     await schedules.add_again(connection, jobs)
     author = Author(actor.user_id, actor.username)
     made = partial(revision, None, action=Action.CREATED, author=author, now=now, note=note)
-    await revisions.add_schedule_revisions(connection, [made(job) for job in jobs])
+    await revisions.add_schedule_revisions(connection, [ScheduleChange(made(job), job, author) for job in jobs])
     failed = {job.id: WORKFLOW_GONE for job in left if job.workflow_id not in owners}
     batch = Batch(at=now, changed={job.id: None for job in jobs}, skipped=skipped, failed=failed)
     return Handled(batch=batch, ticks=tuple(jobs))

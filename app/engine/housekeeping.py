@@ -1,4 +1,4 @@
-"""Housekeeping: create the weekly partitions of the history in time, and delete what is old a part at a time."""
+"""Housekeeping: create partitions of the history in time, delete what is old in parts, derive figures by minute."""
 
 from datetime import datetime, timedelta
 
@@ -7,7 +7,15 @@ import structlog
 from app import clock
 from app.domain.idempotency import KEPT
 from app.engine import oidc_keys
-from app.persistence import execution_queries, idempotency, operations, retention, sessions, users
+from app.persistence import (
+    execution_queries,
+    idempotency,
+    operations,
+    outcome_minutes,
+    retention,
+    sessions,
+    users,
+)
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.retention import PartitionError, Week
 
@@ -19,12 +27,14 @@ LOOK_SECONDS = 5.0
 REST_SECONDS = 0.05
 # Lists show tokens that have ended for this time.
 KEEP_ENDED_TOKENS = timedelta(days=30)
+# It rests so many times as long as the figures took: they must not compete with ticks where there are many.
+FIGURES_REST = 30
 
 log = structlog.get_logger(__name__)
 
 
 class Housekeeper:
-    """Checks partitions, tokens, sessions and keys once an hour; deletes histories of deleted schedules at any time."""
+    """Checks partitions, tokens, sessions and keys once an hour; derives figures and deletes histories at any time."""
 
     def __init__(self, database: Database, keep_days: int, audit_days: int = -1) -> None:
         """Keep history for ``keep_days`` days, the audit log for ``audit_days``; 0 is for ever, -1 as the history."""
@@ -32,6 +42,7 @@ class Housekeeper:
         self._keep = timedelta(days=keep_days) if keep_days else None
         self._keep_audit = self._keep if audit_days < 0 else timedelta(days=audit_days) if audit_days else None
         self._weeks_due_at = clock.monotonic()
+        self._figures_due_at = self._weeks_due_at
         self._has_rows_to_fill = True
         self._is_logged = False
         self._is_left_to_owner = False
@@ -43,7 +54,21 @@ class Housekeeper:
             await self.keep_weeks()
             await oidc_keys.rotate_if_due(self._database)
             self._weeks_due_at = clock.monotonic() + HOUR_SECONDS
+        await self.derive_figures()
         return REST_SECONDS if await self._delete_and_fill() else LOOK_SECONDS
+
+    async def derive_figures(self) -> None:
+        """Derive the figures of the latest minutes, and of earlier ones whose runs may have ended since."""
+        began = clock.monotonic()
+        if began < self._figures_due_at:
+            return
+        async with self._database.transaction() as connection:
+            minutes = await outcome_minutes.due_minutes(connection, await database_now(connection))
+        for minute in minutes:
+            async with self._database.transaction() as connection:
+                await outcome_minutes.derive(connection, minute)
+        ended = clock.monotonic()
+        self._figures_due_at = ended + FIGURES_REST * (ended - began)
 
     async def keep_weeks(self) -> None:
         """Create the partitions that are missing and drop those that are old."""
@@ -63,6 +88,7 @@ class Housekeeper:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
                 await operations.delete_old(connection, now - self._keep)
+                await outcome_minutes.delete_before(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         if self._keep_audit:
             async with self._database.transaction() as connection:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain import schedule_lifecycle
+from app.domain.audit import AuditAction
 from app.domain.errors import CarillonError, NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, count_repeats
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
@@ -17,8 +18,10 @@ from app.domain.overlap import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, action_of, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.observability.tracing import current_context
-from app.persistence import executions, ledger, revisions, schedules
+from app.persistence import audit, executions, ledger, revisions, schedules, workflows
 from app.persistence.database import Connection, database_now
+from app.persistence.revisions import ScheduleChange
+from app.persistence.workflows import StoredWorkflow
 
 CADENCE_CHANGED = "Cancelled before it ran: the cadence was changed."
 
@@ -41,7 +44,9 @@ async def start_scheduled_jobs(
     await schedules.add(connection, started)
     authors = (author for _, author in drafts)
     pairs = zip(started, authors, strict=True)
-    created = [revision(None, job, Action.CREATED, author, now, note) for job, author in pairs]
+    created = [
+        ScheduleChange(revision(None, job, Action.CREATED, author, now, note), job, author) for job, author in pairs
+    ]
     await revisions.add_schedule_revisions(connection, created)
     return started
 
@@ -87,6 +92,32 @@ async def edit_scheduled_job(
     return await _change(connection, job_id, edit, Action.CHANGED, author, note)
 
 
+async def delete_scheduled_jobs(connection: Connection, ids: Sequence[UUID], author: Author) -> list[UUID]:
+    """Delete schedules that this transaction has locked, with their history; return their active executions."""
+    running = await executions.active_ids(connection, ids)
+    await record_deletions(connection, ids, author)
+    await schedules.remove(connection, ids)
+    return running
+
+
+async def delete_workflow(
+    connection: Connection, workflow: StoredWorkflow, job_ids: Sequence[UUID], author: Author
+) -> list[UUID]:
+    """Delete a workflow and its schedules, which this transaction has locked; return their active executions."""
+    running = await executions.active_ids(connection, job_ids)
+    await record_deletions(connection, job_ids, author, f"Its workflow {workflow.id} was deleted.")
+    subject, details = workflows.subject_of(workflow), {"schedules": len(job_ids)}
+    await audit.record_by(connection, author, AuditAction.WORKFLOW_DELETED, [subject], details=details)
+    await workflows.remove(connection, workflow.id)
+    return running
+
+
+async def record_deletions(connection: Connection, ids: Sequence[UUID], author: Author, note: str = "") -> None:
+    """Add an event for each of these schedules, which are about to be deleted."""
+    subjects = await schedules.subjects(connection, ids)
+    await audit.record_by(connection, author, AuditAction.SCHEDULE_DELETED, subjects, note=note)
+
+
 async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:
     """Resume a schedule that Carillon paused because its spec had become invalid, if it is valid again."""
 
@@ -114,7 +145,8 @@ async def _change(
         changed = replace(changed, trace_context=current_context())
     await schedules.save(connection, [changed])
     await ledger.add(connection, [(job_id, entry) for entry in entries])
-    await revisions.add_schedule_revisions(connection, [revision(job, changed, action, author, now, note)])
+    told = ScheduleChange(revision(job, changed, action, author, now, note), changed, author)
+    await revisions.add_schedule_revisions(connection, [told])
     left = await _without_dropped_retries(connection, job, changed, active.get(job_id, ()), now)
     released = await executions.release_next(connection, [changed], {job_id: left}, now)
     saved = await schedules.get(connection, job_id)
@@ -156,7 +188,10 @@ async def change_many(
     pairs = list(changed.values())
     await schedules.save(connection, [after for _, after in pairs])
     await ledger.add(connection, entries)
-    told = [revision(before, after, action_of(before, after), author, now, note) for before, after in pairs]
+    told = [
+        ScheduleChange(revision(before, after, action_of(before, after), author, now, note), after, author)
+        for before, after in pairs
+    ]
     await revisions.add_schedule_revisions(connection, told)
     retries = {job.id: dropped_retries(job, after, active.get(job.id, ())) for job, after in pairs}
     gone = {run for runs in retries.values() for run in runs}

@@ -8,7 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-from sqlalchemy import Select, func, insert, select, text
+import structlog
+from sqlalchemy import Select, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,15 +25,21 @@ from app.domain.audit import (
     Via,
     audit_event,
 )
+from app.domain.audited_changes import authored_event
+from app.domain.revisions import Author
 from app.domain.run_ids import first_id_at, last_id_at
+from app.persistence.database import after_commit
 from app.persistence.pagination import Page, Part, cursor_of, read_newest, read_page
-from app.persistence.sql_batches import fetch
+from app.persistence.sql_batches import fetch, insert_many, run_batch
 from app.persistence.tables import AuditEventRow
 from app.persistence.users import as_actor
 
 _TABLE = AuditEventRow.__table__
+_INSERT = insert_many(AuditEventRow, AuditEvent.__struct_fields__)
 # Of the addresses that a token was used from, the newest are known.
 MOST_ADDRESSES = 20
+
+log = structlog.get_logger(__name__)
 
 # Set where a request or a command begins; what has not begun there comes from the engine.
 ORIGIN: ContextVar[Origin] = ContextVar("origin", default=ENGINE)
@@ -65,7 +72,50 @@ async def record(  # noqa: PLR0913 - the parts of an event
         details=details,
         note=note,
     )
-    await connection.execute(insert(AuditEventRow).values(_values(event)))
+    await add(connection, [event])
+
+
+async def record_by(  # noqa: PLR0913 - the parts of an event
+    connection: AsyncConnection,
+    author: Author,
+    action: AuditAction,
+    subjects: Sequence[Subject],
+    *,
+    changes: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
+    note: str = "",
+) -> None:
+    """Add an event for each of these objects to the transaction of the change that an author made."""
+    now = clock.now()
+    events = [
+        authored_event(author, action, subject, now, uuid4().hex, changes=changes, details=details, note=note)
+        for subject in subjects
+    ]
+    await add(connection, events)
+
+
+async def add(connection: AsyncConnection, events: Sequence[AuditEvent]) -> None:
+    """Add events to the transaction; each is logged once that is committed."""
+    if events:
+        await run_batch(connection, _INSERT, events)
+        after_commit(connection, partial(_log, events))
+
+
+def _log(events: Sequence[AuditEvent]) -> None:
+    """Log events for collectors: who did what to which object. Values, names and notes stay in the database."""
+    for event in events:
+        log.info(
+            "audit",
+            id=str(event.id),
+            action=event.action,
+            object_type=event.object_type,
+            object_id=event.object_id,
+            actor=event.actor,
+            via=event.via,
+            address=event.address,
+            request_id=event.request_id,
+            fields=sorted(event.changes),
+        )
 
 
 async def add_counts(connection: AsyncConnection, events: Sequence[AuditEvent]) -> None:
@@ -78,6 +128,7 @@ async def add_counts(connection: AsyncConnection, events: Sequence[AuditEvent]) 
     await connection.execute(
         statement.on_conflict_do_update(index_elements=["id"], set_={"details": _TABLE.c.details.op("||")(details)})
     )
+    after_commit(connection, partial(_log, events))
 
 
 def _values(event: AuditEvent) -> dict[str, Any]:
@@ -198,7 +249,7 @@ async def note_addresses(connection: AsyncConnection, used: Mapping[tuple[int, s
     rows = await fetch(connection, _NOTE_ADDRESSES, ids, addresses, list(used.values()))
     if rows:
         await fetch(connection, _FORGET_ADDRESSES, sorted({row["token_id"] for row in rows}), MOST_ADDRESSES)
-        await connection.execute(insert(AuditEventRow).values([_values(_new_address(row)) for row in rows]))
+        await add(connection, [_new_address(row) for row in rows])
 
 
 async def note_user_addresses(connection: AsyncConnection, used: Mapping[tuple[int, str], datetime]) -> None:
@@ -212,9 +263,7 @@ async def note_user_addresses(connection: AsyncConnection, used: Mapping[tuple[i
     rows = await fetch(connection, _NOTE_USER_ADDRESSES, ids, addresses, list(used.values()))
     if rows:
         await fetch(connection, _FORGET_USER_ADDRESSES, sorted({row["user_id"] for row in rows}), MOST_ADDRESSES)
-    events = [_values(_new_user_address(row)) for row in rows if not row["is_first"]]
-    if events:
-        await connection.execute(insert(AuditEventRow).values(events))
+    await add(connection, [_new_user_address(row) for row in rows if not row["is_first"]])
 
 
 def _new_user_address(row: Any) -> AuditEvent:

@@ -14,7 +14,7 @@ from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome
 from app.domain.ledger import LedgerEntry, LedgerOutcome, slots_in
 from app.domain.notifications import Notice, missed_notices
 from app.domain.planning import with_started_run
-from app.domain.revisions import Revision, automatic_revision
+from app.domain.revisions import automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
 from app.domain.starting import NEWER_RELEASE_WAIT, Candidate, GiveUp, Wait, entity_run_may_start, may_start
@@ -43,6 +43,7 @@ from app.persistence.execution_rows import (
     to_run,
 )
 from app.persistence.fast_path import claim_fast
+from app.persistence.revisions import ScheduleChange
 from app.persistence.row_cache import ScheduleCache
 
 # A message about a value of a newer release is redelivered after this, until one of its workers gets it.
@@ -149,7 +150,7 @@ class _ClaimBatch:
         self.new_executions: list[NewExecution] = []
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
         self.cancelled: dict[UUID, str] = {}
-        self.revisions: list[Revision] = []
+        self.revisions: list[ScheduleChange] = []
         self.notices: list[Notice] = []
 
     def handle(self, tick: Tick) -> ClaimResult:
@@ -176,7 +177,7 @@ class _ClaimBatch:
         self.notices += missed_notices(decision.job, decision.ledger)
         revision = automatic_revision(job, decision.job, self.now)
         if revision is not None:
-            self.revisions.append(revision)
+            self.revisions.append(ScheduleChange(revision, decision.job))
         self._cancel(job, decision)
         made = [self._execution(job, fire) for fire in decision.fires]
         here = next((to_run(job, new) for new in made if new.status is ExecutionStatus.RUNNING), None)

@@ -6,6 +6,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.audit import ObjectType, Subject
 from app.persistence import entity_runs
 
 _HAS_SCHEDULES = text("SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id = :user)")
@@ -52,6 +53,16 @@ _HAND_OVER_ACTIVE = text(
 _HAND_OVER_SECRETS = text(
     f"UPDATE secrets AS s SET owner_id = :to, team_id = {_TEAM} WHERE s.owner_id = :user "  # noqa: S608
     "AND NOT EXISTS (SELECT FROM secrets AS o WHERE o.owner_id = :to AND o.name = s.name)"
+)
+# What goes with an owner who is deleted: schedules of others that run a workflow of theirs, too.
+_OWNED = text(
+    "SELECT 'workflow' AS type, id::text AS id, name, user_profile_id FROM workflows WHERE user_profile_id = :user "
+    "UNION ALL SELECT 'schedule', id::text, name, user_profile_id FROM scheduled_jobs WHERE user_profile_id = :user "
+    "UNION ALL SELECT 'schedule', j.id::text, j.name, j.user_profile_id FROM workflows AS w "
+    "JOIN scheduled_jobs AS j ON j.workflow_id = w.id WHERE w.user_profile_id = :user AND :with_others "
+    "AND j.user_profile_id <> :user "
+    "UNION ALL SELECT 'webhook', id::text, name, user_profile_id FROM webhooks WHERE user_profile_id = :user "
+    "UNION ALL SELECT 'notification', id::text, '', user_profile_id FROM notifications WHERE user_profile_id = :user"
 )
 _WEBHOOKS = text("SELECT id FROM webhooks WHERE user_profile_id = :user")
 _ACTIVE_RUNS = text(
@@ -100,6 +111,12 @@ async def keep(connection: AsyncConnection, user_id: int) -> bool:
 async def active_schedules(connection: AsyncConnection, user_id: int, limit: int) -> list[UUID]:
     """Return some active schedules of a user."""
     return list((await connection.execute(_ACTIVE_SCHEDULES, {"user": user_id, "limit": limit})).scalars())
+
+
+async def owned(connection: AsyncConnection, user_id: int, *, with_others: bool) -> list[Subject]:
+    """Return what a user has as what events are about, with schedules of others on their workflows if told to."""
+    rows = await connection.execute(_OWNED, {"user": user_id, "with_others": with_others})
+    return [Subject(ObjectType(row.type), row.id, row.name, row.user_profile_id) for row in rows]
 
 
 async def hand_over(connection: AsyncConnection, user_id: int, to: int) -> None:

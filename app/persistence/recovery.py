@@ -12,11 +12,12 @@ import msgspec
 from sqlalchemy import Select, TextClause, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.audit import AuditAction
 from app.domain.executions import ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.revisions import CARILLON, REMEMBERED
 from app.domain.run_ids import execution_id
-from app.persistence import ledger
+from app.persistence import audit, ledger, schedules
 from app.persistence.execution_rows import LockedExecution
 from app.persistence.executions import ENDS_A_SLOT
 from app.persistence.sql_batches import fetch
@@ -274,6 +275,8 @@ async def poison_schedule(connection: AsyncConnection, job_id: UUID, error: str)
             ledger.count_unrun(connection, [LedgerOutcome.MISSED])
     values = {"id": job_id, "author": CARILLON.name, "error": message, "remembered": list(REMEMBERED)}
     await connection.execute(_REVISE, values)
+    subjects = await schedules.subjects(connection, [job_id])
+    await audit.record_by(connection, CARILLON, AuditAction.SCHEDULE_PAUSED, subjects, note=message)
     return True
 
 

@@ -4,15 +4,18 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 from sqlalchemy import insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.audit import Subject
+from app.domain.audited_changes import schedule_event, workflow_event
 from app.domain.errors import FieldError, InvalidError
-from app.domain.revisions import Revision, WorkflowRevision
-from app.domain.schedules import Reason
+from app.domain.revisions import CARILLON, Author, Revision, WorkflowRevision
+from app.domain.schedules import Reason, ScheduledJob
+from app.persistence import audit
 from app.persistence.pagination import Page, Part, read_all, read_one, read_page
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import ScheduleRevisionRow, WorkflowRevisionRow
@@ -68,9 +71,19 @@ class HistoryPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-async def add_schedule_revisions(connection: AsyncConnection, revisions: Sequence[Revision]) -> None:
-    """Write revisions of schedules."""
-    await run_batch(connection, _INSERT, revisions)
+class ScheduleChange(msgspec.Struct, frozen=True):
+    """A revision of a schedule, the schedule as it is then, and who made the change."""
+
+    revision: Revision
+    job: ScheduledJob
+    author: Author = CARILLON
+
+
+async def add_schedule_revisions(connection: AsyncConnection, changes: Sequence[ScheduleChange]) -> None:
+    """Write revisions of schedules, and an event of the audit log beside each."""
+    await run_batch(connection, _INSERT, [change.revision for change in changes])
+    events = (schedule_event(change.revision, change.job, change.author, uuid4().hex) for change in changes)
+    await audit.add(connection, [event for event in events if event is not None])
 
 
 async def of_schedule(connection: AsyncConnection, job_id: UUID, part: Part) -> Page[StoredRevision]:
@@ -100,8 +113,11 @@ async def invalid_since(connection: AsyncConnection, job_id: UUID) -> datetime |
     return since
 
 
-async def add_workflow_revision(connection: AsyncConnection, revision: WorkflowRevision) -> None:
-    """Write a revision of a workflow, and drop the values of the one that has become too old."""
+async def add_workflow_revision(
+    connection: AsyncConnection, revision: WorkflowRevision, subject: Subject, author: Author
+) -> None:
+    """Write a revision of a workflow with its event, and drop the values of the revision that has become too old."""
+    await audit.add(connection, [workflow_event(revision, subject, author, uuid4().hex)])
     await connection.execute(insert(WorkflowRevisionRow).values(msgspec.structs.asdict(revision)))
     values = {"workflow_id": revision.workflow_id, "kept": KEPT_WHOLE, "note": NOT_KEPT}
     await connection.execute(_DROP_OLD_VALUES, values)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
+from app.domain.audit import ObjectType, Subject
 from app.domain.errors import ConflictError, KeyTakenError
 from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
@@ -137,6 +138,10 @@ _VERSIONS = (
 _SURROUNDINGS = (
     "SELECT j.id, w.name, m.namespace FROM unnest($1::uuid[]) AS ids(id) JOIN scheduled_jobs AS j ON j.id = ids.id "
     "JOIN workflows AS w ON w.id = j.workflow_id LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id"
+)
+_SUBJECTS = (
+    "SELECT j.id, j.name, j.user_profile_id FROM unnest($1::uuid[]) AS ids(id) "
+    "JOIN scheduled_jobs AS j ON j.id = ids.id"
 )
 _MANY = (
     f"SELECT j.xmin, {COLUMNS} FROM unnest($1::uuid[]) AS ids(id) "  # noqa: S608
@@ -281,6 +286,12 @@ async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterabl
         query = query.where(_TABLE.c.workflow_id.in_(usable.workflow_ids))
     query = query.where(runs_within(usable, _TABLE.c.id))
     return list((await connection.execute(query.order_by(_TABLE.c.id).with_for_update())).scalars())
+
+
+async def subjects(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Subject]:
+    """Return schedules as what events of the audit log are about."""
+    rows = await fetch(connection, _SUBJECTS, ids)
+    return [Subject(ObjectType.SCHEDULE, str(row["id"]), row["name"], row["user_profile_id"]) for row in rows]
 
 
 async def remove(connection: AsyncConnection, ids: Sequence[UUID]) -> None:

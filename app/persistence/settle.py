@@ -23,7 +23,7 @@ from app.domain.executions import (
 )
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
 from app.domain.notifications import Notice, breaker_notices, entity_run_notices, missed_notices, run_notices
-from app.domain.revisions import Revision, automatic_revision
+from app.domain.revisions import automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
 from app.domain.settle import EndedRun, Settlement, after_run
@@ -50,6 +50,7 @@ from app.persistence.execution_rows import (
     Superseded,
 )
 from app.persistence.fast_path import settle_fast
+from app.persistence.revisions import ScheduleChange
 from app.persistence.row_cache import ScheduleCache
 
 Results = Sequence[RunResult]
@@ -170,7 +171,7 @@ class _SettleBatch:
         self.accepted: list[Outcome] = []
         self.retries: dict[UUID, PendingRun] = {}
         self.new_entries: list[tuple[UUID, LedgerEntry]] = []
-        self.revisions: list[Revision] = []
+        self.revisions: list[ScheduleChange] = []
         self.notices: list[Notice] = []
         # Whether a ping of the sitemap ends that never started.
         self.unrun_ping = False
@@ -217,7 +218,7 @@ class _SettleBatch:
         self.new_entries.extend((job.id, entry) for entry in entries)
         revision = automatic_revision(job, after, self.now)
         if revision is not None:
-            self.revisions.append(revision)
+            self.revisions.append(ScheduleChange(revision, after))
         self.notices += [*run_notices(job, after, ended), *missed_notices(after, entries)]
         self._tell_breaker(run, outcome)
         return Settled(run.id, job, after, self._retry(job, run, settlement))

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Owner, Reach
+from app.domain.audit import ObjectType, Subject
 from app.domain.declarations import same
 from app.domain.errors import KeyTakenError
 from app.domain.revisions import Author, workflow_revision
@@ -137,7 +138,12 @@ async def _add_revision(
     values_before = None if before is None else msgspec.structs.asdict(before)
     revision = workflow_revision(values_before, msgspec.structs.asdict(after), author, note)
     if revision is not None:
-        await revisions.add_workflow_revision(connection, revision)
+        await revisions.add_workflow_revision(connection, revision, subject_of(after), author)
+
+
+def subject_of(workflow: StoredWorkflow) -> Subject:
+    """Return a workflow as what an event of the audit log is about."""
+    return Subject(ObjectType.WORKFLOW, str(workflow.id), workflow.name, workflow.user_profile_id)
 
 
 def _one(workflow_id: int) -> Select[Any]:

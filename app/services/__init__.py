@@ -14,6 +14,7 @@ action_ports      what actions may use
 oidc_keys         the issuer of the tokens of calls, and the rotation of its keys
 catalog           actions, triggers, entity types
 audit             the audit log                         removal            users and teams that are deleted
+overview          counts, figures, workers              live               the stream of pulses
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``
 imports           schedules of other tools, as files for ``carillon apply``
 inputs, views     what comes in, what goes out          listing            pages of encoded views

@@ -12,6 +12,7 @@ from app.actions.catalog import Catalog, SecretMisusedError, node_errors
 from app.actions.secrets import SecretStore
 from app.actions.templates import MARK
 from app.domain.access import Actor, Owner, owner_for, require_labels, require_owner, require_workflow_owner
+from app.domain.audit import Origin
 from app.domain.errors import CarillonError, FieldError, KeyTakenError, NoSuchTeamError, QuotaExceededError
 from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
 from app.domain.schedules import ScheduledJob
@@ -19,6 +20,7 @@ from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
 from app.persistence import keys, restrictions, teams, users, workflows
+from app.persistence.audit import current_origin
 from app.persistence.database import Connection
 
 
@@ -78,6 +80,8 @@ class NewSchedule(msgspec.Struct, frozen=True):
     actor: Actor
     job: ScheduledJob
     workflow_owner: int | None = None
+    # That of the request which asked for it.
+    origin: Origin = msgspec.field(default_factory=current_origin)
 
 
 async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, count: int = 1) -> None:

@@ -6,9 +6,11 @@ address, or each token, and minute.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from app import clock
 from app.domain.access import Actor
@@ -26,6 +28,10 @@ from app.services.views import AuditList, audit_event_view
 MOST_COUNTED = 100
 # How many rows wait in memory while the database is away.
 MOST_WAITING = 1000
+# How many events of an export are read at once.
+EXPORTED_AT_ONCE = 500
+
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 class RefusalCounter:
@@ -75,6 +81,20 @@ class AuditService:
         async with self._database.reading() as connection:
             page = await read_views(partial(audit.page, connection, actor, wanted), audit_event_view, part)
         return AuditList(page.items, page.next_cursor)
+
+    async def export(self, actor: Actor, wanted: EventFilter) -> AsyncIterator[bytes]:
+        """Yield the events of a span of time that the actor may see, newest first, as lines of JSON.
+
+        Each page is read by itself: a slow client holds no connection of the database.
+        """
+        part = Part(EXPORTED_AT_ONCE, 0, None, counts=False)
+        while True:
+            async with self._database.reading() as connection:
+                page = await audit.page(connection, actor, wanted, part)
+            yield _encode_lines([audit_event_view(event) for event in page.items])
+            if page.next_cursor is None:
+                return
+            part = msgspec.structs.replace(part, cursor=page.next_cursor)
 
     def count_refusal(self, address: str) -> None:
         """Count a refused authentication for a client's address."""

@@ -120,6 +120,19 @@ class Authenticator:
         self._uses.user_addresses.note(login.actor.user_id, current_origin().address, _this_minute())
         return login
 
+    async def check(self, token: str | None, secret: str | None) -> Actor:
+        """Return whom a token or a session stands for now, without noting a use: nobody has asked for anything."""
+        if secret is not None:
+            login = await self._sessions.ask(hash_secret(secret))
+            actor = None if login is None else login.actor
+        elif token is not None and not self._is_admins(token) and looks_like_jwt(token):
+            return await self._identities.by_token(token)
+        else:
+            actor = await self._tokens.ask(token or "")
+        if actor is None:
+            raise UnauthenticatedError
+        return actor
+
     async def store_uses(self) -> None:
         """Store when, and from where, tokens, sessions and identities were used; after a failure, the next time."""
         used, self._uses = self._uses, Uses()

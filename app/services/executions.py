@@ -9,6 +9,8 @@ from uuid import UUID
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
 from app.domain.access import Actor
+from app.domain.audit import AuditAction, ObjectType, Subject
+from app.domain.audited_changes import schedule_subject
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
 from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun
 from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap
@@ -17,13 +19,13 @@ from app.domain.workflows import bound_output
 from app.engine.manual_runs import manual_run
 from app.engine.node_resources import secret_proof, token_hash
 from app.engine.ringing import Ringer
-from app.persistence import execution_queries, executions, parked_runs, schedules, secrets
+from app.persistence import audit, execution_queries, executions, parked_runs, schedules, secrets
 from app.persistence.database import Connection, Database
 from app.persistence.execution_queries import ListedExecution, StoredExecution
-from app.persistence.execution_rows import EntityRunSettled, NewExecution, RunResult, Settled
+from app.persistence.execution_rows import EntityRunSettled, NewExecution, Settled
 from app.persistence.pagination import Part
 from app.persistence.parked_runs import Callback, Completion, ShownSecret
-from app.persistence.settle import settle, settle_locked
+from app.persistence.settle import settle_locked
 from app.services.admission import require_owned, schedule_is_within, workflow_is_within
 from app.services.inputs import CompletionInput, RunInput
 from app.services.listing import read_views, visible
@@ -55,6 +57,8 @@ class ManualRunService:
             if not isinstance(decision, Refuse) and decision.cancels:
                 stopped = await _make_room(connection, job_id, actor)
             new = await _add(connection, job_id, policy)
+            details = {"execution_id": str(new.id)}
+            await audit.record(connection, actor, AuditAction.SCHEDULE_RUN, schedule_subject(job), details=details)
             row = await execution_queries.get(connection, new.id)
         if row is None:
             raise AssertionError("an execution is not visible in the transaction that wrote it")
@@ -216,13 +220,21 @@ class ExecutionService:
             status=ExecutionStatus.CANCELLED,
             error=f"Cancelled by {actor.username}.",
         )
-        (result,) = await settle(self._database, [RunResult(outcome)], wait=True)
-        if not isinstance(result, Settled | EntityRunSettled):
-            raise WrongStateError("The execution ended or was taken over before it could be cancelled. Retry.")
+        async with self._database.transaction("settle") as connection:
+            (result,) = await settle_locked(connection, [outcome])
+            if not isinstance(result, Settled | EntityRunSettled):
+                raise WrongStateError("The execution ended or was taken over before it could be cancelled. Retry.")
+            subject = schedule_subject(result.job) if isinstance(result, Settled) else _entity_run(row)
+            details = {"execution_id": str(execution_id)}
+            await audit.record(connection, actor, AuditAction.EXECUTION_CANCELLED, subject, details=details)
         await self._ringer.call_off([execution_id])
         await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])
         await self._ringer.executions(result.pending)
         return await self.get(actor, execution_id)
+
+
+def _entity_run(row: StoredExecution) -> Subject:
+    return Subject(ObjectType.EXECUTION, str(row.id), f"{row.entity_type} {row.entity_id}", row.user_profile_id)
 
 
 def _view(row: ListedExecution) -> ExecutionView:

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 
 from app.domain.access import Actor, Owner, require_owner
+from app.domain.audit import AuditAction, ObjectType, Subject
+from app.domain.audited_changes import shown_differences
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
-from app.persistence import notifications, workflows
+from app.persistence import audit, notifications, workflows
 from app.persistence.database import Connection, Database
 from app.persistence.notifications import LoggedDelivery, Notification
 from app.persistence.pagination import Part
@@ -40,6 +42,8 @@ class NotificationService:
             await _require_deliverable(connection, actor, owner, values)
             owned = {"user_profile_id": owner.user_profile_id, "team_id": owner.team_id}
             row = await notifications.add(connection, {**values, **owned})
+            details = {"events": row.events}
+            await audit.record(connection, actor, AuditAction.NOTIFICATION_CREATED, _subject(row), details=details)
         return _view(row)
 
     async def list(self, actor: Actor, part: Part, team_id: int | None = None) -> NotificationList:
@@ -62,13 +66,19 @@ class NotificationService:
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
             require_match(lambda: tag_of(_view(row)))
-            return _view(await notifications.save(connection, notification_id, values) if values else row)
+            after = await notifications.save(connection, notification_id, values) if values else row
+            differing = shown_differences(_editable(row), _editable(after))
+            if differing:
+                action = AuditAction.NOTIFICATION_CHANGED
+                await audit.record(connection, actor, action, _subject(after), changes=differing)
+            return _view(after)
 
     async def delete(self, actor: Actor, notification_id: int) -> None:
         """Delete a notification with its deliveries."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, notification_id)
             require_match(lambda: tag_of(_view(row)))
+            await audit.record(connection, actor, AuditAction.NOTIFICATION_DELETED, _subject(row))
             await notifications.remove(connection, notification_id)
 
     async def deliveries(self, actor: Actor, notification_id: int, part: Part) -> DeliveryList:
@@ -83,6 +93,15 @@ class NotificationService:
 async def _owned(connection: Connection, actor: Actor, notification_id: int) -> Notification:
     row = await notifications.get(connection, notification_id) if notification_id in IDS else None
     return require_owned(actor, row, "notification")
+
+
+def _subject(row: Notification) -> Subject:
+    """Return a notification as what an event is about; it has no name, and its URL may hold a key."""
+    return Subject(ObjectType.NOTIFICATION, str(row.id), owner_id=row.user_profile_id)
+
+
+def _editable(row: Notification) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in NotificationChanges.__struct_fields__}
 
 
 async def _require_deliverable(connection: Connection, actor: Actor, owner: Owner, values: dict[str, Any]) -> None:

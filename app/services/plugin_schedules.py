@@ -25,6 +25,7 @@ from app.engine.ringing import Ringer
 from app.persistence import plugin_schedules, revisions, schedules, users, workflows
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.plugin_schedules import Asked
+from app.persistence.revisions import ScheduleChange
 from app.persistence.workflows import StoredWorkflow
 from app.services.executions import ManualRunService
 from app.services.inputs import (
@@ -230,7 +231,7 @@ class PluginSchedules:
         if decided.note:
             now = await database_now(connection)
             told = revision(job, job, Action.CHANGED, author, now, decided.note)
-            await revisions.add_schedule_revisions(connection, [told])
+            await revisions.add_schedule_revisions(connection, [ScheduleChange(told, job, author)])
         return stored
 
     async def _get(self, actor: Actor, schedule_id: UUID) -> PluginSchedule:

@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.access import Actor, OwnerKind, require_owner
 from app.domain.audit import AuditAction, Subject
@@ -64,6 +65,7 @@ class Remover:
             if removal.fate == "pause":
                 while await _pause_some(connection, actor, removal.owner_id):
                     pass
+            await _record_objects(connection, actor, removal, heir)
             if heir is not None:
                 await ownership.hand_over(connection, removal.owner_id, heir)
             running = await ownership.delete_user(connection, removal.owner_id)
@@ -142,6 +144,16 @@ async def _disable(connection: Connection, actor: Actor, removal: Removal) -> No
         await users.change(connection, user.id, {"disabled_at": await database_now(connection)})
         changes = {"disabled": {"from": False, "to": True}}
         await audit.record(connection, actor, AuditAction.USER_CHANGED, removal.subject, changes=changes)
+
+
+async def _record_objects(connection: Connection, actor: Actor, removal: Removal, heir: int | None) -> None:
+    """Add an event for each object that is deleted with its owner, or handed over to the heir, who sees it then."""
+    subjects = await ownership.owned(connection, removal.owner_id, with_others=heir is None)
+    changes = None if heir is None else {"user_profile_id": {"from": removal.owner_id, "to": heir}}
+    for kind in dict.fromkeys(subject.type for subject in subjects):
+        action = AuditAction(f"{kind}_{'deleted' if heir is None else 'changed'}")
+        told = [replace(one, owner_id=heir or one.owner_id) for one in subjects if one.type is kind]
+        await audit.record_by(connection, author_of(actor), action, told, changes=changes)
 
 
 async def pause_all(database: Database, actor: Actor, owner_id: int) -> None:

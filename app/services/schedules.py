@@ -10,6 +10,7 @@ import msgspec
 
 from app import clock
 from app.domain.access import Actor, owner_for
+from app.domain.audit import Origin
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -36,7 +37,8 @@ from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
-from app.persistence import executions, keys, schedules, workflows
+from app.persistence import keys, schedules, workflows
+from app.persistence.audit import current_origin
 from app.persistence.database import Connection, Database
 from app.services.admission import (
     NO_QUOTAS,
@@ -165,8 +167,7 @@ class ScheduleService:
             if len(job_ids) == 1 and PRECONDITION.get().if_match is not None:
                 await fresh_schedule(connection, actor, job_ids[0])
             deleted = await schedules.lock_deletable(connection, actor, job_ids)
-            running = await executions.active_ids(connection, deleted)
-            await schedules.remove(connection, deleted)
+            running = await schedule_changes.delete_scheduled_jobs(connection, deleted, author_of(actor))
         await self._ringer.call_off(running)
         return len(deleted)
 
@@ -258,9 +259,9 @@ async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> 
     return require_owned(actor, job, "schedule", is_within=is_within)
 
 
-def author_of(actor: Actor) -> Author:
-    """Return the actor as the author of a revision."""
-    return Author(actor.user_id, actor.username)
+def author_of(actor: Actor, origin: Origin | None = None) -> Author:
+    """Return the actor as the author of a change that comes from this origin, by default that of the request."""
+    return Author(actor.user_id, actor.username, actor, origin or current_origin())
 
 
 def spec_values(wanted: SpecInput) -> dict[str, Any]:
@@ -379,7 +380,9 @@ def _field_of(error: CarillonError) -> str:
 
 
 async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[ScheduledJob]:
-    return await schedule_changes.start_scheduled_jobs(connection, [(new.job, author_of(new.actor)) for new in batch])
+    # A batch holds the schedules of several requests, each with an origin of its own.
+    drafts = [(new.job, author_of(new.actor, new.origin)) for new in batch]
+    return await schedule_changes.start_scheduled_jobs(connection, drafts)
 
 
 async def _require_workflow(

@@ -6,13 +6,15 @@ from typing import Any
 import msgspec
 
 from app.domain.access import Actor
+from app.domain.audit import AuditAction, ObjectType, Subject
+from app.domain.audited_changes import shown_differences
 from app.domain.entity_jobs import ScheduledJobConfig, first_time
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.domain.specs import canonical
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
-from app.persistence import entity_runs, webhooks
+from app.persistence import audit, entity_runs, webhooks
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.entity_runs import EntityRun
 from app.persistence.pagination import Page, Part
@@ -53,6 +55,7 @@ class WebhookService:
             row = await webhooks.add(connection, {**await _planned(connection, values), **owned})
             self._require_callable(row)
             await self._require_secrets(connection, actor, row)
+            await audit.record(connection, actor, AuditAction.WEBHOOK_CREATED, _subject(row))
             (view,) = await _views(connection, [row])
         return view
 
@@ -103,14 +106,18 @@ class WebhookService:
                 self._require_callable(after)
                 await self._require_secrets(connection, actor, after)
             await entity_runs.replace_work(connection, webhooks.to_job(after))
+            differing = shown_differences(_editable(before), _editable(after))
+            await audit.record(connection, actor, AuditAction.WEBHOOK_CHANGED, _subject(after), changes=differing)
             (view,) = await _views(connection, [after])
         return view
 
     async def delete(self, actor: Actor, webhook_id: int) -> None:
         """Delete a webhook with its history, and cancel its runs."""
         async with self._database.transaction() as connection:
-            (known,) = await _views(connection, [await _locked(connection, actor, webhook_id)])
+            row = await _locked(connection, actor, webhook_id)
+            (known,) = await _views(connection, [row])
             require_match(lambda: tag_of(known))
+            await audit.record(connection, actor, AuditAction.WEBHOOK_DELETED, _subject(row))
             await webhooks.remove(connection, webhook_id)
             running = await entity_runs.remove(connection, ENTITY_TYPE, str(webhook_id))
         await self._ringer.call_off(running)
@@ -140,6 +147,14 @@ async def _locked(connection: Connection, actor: Actor, webhook_id: int) -> Webh
 
 def _owned(actor: Actor, row: Webhook | None) -> Webhook:
     return require_owned(actor, row, "webhook")
+
+
+def _subject(row: Webhook) -> Subject:
+    return Subject(ObjectType.WEBHOOK, str(row.id), row.name, row.user_profile_id)
+
+
+def _editable(row: Webhook) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in WebhookChanges.__struct_fields__}
 
 
 def _as_node(row: Webhook) -> Node:

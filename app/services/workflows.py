@@ -8,12 +8,14 @@ import msgspec
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_graph_editor
+from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.breakers import Transition
 from app.domain.errors import FieldError, InvalidError
 from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
+from app.engine import schedule_changes
 from app.engine.ringing import Ringer
-from app.persistence import breakers, executions, keys, revisions, schedules, workflows
+from app.persistence import audit, breakers, keys, revisions, schedules, workflows
 from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
@@ -126,8 +128,7 @@ class WorkflowService:
             row = await _owned(connection, actor, workflow_id, workflows.lock_to_delete)
             require_match(lambda: tag_of(workflow_view(row)))
             job_ids = await schedules.ids_of_workflow(connection, workflow_id)
-            running = await executions.active_ids(connection, job_ids)
-            await workflows.remove(connection, workflow_id)
+            running = await schedule_changes.delete_workflow(connection, row, job_ids, author_of(actor))
         await self._ringer.call_off(running)
 
     def check(self, values: dict[str, Any], *, checks_config: bool = True) -> None:
@@ -202,6 +203,9 @@ class BreakerService:
                 now = await database_now(connection)
                 closed = breakers.to_breaker(row).closed(f"reset by {actor.username}", now)
                 await breakers.save_breakers(connection, [closed])
+                subject = Subject(ObjectType.WORKFLOW, str(workflow_id), row.workflow_name, row.user_profile_id)
+                changes = differences({"state": row.state}, {"state": closed.state})
+                await audit.record(connection, actor, AuditAction.BREAKER_RESET, subject, changes=changes)
             return await _detail(connection, await _owned_breaker(connection, actor, workflow_id), limit)
 
 

@@ -230,7 +230,6 @@ async def test_a_change_that_fails_leaves_no_event(carillon: Carillon) -> None:
 async def test_requests_that_change_nothing_write_nothing(settings: Settings, database: Database) -> None:
     """Not even after the process has stored what it noted."""
     async with serving(settings) as carillon:
-        await carillon.workflow()
         for path in ("/me/", "/users/", "/tokens/", "/schedules/", "/audit/", "/settings/"):
             await carillon.call("GET", path)
     assert 0 == await rows(database)

@@ -62,6 +62,8 @@ CALLS = {
     *("GET /api/v1/actions/", "GET /api/v1/settings/", "PATCH /api/v1/settings/"),
     *("GET /api/v1/signing-key/", "POST /api/v1/signing-key/rotate/"),
     "GET /api/v1/audit/",
+    *("GET /api/v1/overview/", "GET /api/v1/workers/", "GET /api/v1/live/"),
+    *("GET /api/v1/stats/outcomes/", "GET /api/v1/stats/lateness/"),
     *("GET /api/cron/run", "POST /api/cron/run"),
     *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
     *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -76,6 +78,7 @@ CALLS = {
 # For these a body or a query that fits its schema may be refused; no schema could say so.
 BEYOND_SCHEMAS = re.compile(
     r"NUL characters cannot be stored"
+    r"|At most 1500 steps are returned"
     r"|is not a host\."
     r"|has no valid port\."
     r"|There is no user (or team )?-?[0-9]+\."
@@ -484,7 +487,8 @@ def world(address: str) -> Iterator[World]:
         assert [] == [name for name, statuses in made.met.items() if min(statuses) >= 300 and name not in NEVER_SUCCEED]
 
 
-@SCHEMA.parametrize()
+# A stream goes on until it is closed.
+@SCHEMA.exclude(path="/api/v1/live/").parametrize()
 def test_calls_behave_as_the_document_says(case: ApiCase, world: World) -> None:
     """Whatever is sent, the answer is one of those that are told, and what must not pass does not."""
     world.fill(case)

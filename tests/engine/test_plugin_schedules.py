@@ -373,3 +373,12 @@ async def test_records_that_say_nothing_are_deleted(
     async with database.transaction() as connection:
         names = await connection.execute(text("SELECT name FROM plugin_schedules ORDER BY name"))
     assert ["adopt", "there"] == list(names.scalars())
+
+
+async def test_the_audit_log_names_the_plugin(carillon: Carillon, own: PluginSchedules) -> None:
+    """For its workflow and its schedule, by the way `plugin`."""
+    await own.ensure(WANTED)
+    told = (await carillon.call("GET", "/audit/", params={"via": "plugin"}))["items"]
+    assert [("plugin:x", "schedule_created"), ("plugin:x", "workflow_created")] == [
+        (event["actor"], event["action"]) for event in told
+    ]

@@ -216,6 +216,29 @@ class UnsuccessfulExecutionRow(Base):
     status: Mapped[str]
 
 
+class OutcomeMinuteRow(Base):
+    """What became of the slots of a minute, derived by housekeeping from executions and the ledger.
+
+    There are rows for a workflow of an owner, for all that an owner has (``workflow_id`` 0) and for all (both 0): no
+    figure has to be summed up over workflows or owners.
+    """
+
+    __tablename__ = "outcome_minutes"
+    __table_args__ = (
+        Index("ix_outcome_minutes_minute", "minute"),
+        Index("ix_outcome_minutes_workflow", "workflow_id", "minute"),
+    )
+
+    user_profile_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    workflow_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    minute: Mapped[datetime] = mapped_column(primary_key=True)
+    # Counts by outcome.
+    outcomes: Mapped[dict[str, Any]]
+    # Counts by the buckets of ``app.domain.figures``.
+    lateness: Mapped[dict[str, Any]]
+    derived_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
 class DeletedHistoryRow(Base):
     """A deleted schedule whose history is not deleted yet. A trigger writes it; queries leave such history out."""
 

@@ -316,6 +316,13 @@ class LedgerEntryRow(Base):
         CheckConstraint("first_slot <= last_slot AND slot_count >= 1", name="range_sane"),
         CheckConstraint("(slot_count = 1) = (first_slot = last_slot)", name="count_fits"),
         Index("ix_ledger_entries_newest_of_job", "scheduled_job_id", "last_slot"),
+        # For the figures of a minute.
+        Index(
+            "ix_ledger_entries_slots",
+            "first_slot",
+            postgresql_using="brin",
+            postgresql_with={"autosummarize": "on"},
+        ),
         {"postgresql_partition_by": "RANGE (first_slot)"},
     )
 

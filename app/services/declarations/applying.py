@@ -33,7 +33,7 @@ from app.services.declarations.files import (
     read_values,
     workflow_of,
 )
-from app.services.declarations.writing import Work, drafts, prune, work, write_schedules, write_workflows
+from app.services.declarations.writing import Applier, Work, drafts, prune, work, write_schedules, write_workflows
 from app.services.inputs import DocumentsInput
 from app.services.views import ApplyView, apply_view
 
@@ -148,7 +148,7 @@ class _Applying:
         self._secret_checks = admission.secrets
         self._limits = admission.limits
         self._unit = unit
-        self._actor = actor
+        self._by = Applier(actor, owner)
         self._owner = owner
         self._declared = {key for file in files for key in file.declared}
         self._places = {namespace: place for file in files for namespace, place in file.namespaces.items()}
@@ -174,7 +174,7 @@ class _Applying:
                 await declarations.lock(connection, self._places)
                 there = await take_inventory(connection, self._places)
                 steps = undeclared(there.managed.values(), self._declared, prune=self._prune)
-                called_off = await prune(connection, self._actor, steps, there, self._places) if self._prune else []
+                called_off = await prune(connection, self._by, steps, there, self._places) if self._prune else []
         except BadFileError as error:
             return Rings(), Report("", problems=error.problems)
         return Rings(called_off=tuple(called_off)), Report("", tuple(steps))
@@ -190,8 +190,8 @@ class _Applying:
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
-        workflow_ids = await write_workflows(connection, flows, self._owner, there)
-        return steps, await write_schedules(connection, jobs, new, workflow_ids, there, self._limits.caps)
+        workflow_ids = await write_workflows(connection, flows, self._by, there)
+        return steps, await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
 
     async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.access import Actor, owner_for
+from app.domain.audit import Via
 from app.domain.declarations import Act, Key, Kind, Step
 from app.domain.errors import CarillonError, InvalidError, UnavailableError
 from app.domain.limits import Caps
@@ -15,7 +16,8 @@ from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
 from app.engine import schedule_changes
 from app.engine.schedule_changes import Changed
-from app.persistence import declarations, executions, schedules, workflows
+from app.persistence import declarations, schedules, workflows
+from app.persistence.audit import current_origin
 from app.persistence.database import Connection
 from app.services.declarations.exporting import Inventory
 from app.services.declarations.files import BadFileError, Item, Place, Problem, workflow_of
@@ -55,24 +57,38 @@ def drafts(items: Iterable[Item], owner: Actor, caps: Caps) -> dict[Key, Schedul
     return jobs
 
 
-async def write_workflows(connection: Connection, flows: Work, owner: Actor, there: Inventory) -> dict[Key, int]:
+class Applier(msgspec.Struct, frozen=True):
+    """Who applies files, and the owner of what is new."""
+
+    actor: Actor
+    owner: Actor
+
+    def author(self, namespace: str) -> Author:
+        """Return the author of changes by files. No user has such a name, as user names have no colon."""
+        origin = replace(current_origin(), via=Via.FILE)
+        return Author(None, f"apply:{namespace}", self.actor, origin)
+
+
+async def write_workflows(connection: Connection, flows: Work, by: Applier, there: Inventory) -> dict[Key, int]:
     """Create and change workflows; return the ids of all workflows of the namespaces."""
     for item in sorted(flows.changed, key=lambda item: there.workflow_ids[item.key]):
         before = await workflows.lock_to_change(connection, there.workflow_ids[item.key])
         if before is None:
             raise BadFileError(item.place.problem("", GONE))
-        await workflows.save(connection, before, item.declared.values, _author(item.key.namespace))
+        await workflows.save(connection, before, item.declared.values, by.author(item.key.namespace))
     new = {}
     for item in flows.new:
-        row = await workflows.add(connection, owner_for(owner, None), item.declared.values, _author(item.key.namespace))
+        author = by.author(item.key.namespace)
+        row = await workflows.add(connection, owner_for(by.owner, None), item.declared.values, author)
         new[item.key] = row.id
     await declarations.add_workflows(connection, new)
     return {**there.workflow_ids, **new}
 
 
-async def write_schedules(
+async def write_schedules(  # noqa: PLR0913 - what is declared, what is there, and who declares it
     connection: Connection,
     jobs: Work,
+    by: Applier,
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
     there: Inventory,
@@ -86,14 +102,14 @@ async def write_schedules(
     for item in jobs.changed:
         values = _values(item, workflow_ids[workflow_of(item.declared)])
         try:
-            written[item.key] = await _change(connection, item, there.schedule_ids[item.key], values, caps)
+            written[item.key] = await _change(connection, item, by, there.schedule_ids[item.key], values, caps)
         except UnavailableError:
             raise
         except CarillonError as error:
             problems += item.place.problems(error)
     if problems:
         raise BadFileError(*problems)
-    return {**written, **await _create(connection, jobs.new, new, workflow_ids)}
+    return {**written, **await _create(connection, jobs.new, by, new, workflow_ids)}
 
 
 async def _require_workflows(connection: Connection, items: Iterable[Item], workflow_ids: Mapping[Key, int]) -> None:
@@ -108,6 +124,7 @@ async def _require_workflows(connection: Connection, items: Iterable[Item], work
 async def _create(
     connection: Connection,
     items: Iterable[Item],
+    by: Applier,
     new: Mapping[Key, ScheduledJob],
     workflow_ids: Mapping[Key, int],
 ) -> dict[Key, Changed]:
@@ -118,28 +135,30 @@ async def _create(
     created = {}
     for namespace, members in by_namespace.items():
         jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in members]
-        author = _author(namespace)
+        author = by.author(namespace)
         started = await schedule_changes.start_scheduled_jobs(connection, [(job, author) for job in jobs])
         await declarations.add_schedules(
             connection, {item.key: job.id for item, job in zip(members, jobs, strict=True)}
         )
         for item, job in zip(members, started, strict=True):
-            created[item.key] = await _paused(connection, item, Changed(job))
+            created[item.key] = await _paused(connection, item, by, Changed(job))
     return created
 
 
-async def _change(connection: Connection, item: Item, job_id: UUID, values: dict[str, object], caps: Caps) -> Changed:
+async def _change(
+    connection: Connection, item: Item, by: Applier, job_id: UUID, values: dict[str, object], caps: Caps
+) -> Changed:
     """Change a schedule as a PATCH does."""
-    author = _author(item.key.namespace)
+    author = by.author(item.key.namespace)
     changed = await schedule_changes.edit_scheduled_job(connection, job_id, values, author, caps)
-    return await _paused(connection, item, changed)
+    return await _paused(connection, item, by, changed)
 
 
-async def _paused(connection: Connection, item: Item, changed: Changed) -> Changed:
+async def _paused(connection: Connection, item: Item, by: Applier, changed: Changed) -> Changed:
     """Pause a schedule if that is declared and it is active; return it."""
     if not item.declared.paused or changed.job.status is not Status.ACTIVE:
         return changed
-    author = _author(item.key.namespace)
+    author = by.author(item.key.namespace)
     paused = await schedule_changes.pause_scheduled_job(connection, changed.job.id, author, PAUSED_NOTE)
     return replace(paused, pending=(*changed.pending, *paused.pending))
 
@@ -149,29 +168,24 @@ def _values(item: Item, workflow_id: int) -> dict[str, object]:
     return {**values, "workflow_id": workflow_id}
 
 
-def _author(namespace: str) -> Author:
-    """Return the author of changes by files. No user has such a name, as user names have no colon."""
-    return Author(None, f"apply:{namespace}")
-
-
 MOST_NAMES = 10
 
 
 async def prune(
-    connection: Connection, actor: Actor, steps: Iterable[Step], there: Inventory, places: Mapping[str, Place]
+    connection: Connection, by: Applier, steps: Iterable[Step], there: Inventory, places: Mapping[str, Place]
 ) -> list[UUID]:
     """Delete objects with their history; return their active executions. Problems are placed by ``places``."""
     keys = [step.key for step in steps]
     flows = {there.workflow_ids[key]: key for key in keys if key.kind is Kind.WORKFLOW}
     job_ids = [there.schedule_ids[key] for key in keys if key.kind is Kind.SCHEDULE]
-    for workflow_id in sorted(flows):
-        await workflows.lock_to_delete(connection, workflow_id)
+    rows = [await workflows.lock_to_delete(connection, workflow_id) for workflow_id in sorted(flows)]
     await _require_unused(connection, flows, set(job_ids), places)
-    deleted = await schedules.lock_deletable(connection, actor, job_ids)
-    running = await executions.active_ids(connection, deleted)
-    await schedules.remove(connection, deleted)
-    for workflow_id in sorted(flows):
-        await workflows.remove(connection, workflow_id)
+    deleted = await schedules.lock_deletable(connection, by.actor, job_ids)
+    author = by.author(", ".join(sorted({key.namespace for key in keys})))
+    running = await schedule_changes.delete_scheduled_jobs(connection, deleted, author)
+    for row in rows:
+        if row is not None:
+            await schedule_changes.delete_workflow(connection, row, [], by.author(flows[row.id].namespace))
     return running
 
 

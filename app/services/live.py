@@ -1,0 +1,144 @@
+"""The live pulse: one message a second for all who watch, computed once in a process for each set of rights.
+
+Nothing is computed while nobody watches. Credentials are checked every second too: a stream ends when its token or
+session was revoked, has expired or was disabled, and when the rights behind it have changed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextvars import Context
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from app import clock
+from app.domain.access import Actor, Reach, Scope
+from app.domain.errors import UnauthenticatedError, UnavailableError
+from app.services.authentication import Authenticator
+from app.services.overview import OverviewService
+
+PULSE_SECONDS = 1.0
+# A stream sends at least a comment this often, so that proxies do not close it while Postgres is away.
+HEARTBEAT_SECONDS = 15.0
+HEARTBEAT = b": waiting for the database\n\n"
+BEGIN = b"retry: 2000\n\n"
+
+log = structlog.get_logger(__name__)
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """What a stream was opened with: a bearer token, or the secret of a session."""
+
+    token: str | None = None
+    secret: str | None = None
+
+
+class _Watcher:
+    """An open stream: what it was opened with, and whether it may go on."""
+
+    def __init__(self, actor: Actor, credential: Credential) -> None:
+        self.actor = replace(actor, needs=Scope.READ)
+        self.credential = credential
+        self.has_ended = False
+
+    @property
+    def reach(self) -> Reach:
+        return self.actor.reach()
+
+
+class LiveService:
+    """Gives every watcher the pulse of what it sees."""
+
+    def __init__(self, overview: OverviewService, authenticator: Authenticator) -> None:
+        """Compute nothing until somebody watches."""
+        self._overview = overview
+        self._authenticator = authenticator
+        self._watchers: set[_Watcher] = set()
+        self._messages: dict[Reach, bytes] = {}
+        self._next = asyncio.Event()
+        self._sampling: asyncio.Task[None] | None = None
+
+    async def watch(self, actor: Actor, credential: Credential) -> AsyncIterator[bytes]:
+        """Yield a message a second, until the credential does not allow it any more."""
+        watcher = _Watcher(actor, credential)
+        self._watchers.add(watcher)
+        self._start()
+        try:
+            yield BEGIN
+            while not watcher.has_ended:
+                yield await self._message(watcher)
+        finally:
+            self._watchers.discard(watcher)
+
+    async def _message(self, watcher: _Watcher) -> bytes:
+        """Wait for the next message of a watcher; an empty one if its stream ends."""
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._next.wait()
+            except TimeoutError:
+                return HEARTBEAT
+            if watcher.has_ended:
+                return b""
+            message = self._messages.get(watcher.reach)
+            # A watcher that began after the pulse was computed waits for the next one.
+            if message is not None:
+                return message
+
+    async def close(self) -> None:
+        """End all streams."""
+        self._publish({}, set(self._watchers))
+        if self._sampling is not None:
+            self._sampling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sampling
+
+    def _start(self) -> None:
+        if self._sampling is None or self._sampling.done():
+            # In a context of its own: the sampler outlives the request that started it.
+            self._sampling = asyncio.get_running_loop().create_task(self._sample(), context=Context())
+
+    async def _sample(self) -> None:
+        """Compute and publish pulses while somebody watches."""
+        while self._watchers:
+            began = clock.monotonic()
+            try:
+                ended = await self._ended()
+                self._publish(await self._computed(), ended)
+            except UnavailableError:
+                # Postgres is away: nothing can be computed, nor found out about credentials.
+                pass
+            except Exception as error:
+                log.exception("pulse_failed", error=type(error).__name__)
+            await asyncio.sleep(max(0.0, PULSE_SECONDS - (clock.monotonic() - began)))
+
+    def _publish(self, messages: dict[Reach, bytes], ended: set[_Watcher]) -> None:
+        for watcher in ended:
+            watcher.has_ended = True
+        self._messages = messages
+        published, self._next = self._next, asyncio.Event()
+        published.set()
+
+    async def _computed(self) -> dict[Reach, bytes]:
+        """Return the message for each reach, one after another: many reaches slow the pulse down, not the database."""
+        mode = await self._overview.mode()
+        messages = {}
+        for reach in {watcher.reach for watcher in self._watchers if not watcher.has_ended}:
+            pulse = await self._overview.pulse(reach, mode)
+            messages[reach] = b"event: pulse\ndata: " + msgspec.json.encode(pulse) + b"\n\n"
+        return messages
+
+    async def _ended(self) -> set[_Watcher]:
+        """Return the watchers whose credential is refused, or stands for other rights than before."""
+        credentials = list({watcher.credential for watcher in self._watchers})
+        actors = dict(zip(credentials, await asyncio.gather(*map(self._current, credentials)), strict=True))
+        return {watcher for watcher in self._watchers if watcher.actor != actors.get(watcher.credential, watcher.actor)}
+
+    async def _current(self, credential: Credential) -> Actor | None:
+        try:
+            actor = await self._authenticator.check(credential.token, credential.secret)
+        except UnauthenticatedError:
+            return None
+        return replace(actor, needs=Scope.READ)
