@@ -21,6 +21,8 @@ from tests.support.declarations import applying
 ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
 # Keys are names of one's own: another's is not found, whatever one may do to the object (tests/api/test_keys.py).
 BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
+# Operations belong to who started them: tests/engine/test_bulk_operations.py.
+OPERATIONS = ("/operations/",)
 # The answers to allowed calls that the state of the new objects forbids: the schedule is not dead, and it has a run.
 FORBIDDEN_BY_STATE = {"revive": (400, "wrong_state"), "run": (409, "conflict")}
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
@@ -63,7 +65,7 @@ def calls_on(ids: dict[str, Any]) -> list[tuple[str, str, Scope]]:
     """Return all calls about one object, with these ids; deletions last, and of workflows after all others."""
     found = []
     for method, path, needed in CALLS:
-        if "{" in path and not path.startswith((*ACCOUNTS, *BY_KEY)):
+        if "{" in path and not path.startswith((*ACCOUNTS, *BY_KEY, *OPERATIONS)):
             found.append((method, f"{path.replace('{', '').replace('}', '')}/", needed))
     for name, value in ids.items():
         found = [(method, path.replace(name, str(value)), needed) for method, path, needed in found]

@@ -32,7 +32,7 @@ async def test_first_minute(visitor: Visitor, fleet: Fleet) -> None:
     await expect(page.get_by_text("the clocks in Europe/Berlin skip 02:30")).to_be_visible()
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("heading", level=1, name="nightly ping")).to_be_visible()
-    await expect(page.get_by_text("every day at 02:30 Europe/Berlin")).to_be_visible()
+    await expect(page.get_by_text("every day at 02:30 Europe/Berlin", exact=True)).to_be_visible()
 
 
 async def test_why_a_slot_did_not_fire(visitor: Visitor, fleet: Fleet) -> None:

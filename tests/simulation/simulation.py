@@ -228,7 +228,7 @@ class Simulation:
         patch("app.engine.worker_runtime.uniform", world.random.uniform)
         for module in (
             "services.schedules",
-            "services.executions",
+            "engine.manual_runs",
             "engine.leases",
             "engine.entity_polling",
             "queue.worker",
