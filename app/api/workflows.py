@@ -92,6 +92,7 @@ class WorkflowController(Controller):
 
     @patch(
         "/{workflow_id:int}",
+        opt={"errors": (409,)},
         summary="Change some fields of a workflow.",
     )
     async def change(

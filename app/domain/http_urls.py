@@ -10,7 +10,8 @@ from app.domain.field_errors import EXPECTED
 HttpUrl = Annotated[
     str,
     Meta(
-        pattern=r"^https?://[^\s/]+",
+        # `\s` differs between dialects of regular expressions for control characters.
+        pattern=r"^https?://[^\s/\x00-\x20\x7f-\xa0]+",
         max_length=2000,
         examples=["https://example.com/hook"],
         extra={EXPECTED: "a URL of at most 2000 characters that begins with http:// or https:// and a host"},
