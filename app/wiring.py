@@ -79,6 +79,7 @@ from app.services.single_sign_on import LoginClient, SingleSignOn
 from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
+from app.services.upcoming import UpcomingService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -189,6 +190,7 @@ def wire_services(
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
         slots=SlotService(database),
+        upcoming=UpcomingService(database),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

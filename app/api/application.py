@@ -46,6 +46,7 @@ from app.api.system import (
     SettingsController,
 )
 from app.api.teams import TeamController
+from app.api.upcoming import TimezoneController, UpcomingController
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
@@ -71,6 +72,7 @@ from app.services.single_sign_on import SingleSignOn
 from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
+from app.services.upcoming import UpcomingService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -95,6 +97,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
     slots: SlotService
+    upcoming: UpcomingService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -154,6 +157,8 @@ def create_application(
             ScheduleController,
             ScheduleQueryController,
             SlotController,
+            UpcomingController,
+            TimezoneController,
             BulkController,
             OperationController,
             ApplyController,
@@ -232,6 +237,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
+        "upcoming_service": services.upcoming,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

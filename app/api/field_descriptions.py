@@ -639,7 +639,33 @@ PULSE = {
     "version": "It changes whenever an object is changed that you see; null with a restricted token.",
 }
 
+UPCOMING = {
+    "items": "The coming fires, in the order of their due times.",
+    "at": "When it is due: the slot and its jitter.",
+    "slot": "The slot, without the jitter.",
+    "schedule_id": "The id of the schedule.",
+    "schedule_name": "The name of the schedule.",
+    "workflow_id": "The id of the workflow that runs.",
+    "workflow_name": "The name of the workflow that runs.",
+    "timezone": "The time zone of the schedule.",
+    "is_complete": "Whether these are all fires before `to`; else `limit` or the time of the search ended the list.",
+}
+TIMEZONES = {
+    "name": "The name, as `timezone` of a schedule takes it.",
+    "offset_seconds": "How many seconds its clocks are ahead of UTC now.",
+}
+VALIDATION = {
+    "valid": "Whether the workflow could be created.",
+    "errors": "What is wrong with it; empty if it is valid.",
+    "node": "The id of the node that it is about; null if it is about none.",
+    "field": "The place in the body, such as `nodes[1].config.url`.",
+    "message": "What is wrong, for people.",
+}
+
 FIELDS = (
+    Table(("UpcomingItem", "UpcomingList"), UPCOMING),
+    Table(("TimezoneView",), TIMEZONES),
+    Table(("ValidationView", "WorkflowProblemView"), VALIDATION),
     Table(("PreviewInput",), PREVIEW_INPUT),
     Table(("DeclaredScheduleInput",), DECLARED_SCHEDULE),
     Table(
@@ -772,7 +798,22 @@ PARAMETERS = (
     ),
     Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),
     Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),
-    Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
+    Table(
+        ("executions",),
+        {
+            "status": with_values("Only executions with this status.", RUN_STATUSES),
+            "active": "True: only executions that are pending or running. False: only those that have ended.",
+        },
+    ),
+    Table(
+        ("upcoming",),
+        {
+            "from": "Only what is due at or after this time. Left out: now.",
+            "to": "Only what is due before this time. Left out: 366 days after `from`.",
+            "limit": "At most this many fires.",
+            "feed": "A token of the kind `feed`, instead of a bearer token.",
+        },
+    ),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
     Table(
         (),

@@ -258,6 +258,54 @@ class SlotStrips(msgspec.Struct):
     schedules: dict[str, SlotStrip]
 
 
+class UpcomingItem(msgspec.Struct, kw_only=True):
+    """A coming fire: when it is due, and its slot, which differs by the jitter."""
+
+    at: Instant
+    slot: Instant
+    schedule_id: UUID
+    schedule_name: str
+    workflow_id: int
+    workflow_name: str
+    timezone: str
+
+
+class UpcomingList(msgspec.Struct):
+    """Coming fires, in the order of their due times."""
+
+    items: list[UpcomingItem]
+    is_complete: bool
+
+
+class TimezoneView(msgspec.Struct):
+    """A time zone, and how far its clocks are ahead of UTC now."""
+
+    name: str
+    offset_seconds: int
+
+
+class TimezoneList(msgspec.Struct):
+    """A page of the time zones, by name."""
+
+    items: list[TimezoneView]
+    next_cursor: str | None
+
+
+class WorkflowProblemView(msgspec.Struct):
+    """What is wrong with a workflow: with which node, if it is about one, and with which field."""
+
+    node: str | None
+    field: str
+    message: str
+
+
+class ValidationView(msgspec.Struct):
+    """Whether a workflow could be created, and what stands in the way."""
+
+    valid: bool
+    errors: list[WorkflowProblemView]
+
+
 class PreviewRun(msgspec.Struct):
     """A run that would come: when, and what is special about it."""
 
