@@ -56,6 +56,7 @@ from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
+from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
 from app.services.live import LiveService
@@ -98,6 +99,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     schedule_queries: ScheduleQueryService
     slots: SlotService
     upcoming: UpcomingService
+    edit_plans: EditPlanService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -246,6 +248,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
         "upcoming_service": services.upcoming,
+        "edit_plan_service": services.edit_plans,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

@@ -650,6 +650,34 @@ UPCOMING = {
     "timezone": "The time zone of the schedule.",
     "is_complete": "Whether these are all fires before `to`; else `limit` or the time of the search ended the list.",
 }
+PLAN = {
+    "plan_id": "An id for the PATCH: with it, the PATCH is refused (409 `plan_outdated`) if the schedule was changed "
+    "since the plan was made.",
+    "expires_at": "Until when `plan_id` is accepted.",
+    "days": "How many days ahead fires are compared.",
+    "changes": "The fields that would change, each with `from` and `to`.",
+    "fires_now": "Whether a fire would be due at once.",
+    "status": with_values("The state that the schedule would have.", STATUSES),
+    "next_run_at": "When the next run is due, without the change (`from`) and with it (`to`).",
+    "slots": "What would become of the fires of the next days.",
+    "lost": "What the change would give up beside single fires.",
+    "warnings": "What may surprise about the change.",
+    "until": "Until when fires were compared. Earlier than asked for if there are more than 2,000.",
+    "kept": "How many fires stay as they are.",
+    "added": "The fires that appear.",
+    "removed": "The fires that vanish.",
+    "moved": "The fires that move: the same slot with another jitter, or, on days on which as many fires vanish as "
+    "appear, the first to the first, and so on.",
+    "repeats": "How many of the repeats that `total_repeats` still allows would not come.",
+    "retry": "Whether a pending retry would be dropped.",
+}
+PLANNED = {
+    "at": "When it is due: the slot and its jitter.",
+    "slot": "The slot, without the jitter.",
+    "from": "Without the change.",
+    "to": "With the change.",
+    "days": "The days of the schedule's time zone that have fires now, and would have none.",
+}
 TIMEZONES = {
     "name": "The name, as `timezone` of a schedule takes it.",
     "offset_seconds": "How many seconds its clocks are ahead of UTC now.",
@@ -664,6 +692,8 @@ VALIDATION = {
 
 FIELDS = (
     Table(("UpcomingItem", "UpcomingList"), UPCOMING),
+    Table(("FireView", "MovedFireView", "NextRunsView", "LossesView"), PLANNED),
+    Table(("PlanView", "PlannedSlotsView", "LossesView", "PlanInput", "ScheduleChanges"), PLAN),
     Table(("TimezoneView",), TIMEZONES),
     Table(("ValidationView", "WorkflowProblemView"), VALIDATION),
     Table(("PreviewInput",), PREVIEW_INPUT),
@@ -672,6 +702,7 @@ FIELDS = (
         (
             "ScheduleInput",
             "ScheduleChanges",
+            "PlanInput",
             "BulkFields",
             "ScheduleView",
             "ListedSchedule",

@@ -52,7 +52,7 @@ class WorkflowController(Controller):
         summary="Say whether a workflow could be created (its body is that of a POST), and what is wrong with it.",
     )
     async def validate(
-        self, actor: Acting, workflow_service: Workflows, data: JSONBody[dict[str, Any]]
+        self, actor: Acting, workflow_service: Workflows, data: OptionalBody[dict[str, Any]]
     ) -> ValidationView:
         return await workflow_service.validate(actor, data)
 

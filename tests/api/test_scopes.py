@@ -51,6 +51,7 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/schedules/{schedule_id:uuid}/resume": {"POST": OPERATE},
     "/schedules/{schedule_id:uuid}/revive": {"POST": OPERATE},
     "/schedules/{schedule_id:uuid}/run": {"POST": OPERATE},
+    "/schedules/{schedule_id:uuid}/plan": {"POST": READ},
     "/schedules/{schedule_id:uuid}/runs": {"GET": READ},
     "/schedules/{schedule_id:uuid}/ledger": {"GET": READ},
     "/schedules/{schedule_id:uuid}/slots": {"GET": READ},
