@@ -18,7 +18,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("scheduled_job_id", sa.Uuid(), nullable=False),
         sa.Column("user_profile_id", sa.Integer(), nullable=False),
-        sa.Column("tag", sa.String(), nullable=False),
+        sa.Column("tag", sa.Text(), nullable=False),
         sa.Column(
             "created_at", sa.DateTime(timezone=True), server_default=sa.text("clock_timestamp()"), nullable=False
         ),
