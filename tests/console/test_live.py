@@ -10,7 +10,7 @@ from tests.support.carillon import ADMIN_TOKEN
 
 
 async def test_rows_follow_changes_without_jumping(visitor: Visitor, fleet: Fleet) -> None:
-    """A change of somebody else is seen within seconds; a new schedule waits behind a button, a deleted one is marked."""
+    """A change of somebody else is seen soon; a new schedule waits behind a button, a deleted one is marked."""
     page, carillon = visitor.page, fleet.carillon
     watched = await carillon.schedule(name="watched row", cron="0 5 * * *")
     await visitor.go("/schedules")
