@@ -292,7 +292,8 @@ EXPLANATION = {
     "sentence": "The explanation in one or two sentences.",
     "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
     "checks": "The checks in their order, up to the one that did not pass.",
-    "check": "The name of the check: spec, start_end, window, weekday, active, retry, missed, breaker, guard, overlap.",
+    "check": "The name of the check: spec, start_end, window, weekday, calendar, active, retry, missed, breaker, "
+    "guard, overlap.",
     "passed": "Whether the slot passed the check.",
     "detail": "What the check found.",
 }
