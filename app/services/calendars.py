@@ -132,7 +132,7 @@ async def _found(connection: Connection, actor: Actor, named: Named) -> StoredCa
     """Return the calendar that a request names: one's own, one of a team, a public one; for admins any other too."""
     name = require_calendar_name(named.name)
     if named.team_id is not None or named.owner is not None:
-        owner = named.owner if named.team_id is None else named.team_id
+        owner = named.team_id or named.owner or 0
         row = await calendars.of_owner(connection, owner, name) if owner in IDS else None
         if row is not None and row.public:
             return row
