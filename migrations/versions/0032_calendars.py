@@ -77,9 +77,7 @@ def _create_calendars() -> None:
     )
     op.create_index(op.f("ix_calendars_name"), "calendars", ["name"])
     op.create_index(op.f("ix_calendars_digest"), "calendars", ["digest"])
-    op.create_index(
-        "uq_calendars_public_name", "calendars", ["name"], unique=True, postgresql_where=sa.text("public")
-    )
+    op.create_index("uq_calendars_public_name", "calendars", ["name"], unique=True, postgresql_where=sa.text("public"))
 
 
 def downgrade() -> None:
