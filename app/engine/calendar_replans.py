@@ -105,5 +105,5 @@ async def _replan(connection: Connection, replan: Replan, ids: list[UUID]) -> Re
 
     author = Author(replan.user_profile_id, replan.author)
     note = f"The calendar '{replan.name}' was changed."
-    done = await schedule_changes.change_many(connection, changed, change, author, note, ready)
+    done = await schedule_changes.change_many(connection, changed, change, author, note, ready=ready)
     return Replanned(tuple(after for _, after in done.changed.values()), done.pending)
