@@ -196,13 +196,15 @@ class OperationRunner:
         skipped = found.skipped | _skipped_by_state(action, found.jobs)
         jobs = {job_id: job for job_id, job in found.jobs.items() if job_id not in skipped}
         edits = action not in {BulkAction.PAUSE, BulkAction.RESUME, BulkAction.REVIVE}
-        values = {job.id: typed_values(job, changes_of(action, terms, job)) for job in jobs.values() if edits}
+        values, refused = _values(operation, jobs if edits else {})
 
         def change(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
             if not edits:
                 return with_new_status(action, job, active_runs, now, terms.until)
             if workflow_owner is not None:
                 require_workflow_owner(job.user_profile_id, workflow_owner, None)
+            if job.id in refused:
+                raise refused[job.id]
             return edited(job, values[job.id], active_runs, now, self._caps)
 
         ready = await calendars.prepared(connection, jobs, values) if edits else jobs
@@ -291,6 +293,20 @@ def typed_values(job: ScheduledJob, values: dict[str, Any]) -> dict[str, Any]:
     """Return values that were stored as JSON in the types of the fields."""
     typed = schedules.with_stored_values(job, values)
     return {name: getattr(typed, name) for name in values}
+
+
+def _values(
+    operation: Operation, jobs: dict[UUID, ScheduledJob]
+) -> tuple[dict[UUID, dict[str, Any]], dict[UUID, CarillonError]]:
+    """Return the new values of each schedule, and why some of them cannot have any."""
+    values: dict[UUID, dict[str, Any]] = {}
+    refused: dict[UUID, CarillonError] = {}
+    for job in jobs.values():
+        try:
+            values[job.id] = typed_values(job, changes_of(operation.action, operation.terms, job))
+        except CarillonError as error:
+            refused[job.id], values[job.id] = error, {}
+    return values, refused
 
 
 async def _change_all(

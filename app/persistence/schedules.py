@@ -329,7 +329,7 @@ _PAUSE_SECONDS = (
 
 async def lock_ended_pauses(connection: AsyncConnection, limit: int) -> dict[UUID, ScheduledJob]:
     """Lock paused schedules whose pause has ended by itself and that no other transaction holds."""
-    return {record["id"]: from_record(record) for record in await fetch(connection, _LOCK_ENDED_PAUSES, limit)}
+    return await _by_id(connection, await fetch(connection, _LOCK_ENDED_PAUSES, limit))
 
 
 async def seconds_to_pause_end(connection: AsyncConnection) -> float | None:
