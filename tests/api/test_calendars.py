@@ -99,6 +99,9 @@ async def test_slots_that_calendars_leave_out_do_not_come(carillon: Carillon) ->
         explained = await carillon.explain(schedule, rfc3339(day))
         assert ("not_expected", "calendar") == (explained["outcome"], explained["checks"][-1]["check"])
         assert reason in explained["sentence"]
+    edit = {"exclude_calendars": [], "only_calendars": [], "days": 3}
+    planned = await carillon.call("POST", f"/schedules/{schedule['id']}/plan/", json=edit)
+    assert slot == moment(planned["next_run_at"]["to"])
     assert "expected" == (await carillon.explain(schedule, rfc3339(slot + DAY)))["outcome"]
 
 
