@@ -202,17 +202,16 @@ def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json], details: Operat
     others = {name: {"schema": refs[other]} for name, other in handler.opt.get("other_media_types", {}).items()}
     kinds = dict.fromkeys((handler.status_code, *handler.opt.get("other_statuses", ())), kind)
     kinds |= handler.opt.get("other_responses", {})
-    tag = ETAG_HEADER if details.shows_tag else {}
     empty: Json = {
         str(status): {"description": HTTPStatus(status).phrase} for status in handler.opt.get("empty_statuses", ())
     }
     if details.may_be_known:
-        empty[str(NOT_MODIFIED)] = {"description": HTTPStatus(NOT_MODIFIED).phrase, "headers": tag}
-    headers = tag | (REPLAYED_HEADER if details.takes_key else {})
+        empty[str(NOT_MODIFIED)] = {"description": HTTPStatus(NOT_MODIFIED).phrase, "headers": ETAG_HEADER}
+    replayed = REPLAYED_HEADER if details.takes_key else {}
     return {
         str(status): {
             "description": HTTPStatus(status).phrase,
-            **({"headers": headers} if headers else {}),
+            **({"headers": headers} if (headers := (ETAG_HEADER if kind in TAGGED else {}) | replayed) else {}),
             **({} if kind is None else {"content": {media_type: {"schema": refs[kind]}, **others}}),
         }
         for status, kind in kinds.items()

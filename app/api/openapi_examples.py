@@ -189,7 +189,7 @@ class _Examples:
                 return VALUES[name]
         if component:
             return self._built(self._schemas[component], component, level)
-        options: list[Json] = schema.get("anyOf", schema.get("oneOf", []))
+        options = _options(schema)
         if any(option.get("type") == "null" for option in options):
             return None
         return self.of(options[0], field, level) if options else self._built(schema, field, level)
@@ -221,7 +221,7 @@ class _Examples:
         """Return whether a value has the type of a schema and is one of its values."""
         if "$ref" in schema:
             return self._fits(value, self._schemas[schema["$ref"].rpartition("/")[2]])
-        options: list[Json] = schema.get("anyOf", schema.get("oneOf", []))
+        options = _options(schema)
         if options:
             return any(self._fits(value, option) for option in options)
         if "enum" in schema or "const" in schema:
@@ -233,6 +233,11 @@ class _Examples:
             return fits
         wanted = _FORMATS.get(schema.get("format", ""))
         return _matches(value, schema) and (wanted is None or value == wanted)
+
+
+def _options(schema: Json) -> list[Json]:
+    options: list[Json] = schema.get("anyOf") or schema.get("oneOf") or []
+    return options
 
 
 def _text(schema: Json) -> str:
