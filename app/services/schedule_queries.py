@@ -83,7 +83,7 @@ class ListRequest(msgspec.Struct, frozen=True):
     @property
     def needs_transaction(self) -> bool:
         """Return whether the list is read in a transaction, which alone has settings of its own."""
-        return self.listing.filters.need_plans_of_their_own
+        return self.listing.needs_plan_of_its_own
 
 
 def given_fields(text: str | None) -> frozenset[str] | None:
