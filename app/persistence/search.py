@@ -27,26 +27,23 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 # Each way to match is a query of its own, answered by its index: a plan for all of them would read every schedule.
 _SCHEDULE = "SELECT j.id::text AS id, j.name, j.status, {match} AS match, j.created_at FROM scheduled_jobs AS j WHERE "
 _IN_REACH = """
-    AND ($3::int[] IS NULL OR j.user_profile_id = ANY($3)) AND ($4::int[] IS NULL OR j.workflow_id = ANY($4))
-    AND ($6::text = '{}' OR j.labels @> $6::text::jsonb)
-    AND ($7::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
-        WHERE m.namespace = $7 AND m.scheduled_job_id = j.id))
-ORDER BY j.created_at DESC, j.id DESC LIMIT $5
+    AND ($2::int[] IS NULL OR j.user_profile_id = ANY($2)) AND ($3::int[] IS NULL OR j.workflow_id = ANY($3))
+    AND ($5::text = '{}' OR j.labels @> $5::text::jsonb)
+    AND ($6::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
+        WHERE m.namespace = $6 AND m.scheduled_job_id = j.id))
+ORDER BY j.created_at DESC, j.id DESC LIMIT $4
 """
 _BY_TEXT = (
     _SCHEDULE.format(match="CASE WHEN j.name ILIKE $1 THEN 'name' ELSE 'key' END")
-    + "(j.name ILIKE $1 OR j.key ILIKE $1) AND $2::uuid IS NOT DISTINCT FROM $2"
+    + "(j.name ILIKE $1 OR j.key ILIKE $1)"
     + _IN_REACH
 )
-_BY_ID = _SCHEDULE.format(match="'id'") + "j.id = $2 AND $1::text IS NOT NULL" + _IN_REACH
-_BY_WORKFLOW = (
-    _SCHEDULE.format(match="'target_host'") + "j.workflow_id = ANY($2::int[]) AND $1::text IS NOT NULL" + _IN_REACH
-)
+_BY_ID = _SCHEDULE.format(match="'id'") + "j.id = $1" + _IN_REACH
+_BY_WORKFLOW = _SCHEDULE.format(match="'target_host'") + "j.workflow_id = ANY($1::int[])" + _IN_REACH
 # So many workflows that call a host are looked at.
 MOST_HOSTS_WORKFLOWS = 1000
 _CALLING = (
     "SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1 AND w.target_hosts <> '' ORDER BY w.id DESC LIMIT $2"
-)
 )
 _WORKFLOWS = """
 SELECT w.id::text AS id, w.name, CASE WHEN w.active THEN 'active' ELSE 'inactive' END AS status,
@@ -78,11 +75,11 @@ async def search(connection: AsyncConnection, reach: Reach, wanted: str, limit: 
 async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any, ...]) -> list[dict[str, Any]]:
     """Return the schedules that match in one way or another, newest first, each with the first way."""
     pattern, job_id = containing(wanted), _uuid(wanted)
-    rows = [] if job_id is None else await fetch(connection, _BY_ID, pattern, job_id, *common)
-    rows += await fetch(connection, _BY_TEXT, pattern, job_id, *common)
+    rows = [] if job_id is None else await fetch(connection, _BY_ID, job_id, *common)
+    rows += await fetch(connection, _BY_TEXT, pattern, *common)
     calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, MOST_HOSTS_WORKFLOWS)]
     if calling:
-        rows += await fetch(connection, _BY_WORKFLOW, pattern, calling, *common)
+        rows += await fetch(connection, _BY_WORKFLOW, calling, *common)
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         found.setdefault(row["id"], dict(row))
