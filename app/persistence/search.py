@@ -40,10 +40,12 @@ _BY_TEXT = (
 )
 _BY_ID = _SCHEDULE.format(match="'id'") + "j.id = $1" + _IN_REACH
 _BY_WORKFLOW = _SCHEDULE.format(match="'target_host'") + "j.workflow_id = ANY($1::int[])" + _IN_REACH
-# So many workflows that call a host are looked at.
-MOST_HOSTS_WORKFLOWS = 1000
+# So many workflows that call a host are looked at, the newest.
+MOST_WORKFLOWS = 1000
 _CALLING = (
-    "SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1 AND w.target_hosts <> '' ORDER BY w.id DESC LIMIT $2"
+    "SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1 "
+    "AND ($2::int[] IS NULL OR w.user_profile_id = ANY($2)) "
+    "AND ($3::int[] IS NULL OR w.id = ANY($3)) ORDER BY w.id DESC LIMIT $4"
 )
 _WORKFLOWS = """
 SELECT w.id::text AS id, w.name, CASE WHEN w.active THEN 'active' ELSE 'inactive' END AS status,
@@ -77,7 +79,7 @@ async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any
     pattern, job_id = containing(wanted), _uuid(wanted)
     rows = [] if job_id is None else await fetch(connection, _BY_ID, job_id, *common)
     rows += await fetch(connection, _BY_TEXT, pattern, *common)
-    calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, MOST_HOSTS_WORKFLOWS)]
+    calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, *common[:2], MOST_WORKFLOWS)]
     if calling:
         rows += await fetch(connection, _BY_WORKFLOW, calling, *common)
     found: dict[str, dict[str, Any]] = {}

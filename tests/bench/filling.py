@@ -1,6 +1,8 @@
 """A large deployment as rows: owners, workflows, and schedules with labels, states and outcomes of every kind."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from app.domain.run_ids import execution_id
@@ -77,14 +79,19 @@ async def fill(stand: Stand, count: int) -> None:
     """Write so many schedules, of a thousand owners and two thousand workflows, and put the tables in order."""
     await stand.forget()
     await stand.sql("DELETE FROM user_profiles WHERE username LIKE 'owner-%'")
-    await stand.sql(_OWNERS, OWNERS)
-    await stand.value(_NEXT_OWNER, OWNERS)
-    await stand.sql(_WORKFLOWS, WORKFLOWS, OWNERS - 1)
+    await fill_rows(stand.sql, count, OWNERS, WORKFLOWS)
+    await stand.put_in_order()
+
+
+async def fill_rows(sql: Callable[..., Awaitable[Any]], count: int, owners: int, workflows: int) -> None:
+    """Write so many owners, workflows and schedules by a function that runs SQL."""
+    await sql(_OWNERS, owners)
+    await sql(_NEXT_OWNER, owners)
+    await sql(_WORKFLOWS, workflows, owners - 1)
     for first in range(0, count, PART):
         numbers = f"generate_series({first + 1}, least({first + PART}, $1::int))"
-        await stand.sql(_SCHEDULES.replace("generate_series(1, $1::int)", numbers), count, WORKFLOWS)
-    await stand.sql(_NAMESPACES, NAMESPACES)
-    await stand.put_in_order()
+        await sql(_SCHEDULES.replace("generate_series(1, $1::int)", numbers), count, workflows)
+    await sql(_NAMESPACES, NAMESPACES)
 
 
 async def fill_runs(stand: Stand, schedules: int, slots: int) -> list[UUID]:
