@@ -291,7 +291,7 @@ class ScheduleQueryController(Controller):
     @post(
         "/{schedule_id:uuid}/plan",
         status_code=200,
-        opt={"errors": (409, 412), SCOPE: Scope.READ},
+        opt={"errors": (409,), SCOPE: Scope.READ, IF_MATCH: True},
         summary="Say what a change would do in the next days: which fires stay, move, appear and vanish.",
     )
     async def plan(
