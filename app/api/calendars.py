@@ -1,13 +1,12 @@
 """``/api/v1/calendars``."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Controller, Request, Response, delete, get, patch, post
+from litestar import Controller, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody, PathParameter
 
 from app.api.accounts import Owner
-from app.api.etags import shown
 from app.api.requests import Acting, Cursor, Limit, OptionalBody, TeamFilter
 from app.domain.icalendar import MAX_BYTES
 from app.persistence.pagination import Part
@@ -53,14 +52,13 @@ class CalendarController(Controller):
     )
     async def read(
         self,
-        request: Request[Any, Any, Any],
         actor: Acting,
         calendar_service: Calendars,
         calendar_name: CalendarName,
         owner: Owner = None,
         team_id: TeamFilter = None,
-    ) -> Response[CalendarView]:
-        return shown(request, await calendar_service.get(actor, Named(calendar_name, owner, team_id)))
+    ) -> CalendarView:
+        return await calendar_service.get(actor, Named(calendar_name, owner, team_id))
 
     @patch(
         "/{calendar_name:str}",
