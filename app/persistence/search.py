@@ -1,5 +1,6 @@
-"""Search over schedules and workflows: by parts of names, keys and target hosts, and by ids."""
+"""Search over schedules and workflows: by parts of names, keys and target hosts, and by beginnings of ids."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence.schedule_lists import containing
+from app.persistence.schedule_lists import containing, escaped
 from app.persistence.sql_batches import fetch
+
+_ID_DIGITS = 32
+# Shorter ones are words and numbers more often than ids.
+_ID_BEGINNING = re.compile(r"[0-9a-f]{6,32}")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,10 +30,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 # What begins with the text comes first, then what contains it; newest first among equals.
 _SCHEDULES = """
-SELECT j.id::text AS id, j.name, j.status, CASE WHEN j.id = $2 THEN 'id' WHEN j.name ILIKE $1 THEN 'name'
+SELECT j.id::text AS id, j.name, j.status, CASE WHEN j.id BETWEEN $2 AND $8 THEN 'id' WHEN j.name ILIKE $1 THEN 'name'
     WHEN j.key ILIKE $1 THEN 'key' ELSE 'target_host' END AS match
 FROM scheduled_jobs AS j
-WHERE (j.name ILIKE $1 OR j.key ILIKE $1 OR j.id = $2
+WHERE (j.name ILIKE $1 OR j.key ILIKE $1 OR j.id BETWEEN $2 AND $8
     OR j.workflow_id IN (SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1))
     AND ($3::int[] IS NULL OR j.user_profile_id = ANY($3)) AND ($4::int[] IS NULL OR j.workflow_id = ANY($4))
     AND j.labels @> $6::text::jsonb AND ($7::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
@@ -54,12 +59,17 @@ async def search(connection: AsyncConnection, reach: Reach, wanted: str, limit: 
     owners = None if reach.owners is None else list(reach.owners)
     flows = None if reach.workflow_ids is None else list(reach.workflow_ids)
     common = (owners, flows, limit, msgspec.json.encode(dict(reach.labels)).decode(), reach.namespace)
-    schedules = await fetch(connection, _SCHEDULES, containing(wanted), _uuid(wanted), *common)
-    workflows = await fetch(connection, _WORKFLOWS, containing(wanted), _number(wanted), *common)
-    found = [*_found("schedule", schedules), *_found("workflow", workflows)]
+    first, last = id_range(wanted)
+    found: dict[tuple[str, str], Found] = {}
+    # Whole names by themselves: among many newer objects that contain the text they would be left out.
+    for pattern in (escaped(wanted), containing(wanted)):
+        schedules = await fetch(connection, _SCHEDULES, pattern, first, *common, last)
+        workflows = await fetch(connection, _WORKFLOWS, pattern, _number(wanted), *common)
+        for one in (*_found("schedule", schedules), *_found("workflow", workflows)):
+            found.setdefault((one.type, one.id), one)
     lowered = wanted.lower()
     # Stable: the newest stay first among equals.
-    return sorted(found, key=lambda one: _rank(one, lowered))[:limit]
+    return sorted(found.values(), key=lambda one: _rank(one, lowered))[:limit]
 
 
 def _rank(found: Found, lowered: str) -> int:
@@ -74,11 +84,12 @@ def _found(kind: str, rows: Sequence[Any]) -> list[Found]:
     return [Found(type=kind, **dict(row)) for row in rows]
 
 
-def _uuid(wanted: str) -> UUID | None:
-    try:
-        return UUID(wanted.strip())
-    except ValueError:
-        return None
+def id_range(wanted: str) -> tuple[UUID | None, UUID | None]:
+    """Return the first and the last id that begin with a text, or nothing if it is not the beginning of an id."""
+    digits = wanted.strip().lower().replace("-", "")
+    if not _ID_BEGINNING.fullmatch(digits):
+        return None, None
+    return UUID(digits.ljust(_ID_DIGITS, "0")), UUID(digits.ljust(_ID_DIGITS, "f"))
 
 
 def _number(wanted: str) -> int | None:
