@@ -7,6 +7,7 @@
 - ``fields``: fields of objects from options, files and an editor.
 - ``interaction``: questions, progress, and waiting for runs and operations.
 - ``schedules``, ``schedule_changes``, ``runs``: the verbs of ``schedule`` and ``run``, over HTTP.
+- ``completion``: the script that completes commands, options and names in a shell.
 - ``login``: ``login``, ``logout``, ``context``, ``whoami`` and ``request``.
 - ``processes``: ``up``, ``api``, ``worker`` and ``migrate``, the processes of a deployment.
 - ``apply``: ``apply`` and ``export``, workflows and schedules as files.

@@ -122,6 +122,7 @@ app.command("app.cli.login:whoami", group=SERVER, help="Show which user you are,
 app.command(
     "app.cli.login:request", group=SERVER, help="Send a request with your token, and print the answer as it is."
 )
+app.command("app.cli.completion:completion", group=SERVER, help="Print the completion script of a shell.")
 app.command(
     "app.cli.console_link:console",
     group=SERVER,
