@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from msgspec.structs import replace
 
 from app.cli import names
-from app.cli.options import REACH, SHOW, Reach, Show
+from app.cli.options import PRINT, REACH, Print, Reach
 from app.cli.output import Shape, columns, print_item, print_items, printable, say
 from app.client.connection import Connection, Page
 from app.client.contexts import Context, Contexts, Target, no_such_context, read_contexts, server_url, write_contexts
@@ -77,7 +77,7 @@ context = App(name="context", help="List and choose the servers that you are log
 
 
 @context.command(name="list")
-def list_contexts(*, options: Show = SHOW) -> None:
+def list_contexts(*, options: Print = PRINT) -> None:
     """List the contexts, without their tokens."""
     stored = read_contexts(os.environ)
     items = [
@@ -102,7 +102,7 @@ def delete(name: ContextName, /) -> None:
     _forget(name, read_contexts(os.environ))
 
 
-def whoami(*, options: Show = SHOW) -> None:
+def whoami(*, options: Print = PRINT) -> None:
     """Show which user you are, on which server, and what your token may do."""
     with options.connect() as connection:
         user: dict[str, Any] = connection.get("/me/")

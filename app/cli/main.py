@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from cyclopts import App, Group
+from cyclopts import App, Group, Parameter
 
 from app.client.errors import ClientError, Exit
 
@@ -29,6 +29,11 @@ def _version() -> str:
     return version("carillon")
 
 
+def _shown_default(value: object) -> str | None:
+    """Return a default as the help shows it; that nothing is given or switched on needs no words."""
+    return None if value in ("", False, None) else str(value)
+
+
 app = App(
     name="carillon",
     help="Run workflows on a schedule, over HTTP. Postgres decides, Redis rings the bell.\n\n"
@@ -37,6 +42,7 @@ app = App(
     "4 not allowed, 5 conflict or wrong state, 6 the awaited run failed, 7 timed out, 8 `plan` found changes, "
     "130 interrupted.",
     help_format="plaintext",
+    default_parameter=Parameter(show_default=_shown_default),
     version=_version,
     suppress_keyboard_interrupt=False,
     result_action="return_value",
@@ -81,8 +87,39 @@ run.command("app.cli.runs:watch", help="Wait for the end of a run. The exit code
 run.command("app.cli.runs:cancel", help="Cancel a run.")
 run.command("app.cli.runs:again", help="Run it again with the same payload.")
 
-user = _noun("user", "Manage users.")
-token = _noun("token", "Manage API tokens.")
+workflow = _noun("workflow", "List, show, create and change workflows.", "w")
+for _verb, _function, _help in (
+    ("list", "list_workflows", "List workflows, newest first."),
+    ("get", "get", "Show one workflow."),
+    ("create", "create", "Create a workflow from a file with its nodes and edges."),
+    ("edit", "edit", "Change a workflow in an editor, by --set or by a file."),
+    ("validate", "validate", "Check a workflow without storing it. The exit code is 2 if it has errors."),
+    ("graph", "graph", "Print the nodes and edges of a workflow as a graph."),
+    ("delete", "delete", "Delete a workflow and its schedules."),
+):
+    workflow.command(f"app.cli.workflows:{_function}", name=_verb, help=_help)
+
+load = _noun("load", "Show the load of the past and of the future, and spread it.")
+load.command("app.cli.load:show", help="Show how many slots fired and how late, by steps of time.")
+load.command("app.cli.load:forecast", help="Show how many runs are to come, with the peak and the quiet times.")
+load.command("app.cli.load:spread", help="Propose changes that spread the runs.")
+
+for _name, _help in (
+    ("calendar", "Manage calendars, whose days schedules leave out or keep to."),
+    ("limit", "Manage limits on the rate and the number of runs."),
+    ("notification", "Manage notifications of events."),
+    ("webhook", "Manage webhooks."),
+    ("lease", "Grant agents bounded rights, and take them back."),
+    ("team", "Manage teams."),
+    ("secret", "Manage secrets. Their values are never shown."),
+    ("session", "List and end the sessions of browsers."),
+    ("operation", "List, stop and undo operations on many schedules."),
+    ("breaker", "List, show and reset the circuit breakers of workflows."),
+    ("audit", "List the events of the audit log, newest first."),
+):
+    app.command(f"app.cli.resources:{_name}", group=OBJECTS, help=_help)
+app.command("app.cli.accounts:user", group=OBJECTS, help="Manage users.")
+app.command("app.cli.accounts:token", group=OBJECTS, help="Manage API tokens.")
 keys = _noun("keys", "Manage the keys that sign the tokens of calls.")
 importing = App(
     name="import",
@@ -106,8 +143,13 @@ app.command(
     "app.cli.apply:apply",
     group=FILES,
     help="Create and change workflows and schedules as files declare them.\n\n"
-    "Each file is applied as a whole or not at all. Paused schedules stay paused. Exit codes: 0 done, 1 the database "
-    "is unavailable, 2 a file has errors.",
+    "Each file is applied as a whole or not at all. Paused schedules stay paused. Exit codes: 0 done, 1 the server or "
+    "the database is unavailable, 2 a file has errors.",
+)
+app.command(
+    "app.cli.apply:plan",
+    group=FILES,
+    help="Show what `carillon apply` would change. The exit code is 8 if something would change.",
 )
 app.command(
     "app.cli.apply:export",
@@ -122,13 +164,16 @@ app.command("app.cli.login:whoami", group=SERVER, help="Show which user you are,
 app.command(
     "app.cli.login:request", group=SERVER, help="Send a request with your token, and print the answer as it is."
 )
+app.command("app.cli.doctor:doctor", group=SERVER, help="Check the server step by step, and say what to do.")
+app.command(
+    "app.cli.top:top", group=SERVER, help="Show rates, lateness, workers and what needs attention, each second."
+)
 app.command("app.cli.completion:completion", group=SERVER, help="Print the completion script of a shell.")
 app.command(
     "app.cli.console_link:console",
     group=SERVER,
     help="Print a link that opens the console and logs you in. It works once, within ten minutes.",
 )
-app.command("app.cli.admin:breaker", group=OBJECTS, help="Show or reset the circuit breaker of a workflow.")
 app.command(
     "app.cli.admin:plugins",
     group=RUNNING,
@@ -138,10 +183,6 @@ importing.command("app.cli.imports:crontab", help="Convert a crontab.")
 importing.command("app.cli.imports:cronjob", help="Convert Kubernetes CronJobs.")
 importing.command("app.cli.imports:ductile", help="Convert the schedules of Ductile's plugins.")
 keys.command("app.cli.admin:rotate_keys", name="rotate", help="Publish a new key, which signs a day later.")
-user.command("app.cli.admin:create_user", name="create", help="Create a user.")
-token.command(
-    "app.cli.admin:create_token", name="create", help="Create an API token for a user. It is shown only once."
-)
 
 
 def main() -> None:

@@ -56,7 +56,7 @@ class Reaching:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Showing(Reaching):
+class Printing(Reaching):
     """How an object is printed."""
 
     output: Annotated[
@@ -70,7 +70,6 @@ class Showing(Reaching):
     zone: Annotated[
         Zone, _option("--zone", group=OUTPUT, text="The timezone of times in tables: UTC, the schedule's, or your own.")
     ] = "UTC"
-    watch: Annotated[bool, _option("--watch", "-w", group=OUTPUT, text="Show it again when it changes.")] = False
 
     @property
     def form(self) -> Format:
@@ -84,6 +83,13 @@ class Showing(Reaching):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Showing(Printing):
+    """How an object is printed, once or whenever it changes."""
+
+    watch: Annotated[bool, _option("--watch", "-w", group=OUTPUT, text="Show it again when it changes.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Listing(Showing):
     """How a list is printed, and how much of it."""
 
@@ -94,9 +100,11 @@ class Listing(Showing):
 
 
 Reach = Annotated[Reaching, Parameter(name="*")]
+Print = Annotated[Printing, Parameter(name="*")]
 Show = Annotated[Showing, Parameter(name="*")]
 List = Annotated[Listing, Parameter(name="*")]
 
 REACH = Reaching()
+PRINT = Printing()
 SHOW = Showing()
 LIST = Listing()

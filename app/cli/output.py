@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from app.cli.options import Listing, Showing, Zone
+from app.cli.options import Printing, Showing, Zone
 from app.client.connection import Page, say
 
 WATCH_SECONDS = 2.0
@@ -141,7 +141,7 @@ def picked(item: Any, names: Sequence[str]) -> Any:
     return {name: value_at(item, name) for name in names} if names else item
 
 
-def print_item(item: Any, options: Showing, shape: Shape) -> None:
+def print_item(item: Any, options: Printing, shape: Shape) -> None:
     """Print one object."""
     form, names = options.form, options.field_names
     if form == "name":
@@ -158,7 +158,7 @@ def print_item(item: Any, options: Showing, shape: Shape) -> None:
         write(_listing(picked(item, names), options))
 
 
-def _listing(item: Any, options: Showing) -> str:
+def _listing(item: Any, options: Printing) -> str:
     """Return the fields of an object below each other; without empty ones, unless the form is wide."""
     if not isinstance(item, dict):
         return f"{cell(item, options.zone)}\n"
@@ -169,9 +169,9 @@ def _listing(item: Any, options: Showing) -> str:
     return "".join(f"{name.ljust(width)}{GAP}{colour(text, str(value), sys.stdout)}\n" for name, value, text in shown)
 
 
-def print_items(pages: Iterable[Page], options: Showing, shape: Shape) -> None:
+def print_items(pages: Iterable[Page], options: Printing, shape: Shape) -> None:
     """Print a list, each page as soon as it is there."""
-    printers: dict[str, Callable[[Iterable[Page], Showing, Shape], None]] = {
+    printers: dict[str, Callable[[Iterable[Page], Printing, Shape], None]] = {
         "json": _print_json,
         "jsonl": _print_json_lines,
         "yaml": _print_yaml,
@@ -181,7 +181,7 @@ def print_items(pages: Iterable[Page], options: Showing, shape: Shape) -> None:
     printers.get(options.form, _print_table)(pages, options, shape)
 
 
-def _print_json(pages: Iterable[Page], options: Showing, shape: Shape) -> None:  # noqa: ARG001 - as its neighbours
+def _print_json(pages: Iterable[Page], options: Printing, shape: Shape) -> None:  # noqa: ARG001 - as its neighbours
     """Print the answer of the API; the pages of a long list become one answer."""
     members: dict[str, Any] = {}
     write('{\n  "items": [')
@@ -201,12 +201,12 @@ def _nested(value: Any) -> str:
     return json_text(value).replace("\n", "\n  ")
 
 
-def _print_json_lines(pages: Iterable[Page], options: Showing, shape: Shape) -> None:  # noqa: ARG001 - as above
+def _print_json_lines(pages: Iterable[Page], options: Printing, shape: Shape) -> None:  # noqa: ARG001 - as above
     for item in _items(pages):
         sys.stdout.write(json_text(picked(item, options.field_names), indent=-1) + "\n")
 
 
-def _print_yaml(pages: Iterable[Page], options: Showing, shape: Shape) -> None:  # noqa: ARG001 - as above
+def _print_yaml(pages: Iterable[Page], options: Printing, shape: Shape) -> None:  # noqa: ARG001 - as above
     is_empty = True
     for item in _items(pages):
         is_empty = False
@@ -215,7 +215,7 @@ def _print_yaml(pages: Iterable[Page], options: Showing, shape: Shape) -> None: 
         write("[]\n")
 
 
-def _print_csv(pages: Iterable[Page], options: Showing, shape: Shape) -> None:
+def _print_csv(pages: Iterable[Page], options: Printing, shape: Shape) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -231,7 +231,7 @@ def _csv_value(value: Any) -> Any:
     return msgspec.json.encode(value).decode()
 
 
-def _print_names(pages: Iterable[Page], options: Showing, shape: Shape) -> None:  # noqa: ARG001 - as above
+def _print_names(pages: Iterable[Page], options: Printing, shape: Shape) -> None:  # noqa: ARG001 - as above
     for item in _items(pages):
         sys.stdout.write(f"{shape.noun}/{value_at(item, shape.id_path)}\n")
 
@@ -242,7 +242,7 @@ def _items(pages: Iterable[Page]) -> Iterator[Any]:
         sys.stdout.flush()
 
 
-def _print_table(pages: Iterable[Page], options: Showing, shape: Shape) -> None:
+def _print_table(pages: Iterable[Page], options: Printing, shape: Shape) -> None:
     """Print rows in columns whose widths are those of the first page."""
     shown = _columns_of(options, shape)
     widths: list[int] = []
@@ -263,7 +263,7 @@ def _print_table(pages: Iterable[Page], options: Showing, shape: Shape) -> None:
         say("There are none.")
 
 
-def _columns_of(options: Showing, shape: Shape) -> list[Column]:
+def _columns_of(options: Printing, shape: Shape) -> list[Column]:
     if options.field_names:
         return [_column(name, is_wide=False) for name in options.field_names]
     return [column for column in shape.columns if options.form == "wide" or not column.is_wide]
@@ -309,7 +309,7 @@ def cell_width(text: str) -> int:
     )
 
 
-def show_list(fetch: Callable[[], Iterable[Page]], options: Listing | Showing, shape: Shape) -> None:
+def show_list(fetch: Callable[[], Iterable[Page]], options: Showing, shape: Shape) -> None:
     """Print a list, and with `--watch` its changes until the user stops it."""
     if not options.watch:
         print_items(_sorted(fetch(), options), options, shape)
@@ -336,7 +336,7 @@ def _redraw(draw: Callable[[], None]) -> None:
         time.sleep(WATCH_SECONDS)
 
 
-def _print_changes(fetch: Callable[[], Iterable[Page]], options: Showing, shape: Shape) -> None:
+def _print_changes(fetch: Callable[[], Iterable[Page]], options: Printing, shape: Shape) -> None:
     """Print each object when it is new or has changed: as a line of JSON, or as a row."""
     known: dict[str, Any] = {}
     while True:
@@ -350,7 +350,7 @@ def _print_changes(fetch: Callable[[], Iterable[Page]], options: Showing, shape:
         time.sleep(WATCH_SECONDS)
 
 
-def _sorted(pages: Iterable[Page], options: Showing) -> Iterable[Page]:
+def _sorted(pages: Iterable[Page], options: Printing) -> Iterable[Page]:
     """Return a list in the order of `--sort`, where the API cannot sort it."""
     sort = getattr(options, "sort", "")
     if not sort:

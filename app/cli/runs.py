@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from app.cli import names
 from app.cli.interaction import exit_by_run, wait_for_run
 from app.cli.lookup import find_schedule, find_workflow
-from app.cli.options import LIST, SHOW, List, Show
+from app.cli.options import LIST, PRINT, SHOW, List, Print, Show
 from app.cli.output import Shape, columns, print_item, show_item, show_list
 from app.client.connection import Page
 from app.client.errors import Exit
@@ -58,7 +58,7 @@ def watch(
     /,
     *,
     timeout: Annotated[float | None, Parameter(help="The exit code is 7 after so many seconds.")] = None,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Wait for the end of a run. The exit code is 6 if it failed."""
     with options.connect() as connection:
@@ -67,7 +67,7 @@ def watch(
     return exit_by_run(ended)
 
 
-def cancel(run: RunId, /, *, options: Show = SHOW) -> None:
+def cancel(run: RunId, /, *, options: Print = PRINT) -> None:
     """Cancel a run."""
     with options.connect() as connection:
         answer = connection.call("POST", f"/executions/{run}/cancel/")
@@ -80,7 +80,7 @@ def again(
     *,
     wait: Annotated[bool, Parameter(negative="", help="Wait for the end; the exit code is 6 if it failed.")] = False,
     timeout: Annotated[float | None, Parameter(help="With --wait: the exit code is 7 after so many seconds.")] = None,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Run it again with the same payload."""
     from app.cli.schedules import newer

@@ -16,7 +16,7 @@ from app.cli.interaction import (
     wait_for_run,
 )
 from app.cli.lookup import find_schedule, find_workflow
-from app.cli.options import SHOW, Flag, Note, Show, Showing, Yes
+from app.cli.options import PRINT, Flag, Note, Print, Printing, Yes
 from app.cli.output import json_text, print_item, print_items, printable, say, write
 from app.cli.runs import RUN
 from app.cli.schedules import NO_TIMING, SCHEDULE, Name, Since, Timing, Until, newer, parse_filter, with_timing
@@ -60,7 +60,7 @@ def create(  # noqa: PLR0913 - the fields that most schedules have
     description: Annotated[str, Parameter(help="A description.")] = "",
     sets: Sets = None,
     file: File = None,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> None:
     """Create a schedule from options, from a file, or from both."""
     given: dict[str, Any] = {"name": name, "key": key, "description": description, "labels": labels_of(label)}
@@ -83,7 +83,7 @@ def create(  # noqa: PLR0913 - the fields that most schedules have
         show_changed([made], options)
 
 
-def show_changed(schedules: Sequence[Any], options: Showing) -> None:
+def show_changed(schedules: Sequence[Any], options: Printing) -> None:
     """Print schedules after a change: one as an object, several as a list."""
     if len(schedules) == 1 and options.form not in {"table", "wide", "csv", "name"}:
         print_item(schedules[0], options, SCHEDULE)
@@ -98,7 +98,7 @@ def edit(
     sets: Sets = None,
     file: File = None,
     yes: Yes = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> None:
     """Change a schedule in an editor, by --set or by a file. The plan is shown first, and you are asked."""
     with options.connect() as connection:
@@ -187,7 +187,7 @@ def _slot(entry: Any) -> str:
     return str(entry.get("at") or entry.get("slot") or entry)
 
 
-def plan(name: Name, /, *, sets: Sets = None, file: File = None, options: Show = SHOW) -> int:
+def plan(name: Name, /, *, sets: Sets = None, file: File = None, options: Print = PRINT) -> int:
     """Show what a change would do to the coming runs. The exit code is 8 if something would change."""
     changes = {**read_fields(file), **assignments(sets)}
     with options.connect() as connection:
@@ -207,7 +207,7 @@ def on_schedules(  # noqa: PLR0913 - what all verbs have in common
     given: tuple[str, ...],
     action: str,
     act: Act,
-    options: Showing,
+    options: Printing,
     *,
     selection: str | None,
     yes: bool,
@@ -234,7 +234,7 @@ def on_schedules(  # noqa: PLR0913 - what all verbs have in common
 
 
 def run_operation(
-    connection: Connection, body: Mapping[str, Any], options: Showing, *, yes: bool, is_awaited: bool
+    connection: Connection, body: Mapping[str, Any], options: Printing, *, yes: bool, is_awaited: bool
 ) -> int:
     """Say how many schedules an operation is about, ask, start it and wait for its end."""
     tried = connection.call("POST", "/schedules/bulk/", {**body, "dry_run": True})
@@ -247,7 +247,7 @@ def run_operation(
     return finish_operation(connection, operation, options, is_awaited=is_awaited)
 
 
-def finish_operation(connection: Connection, operation: Any, options: Showing, *, is_awaited: bool) -> int:
+def finish_operation(connection: Connection, operation: Any, options: Printing, *, is_awaited: bool) -> int:
     """Wait for an operation unless the user does not want to, print it, and return the exit code."""
     if not is_awaited:
         print_item(operation, options, OPERATION)
@@ -272,7 +272,7 @@ def pause(
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Pause schedules. Nothing fires until they are resumed."""
     arguments = {"until": until} if until else {}
@@ -288,7 +288,7 @@ def resume(
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Resume paused schedules."""
     act = _posting("resume", {"note": note} if note else {})
@@ -300,7 +300,7 @@ def revive(
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Make dead schedules active again, with all their retries."""
     return on_schedules(given, "revive", _posting("revive"), options, selection=filter, yes=yes, is_awaited=not no_wait)
@@ -311,7 +311,7 @@ def delete(
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Delete schedules and their history."""
 
@@ -330,7 +330,7 @@ def run(  # noqa: PLR0913 - the verbs' common options, and those of waiting
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Run schedules now. Their cadence and counters do not change."""
     if filter is not None:
@@ -349,7 +349,7 @@ def run(  # noqa: PLR0913 - the verbs' common options, and those of waiting
     return max(map(exit_by_run, ended))
 
 
-def print_runs(runs: Sequence[Any], options: Showing) -> None:
+def print_runs(runs: Sequence[Any], options: Printing) -> None:
     """Print runs: one as an object, several as a list."""
     if len(runs) == 1 and options.form not in {"table", "wide", "csv", "name"}:
         print_item(runs[0], options, RUN)
@@ -370,7 +370,7 @@ def backfill(  # noqa: PLR0913 - the arguments of the API
     dry_run: Annotated[bool, Parameter(negative="", help="Only say which slots would run.")] = False,
     yes: Yes = False,
     no_wait: NoWait = False,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> int:
     """Run the slots of a past range. It says how many there are, and asks."""
     body: dict[str, Any] = {"from": since, "to": until, "only": only, "order": order}
@@ -400,7 +400,7 @@ def skip(  # noqa: PLR0913 - the arguments of the API
     until: Until = "",
     undo: Flag = False,
     note: Note = "",
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> None:
     """Skip coming slots of a schedule, or take that back.
 

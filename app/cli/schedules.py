@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from app.cli import names
 from app.cli.fields import Sets, assignments, labels_of
 from app.cli.lookup import find_schedule, find_workflow
-from app.cli.options import LIST, SHOW, List, Listing, Show, Showing
+from app.cli.options import LIST, PRINT, SHOW, List, Listing, Print, Printing, Show
 from app.cli.output import Shape, columns, print_item, say, show_item, show_list, write
 from app.client.connection import Connection, Page
 from app.client.errors import ApiError, ClientError, Exit
@@ -101,7 +101,7 @@ def timing_of(schedule: Any) -> str:
     return f"every {seconds} s" if seconds else ""
 
 
-def with_timing(pages: Iterable[Page], options: Showing) -> Iterable[Page]:
+def with_timing(pages: Iterable[Page], options: Printing) -> Iterable[Page]:
     """Add the column `timing` to what tables show; other forms are exactly the API's."""
     if options.form not in {"table", "wide", "csv"}:
         return pages
@@ -132,7 +132,7 @@ def get(name: Name, /, *, options: Show = SHOW) -> None:
 
 
 def explain(
-    name: Name, /, *, at: Annotated[str, Parameter(help="A time; by default now.")] = "", options: Show = SHOW
+    name: Name, /, *, at: Annotated[str, Parameter(help="A time; by default now.")] = "", options: Print = PRINT
 ) -> None:
     """Say why a schedule did or did not run at a time, with the checks that decided it."""
     with options.connect() as connection:
@@ -152,7 +152,7 @@ def preview(
     timing: Annotated[Timing, Parameter(name="*")] = NO_TIMING,
     sets: Sets = None,
     count: Annotated[int, Parameter(help="The number of runs to show.")] = 10,
-    options: Show = SHOW,
+    options: Print = PRINT,
 ) -> None:
     """Describe a timing in plain words, with its next runs. Nothing is stored."""
     with options.connect() as connection:
