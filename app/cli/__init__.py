@@ -13,6 +13,7 @@
 - ``accounts``: ``user`` and ``token``, over HTTP or on the database.
 - ``doctor``, ``top``: whether a server is well, and what it does.
 - ``login``: ``login``, ``logout``, ``context``, ``whoami`` and ``request``.
+- ``reference``: writes docs/cli.md from the commands.
 - ``processes``: ``up``, ``api``, ``worker`` and ``migrate``, the processes of a deployment.
 - ``apply``, ``apply_database``: ``apply``, ``plan`` and ``export``, workflows and schedules as files.
 - ``imports``: ``import``, schedules of other tools as files for ``apply``.

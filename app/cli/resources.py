@@ -16,6 +16,9 @@ from app.client.errors import ClientError, Exit
 
 SHOWN_ONLY = frozenset({"id", "created_at", "updated_at", "user_profile_id", "owner_kind", "owner_id", "team_id"})
 
+Ref = Annotated[str, Parameter(help="The id, or the name where it has one.")]
+New = Annotated[str, Parameter(help="The name of the new object, or what it has instead; the file may have it.")]
+
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of objects: where the API has them, how they are shown, and by which field people name them."""
@@ -68,7 +71,7 @@ def add_list(app: App, resource: Resource) -> None:
 def add_get(app: App, resource: Resource) -> None:
     """Add the verb `get`."""
 
-    def get(name: str, /, *, options: Show = SHOW) -> None:
+    def get(name: Ref, /, *, options: Show = SHOW) -> None:
         with options.connect() as connection:
             path = find(connection, resource, name)
             show_item(lambda: connection.get(path), options, resource.shape)
@@ -79,7 +82,7 @@ def add_get(app: App, resource: Resource) -> None:
 def add_create(app: App, resource: Resource) -> None:
     """Add the verb `create`."""
 
-    def create(name: str = "", /, *, sets: Sets = None, file: File = None, options: Print = PRINT) -> None:
+    def create(name: New = "", /, *, sets: Sets = None, file: File = None, options: Print = PRINT) -> None:
         body = {**read_fields(file), **({resource.created_by: name} if name else {}), **assignments(sets)}
         with options.connect() as connection:
             print_item(connection.call("POST", resource.path, body), options, resource.shape)
@@ -90,7 +93,7 @@ def add_create(app: App, resource: Resource) -> None:
 def add_edit(app: App, resource: Resource) -> None:
     """Add the verb `edit`."""
 
-    def edit(name: str, /, *, sets: Sets = None, file: File = None, yes: Yes = False, options: Print = PRINT) -> None:
+    def edit(name: Ref, /, *, sets: Sets = None, file: File = None, yes: Yes = False, options: Print = PRINT) -> None:
         with options.connect() as connection:
             edit_object(
                 connection, resource, name, {**read_fields(file), **assignments(sets)}, yes=yes, options=options
@@ -128,7 +131,9 @@ def edit_object(
 def add_delete(app: App, resource: Resource, text: str = "") -> None:
     """Add the verb `delete`."""
 
-    def delete(*names: str, options: Print = PRINT) -> None:
+    def delete(*names: Ref, options: Print = PRINT) -> None:
+        if not names:
+            raise ClientError(f"Which {resource.noun}? Name at least one.", Exit.BAD_INPUT)
         with options.connect() as connection:
             for path in [find(connection, resource, name) for name in names]:
                 connection.call("DELETE", path)
@@ -147,7 +152,7 @@ def add_all(app: App, resource: Resource) -> App:
 def add_action(app: App, resource: Resource, verb: str, help_text: str) -> None:
     """Add a verb that is a POST on one object, with a note."""
 
-    def act(name: str, /, *, note: Note = "", options: Print = PRINT) -> None:
+    def act(name: Ref, /, *, note: Note = "", options: Print = PRINT) -> None:
         with options.connect() as connection:
             path = find(connection, resource, name)
             answer = connection.call("POST", f"{path}{verb}/", {"note": note} if note else {})
@@ -215,7 +220,7 @@ add_get(operation, OPERATIONS)
 
 
 @notification.command
-def deliveries(notification_id: str, /, *, options: List = LIST) -> None:
+def deliveries(notification_id: Ref, /, *, options: List = LIST) -> None:
     """List the deliveries of a notification, newest first."""
     shape = Shape("delivery", columns("id", "event", "status", "attempts", "created_at", "error"))
     with options.connect() as connection:
@@ -224,7 +229,7 @@ def deliveries(notification_id: str, /, *, options: List = LIST) -> None:
 
 
 @team.command
-def members(name: str, /, *, options: List = LIST) -> None:
+def members(name: Ref, /, *, options: List = LIST) -> None:
     """List the members of a team."""
     shape = Shape("member", columns("user_id", "username", "role", "added_at"), "user_id")
     with options.connect() as connection:
@@ -234,7 +239,7 @@ def members(name: str, /, *, options: List = LIST) -> None:
 
 def _add_operation_verb(verb: str, help_text: str) -> None:
     def act(
-        operation_id: str,
+        operation_id: Ref,
         /,
         *,
         wait: Annotated[bool, Parameter(negative="", help="Wait for the end of the operation.")] = False,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from app.cli import names
+from app.cli import names as known
 from app.cli.fields import File, Sets, assignments, edited, kept, labels_of, read_fields
 from app.cli.interaction import (
     OPERATION,
@@ -36,7 +36,7 @@ READ_ONLY = frozenset(
 MOST_SLOTS_SHOWN = 5
 
 Names = Annotated[
-    str, Parameter(completer=names.schedules, help="Schedules, each by its id, the beginning of the id, key or name.")
+    str, Parameter(completer=known.schedules, help="Schedules, each by its id, the beginning of the id, key or name.")
 ]
 Filter = Annotated[
     str | None,
@@ -50,7 +50,7 @@ def create(  # noqa: PLR0913 - the fields that most schedules have
     /,
     *,
     workflow: Annotated[
-        str, Parameter(completer=names.workflows, help="The id, the key or the name of the workflow.")
+        str, Parameter(completer=known.workflows, help="The id, the key or the name of the workflow.")
     ] = "",
     timing: Annotated[Timing, Parameter(name="*")] = NO_TIMING,
     key: Annotated[str, Parameter(help="A key; if a schedule has it, that one is changed instead.")] = "",
@@ -204,7 +204,7 @@ Act = Callable[[Connection, str], Any]
 
 
 def on_schedules(  # noqa: PLR0913 - what all verbs have in common
-    given: tuple[str, ...],
+    names: tuple[str, ...],
     action: str,
     act: Act,
     options: Printing,
@@ -216,14 +216,14 @@ def on_schedules(  # noqa: PLR0913 - what all verbs have in common
     arguments: Mapping[str, Any] | None = None,
 ) -> int:
     """Do something to each named schedule, or to all that fit a filter after a question."""
-    if bool(given) == (selection is not None):
+    if bool(names) == (selection is not None):
         raise ClientError(
-            "Name schedules, or give --filter." if not given else "Name schedules or give --filter, not both.",
+            "Name schedules, or give --filter." if not names else "Name schedules or give --filter, not both.",
             Exit.BAD_INPUT,
         )
     with options.connect() as connection:
         if selection is None:
-            ids = [find_schedule(connection, name) for name in given]
+            ids = [find_schedule(connection, name) for name in names]
             results = [act(connection, schedule_id) for schedule_id in ids]
             shown = [result for result in results if result is not None]
             if shown:
@@ -266,7 +266,7 @@ def _posting(verb: str, body: Mapping[str, Any] | None = None) -> Act:
 
 
 def pause(
-    *given: Names,
+    *names: Names,
     until: Annotated[str, Parameter(help="When it is resumed by itself, such as 2030-01-31T08:00:00Z.")] = "",
     note: Note = "",
     filter: Filter = None,  # noqa: A002 - the name of the option
@@ -278,12 +278,12 @@ def pause(
     arguments = {"until": until} if until else {}
     act = _posting("pause", {**arguments, **({"note": note} if note else {})})
     return on_schedules(
-        given, "pause", act, options, selection=filter, yes=yes, is_awaited=not no_wait, note=note, arguments=arguments
+        names, "pause", act, options, selection=filter, yes=yes, is_awaited=not no_wait, note=note, arguments=arguments
     )
 
 
 def resume(
-    *given: Names,
+    *names: Names,
     note: Note = "",
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
@@ -292,22 +292,22 @@ def resume(
 ) -> int:
     """Resume paused schedules."""
     act = _posting("resume", {"note": note} if note else {})
-    return on_schedules(given, "resume", act, options, selection=filter, yes=yes, is_awaited=not no_wait, note=note)
+    return on_schedules(names, "resume", act, options, selection=filter, yes=yes, is_awaited=not no_wait, note=note)
 
 
 def revive(
-    *given: Names,
+    *names: Names,
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
     options: Print = PRINT,
 ) -> int:
     """Make dead schedules active again, with all their retries."""
-    return on_schedules(given, "revive", _posting("revive"), options, selection=filter, yes=yes, is_awaited=not no_wait)
+    return on_schedules(names, "revive", _posting("revive"), options, selection=filter, yes=yes, is_awaited=not no_wait)
 
 
 def delete(
-    *given: Names,
+    *names: Names,
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
     no_wait: NoWait = False,
@@ -319,11 +319,11 @@ def delete(
         connection.call("DELETE", f"/schedules/{schedule_id}/")
         say(f"Deleted schedule {schedule_id}.")
 
-    return on_schedules(given, "delete", act, options, selection=filter, yes=yes, is_awaited=not no_wait)
+    return on_schedules(names, "delete", act, options, selection=filter, yes=yes, is_awaited=not no_wait)
 
 
 def run(  # noqa: PLR0913 - the verbs' common options, and those of waiting
-    *given: Names,
+    *names: Names,
     wait: Annotated[bool, Parameter(negative="", help="Wait for the end; the exit code is 6 if a run failed.")] = False,
     timeout: Annotated[float | None, Parameter(help="With --wait: the exit code is 7 after so many seconds.")] = None,
     if_running: Annotated[str, Parameter(help="What to do while another run is active, as in a schedule.")] = "",
@@ -334,12 +334,12 @@ def run(  # noqa: PLR0913 - the verbs' common options, and those of waiting
 ) -> int:
     """Run schedules now. Their cadence and counters do not change."""
     if filter is not None:
-        return on_schedules(given, "run", _posting("run"), options, selection=filter, yes=yes, is_awaited=not no_wait)
-    if not given:
+        return on_schedules(names, "run", _posting("run"), options, selection=filter, yes=yes, is_awaited=not no_wait)
+    if not names:
         raise ClientError("Name schedules, or give --filter.", Exit.BAD_INPUT)
     body = {"if_running": if_running} if if_running else {}
     with options.connect() as connection:
-        ids = [find_schedule(connection, name) for name in given]
+        ids = [find_schedule(connection, name) for name in names]
         runs = [_posting("run", body)(connection, schedule_id) for schedule_id in ids]
         if not wait:
             print_runs(runs, options)

@@ -1,5 +1,6 @@
 """Requests to the API: one connection, problems as errors, pages of lists, and the live pulse."""
 
+import re
 import ssl
 import sys
 import time
@@ -24,6 +25,9 @@ LONGEST_WAIT_SECONDS = 120.0
 TOO_MANY_REQUESTS = 429
 ERRORS_FROM = 400
 REDIRECTS = range(300, 400)
+
+# Answers with a token or a code are never stored, so the server takes no key for these calls.
+_SECRET_ANSWERS = re.compile(r"/(tokens|leases|session|sessions|signing-key|secrets)/")
 
 Params = Mapping[str, Any]
 Say = Callable[[str], None]
@@ -124,7 +128,10 @@ class Connection:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a request and return its answer, whatever its status; one over the rate limit is repeated."""
-        sent = {**self._headers(method, body), **(headers or {})}
+        sent = {**self._headers(body), **(headers or {})}
+        if method == "POST" and not _SECRET_ANSWERS.search(path):
+            # The request can be sent again if the connection breaks: the server carries it out once.
+            sent.setdefault("Idempotency-Key", uuid.uuid4().hex)
         url = self._parts.path + path + query(params)
         waited = 0.0
         while True:
@@ -153,7 +160,7 @@ class Connection:
 
     def events(self, path: str) -> Iterator[Any]:
         """Yield the data of each event of a stream below /api/v1, until the server ends it."""
-        response = self._open("GET", self._parts.path + API + path, None, self._headers("GET", None))
+        response = self._open("GET", self._parts.path + API + path, None, self._headers(None))
         if response.status != 200:  # noqa: PLR2004 - a stream has no other status of success
             raise self._error(_read(response))
         try:
@@ -165,15 +172,12 @@ class Connection:
         finally:
             self.close()
 
-    def _headers(self, method: str, body: bytes | None) -> dict[str, str]:
+    def _headers(self, body: bytes | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "carillon-cli"}
         if self.target.token:
             headers["Authorization"] = f"Bearer {self.target.token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
-        if method == "POST":
-            # The request can be sent again if the connection breaks: the server carries it out once.
-            headers["Idempotency-Key"] = uuid.uuid4().hex
         return headers
 
     def _exchange(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
@@ -184,7 +188,8 @@ class Connection:
                 return _read(self._request(method, url, body, headers))
             except (OSError, HTTPException, ValueError) as error:
                 self.close()
-                if not is_kept or isinstance(error, TimeoutError | ValueError):
+                is_safe = method != "POST" or "Idempotency-Key" in headers
+                if not (is_kept and is_safe) or isinstance(error, TimeoutError | ValueError):
                     raise self._unreachable(error) from None
 
     def _open(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HTTPResponse:
