@@ -16,8 +16,8 @@ HEADING = """\
 
 <!-- Written by `python -m app.cli.reference`; a test compares it with the commands. -->
 
-`carillon NOUN VERB` talks to a server over HTTP, as the user of a token: what you may do is what the API allows you, and the
-history names you. `carillon NOUN VERB --help` shows what is below.
+`carillon NOUN VERB` talks to a server over HTTP, as the user of a token: what you may do is what the API allows you,
+and the history names you. `carillon NOUN VERB --help` shows what is below.
 
 ```console
 $ carillon login https://carillon.example.com      # asks for a token, and stores both
@@ -38,16 +38,17 @@ The first of these that names one:
 4. the current context, which `carillon context use NAME` changes;
 5. a `carillon up` that runs on the data folder of this machine (`CARILLON_DATA_DIR`), with its admin token.
 
-Contexts are in `$XDG_CONFIG_HOME/carillon/config.toml` (`~/.config` by default), which only its owner can read. The token of a
-context goes to the server of that context only. A proxy or a certificate authority of your own is named by `SSL_CERT_FILE`.
+Contexts are in `$XDG_CONFIG_HOME/carillon/config.toml` (`~/.config` by default), which only its owner can read. The
+token of a context goes to the server of that context only. `SSL_CERT_FILE` names a certificate authority of your own.
 
 `user create`, `token create`, `apply`, `plan` and `export` write to the database itself with `--database`, or where
-`CARILLON_DATABASE_URL` is set and no server is named: before there is a token, nothing else works. `keys` and `migrate` always do.
+`CARILLON_DATABASE_URL` is set and no server is named: before there is a token, nothing else works. `keys` and
+`migrate` always do.
 
 ## Names, output, exit codes
 
-A schedule is named by its id, the beginning of its id (six characters or more), its key or its name. A name that several have is
-not guessed: the exit code is 2, and the candidates are listed.
+A schedule is named by its id, the beginning of its id (six characters or more), its key or its name. A name
+that several have is not guessed: the exit code is 2, and the candidates are listed.
 
 | option | meaning |
 |---|---|
@@ -77,8 +78,8 @@ Data goes to stdout, words and progress to stderr. An error names the field and 
 
 ## Completion
 
-`carillon completion bash > ~/.local/share/bash-completion/completions/carillon`, and likewise for `zsh`, `fish` and `powershell`.
-Names of schedules and workflows are asked from the server and kept for 30 seconds.
+`carillon completion bash > ~/.local/share/bash-completion/completions/carillon`, and likewise for `zsh`, `fish` and
+`powershell`. Names of schedules and workflows are asked from the server and kept for 30 seconds.
 """
 
 
