@@ -104,7 +104,8 @@ class ExportService:
         """Return what files declare, of one namespace or of all, as documents; for a member, what is theirs."""
         async with self._database.transaction() as connection:
             await read_one_moment(connection)
-            return _filled(await _managed(connection, namespace, actor.owner_filter))
+            documents = await _managed(connection, namespace, actor.owner_filter)
+        return _filled(documents) if documents or namespace is not None else []
 
 
 def as_yaml(documents: Sequence[dict[str, Any]]) -> str:
