@@ -11,6 +11,7 @@ from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
+from app.api.agent_leases import AgentLeaseController
 from app.api.audit import AuditController
 from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
@@ -49,6 +50,7 @@ from app.api.teams import TeamController
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
+from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
@@ -86,6 +88,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     idempotency: IdempotencyService
     users: UserService
     teams: TeamService
+    leases: AgentLeaseService
     sessions: SessionService
     single_sign_on: SingleSignOn
     actions: ActionService
@@ -145,6 +148,7 @@ def create_application(
             UserController,
             TeamController,
             TokenController,
+            AgentLeaseController,
             LoginController,
             SingleSignOnController,
             SessionController,
@@ -225,6 +229,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
     return {
         "user_service": services.users,
         "team_service": services.teams,
+        "lease_service": services.leases,
         "action_service": services.actions,
         "entity_type_service": services.entity_types,
         "workflow_service": services.workflows,

@@ -21,6 +21,7 @@ from app.services.views import (
     WebhookView,
     WorkflowView,
 )
+from app.services.views.leases import FreshLeaseView, LeaseView
 
 ETAG = "ETag"
 NOT_MODIFIED = 304
@@ -28,6 +29,7 @@ NOT_MODIFIED = 304
 TAGGED = (
     *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView),
     *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, SettingsView),
+    *(LeaseView, FreshLeaseView),
 )
 
 

@@ -9,6 +9,7 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
+    LEASABLE,
     SCOPE,
     Acting,
     AnyRequest,
@@ -72,7 +73,7 @@ class ExecutionController(Controller):
     @post(
         "/{execution_id:uuid}/cancel",
         status_code=200,
-        opt={"errors": (400,), SCOPE: Scope.OPERATE},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE, LEASABLE: True},
         summary="Cancel an execution that is pending or running.",
     )
     async def cancel(

@@ -21,6 +21,7 @@ from app.domain.errors import (
     ForeignWorkflowError,
     InsufficientScopeError,
     InvalidError,
+    LeaseExhaustedError,
     NotFoundError,
     PreconditionFailedError,
     QuotaExceededError,
@@ -54,13 +55,14 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     InProgressError: HTTPStatus.CONFLICT,
     ForeignWorkflowError: HTTPStatus.CONFLICT,
     QuotaExceededError: HTTPStatus.CONFLICT,
+    LeaseExhaustedError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShareUsedUpError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     ProviderUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 # Attributes of errors that a response shows as members of the problem.
-_MEMBERS = ("workflow_owner", "limit", "used")
+_MEMBERS = ("workflow_owner", "limit", "used", "left", "extended_by")
 _CODES = {
     HTTPStatus.BAD_REQUEST: "malformed",
     HTTPStatus.NOT_FOUND: "not_found",
@@ -81,6 +83,8 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     workflow_owner: int | UnsetType = UNSET
     limit: int | UnsetType = UNSET
     used: int | UnsetType = UNSET
+    left: dict[str, int | None] | UnsetType = UNSET
+    extended_by: str | UnsetType = UNSET
 
 
 class CrossSiteError(ForbiddenError):
@@ -104,7 +108,7 @@ class TooManyRequestsError(Exception):
         super().__init__()
 
 
-def problem(status: HTTPStatus, code: str, detail: str, errors: Sequence[FieldError] = (), **members: int) -> Problem:
+def problem(status: HTTPStatus, code: str, detail: str, errors: Sequence[FieldError] = (), **members: Any) -> Problem:
     """Return the body of an error."""
     return Problem(
         type=f"urn:carillon:problem:{code}",
@@ -123,7 +127,7 @@ def problem_response(
     detail: str,
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
-    **members: int,
+    **members: Any,
 ) -> Response[Problem]:
     """Return the response for an error."""
     content = problem(status, code, detail, errors, **members)

@@ -31,7 +31,13 @@ from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, require_kind, require_scope
 from app.domain.audit import Origin, Via
 from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
-from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
+from app.domain.errors import (
+    FieldError,
+    InvalidError,
+    OutsideLeaseError,
+    RestrictedError,
+    UnauthenticatedError,
+)
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.audit import ORIGIN, current_origin
@@ -117,6 +123,8 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
         connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
         require_kind(actor, reads_feeds=bool(connection.route_handler.opt.get(FEEDS)))
         require_scope(actor, needs)
+        if actor.grant is not None and not _serves_agents(connection.route_handler, needs):
+            raise OutsideLeaseError
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
         note_precondition(connection)
@@ -133,6 +141,9 @@ FEEDS = "feeds"
 RESTRICTABLE = "restrictable"
 # For controllers all of whose handlers do.
 KEEPS_TO_RESTRICTIONS: dict[str, Any] = {RESTRICTABLE: True}
+# The option of a handler that changes nothing beyond the lease of an agent's token. To all other calls but those that
+# only read, such a token does not reach.
+LEASABLE = "leasable"
 # The option by which a handler says which scope it needs, if not the usual one for its method.
 SCOPE = "scope"
 
@@ -143,6 +154,13 @@ def required_scope(handler: BaseRouteHandler) -> Scope:
     named: Scope | None = handler.opt.get(SCOPE)
     methods: frozenset[str] = getattr(handler, "http_methods", frozenset())
     return named or (Scope.READ if methods <= {"GET", "HEAD"} else Scope.WRITE)
+
+
+@lru_cache(maxsize=1024)
+def _serves_agents(handler: BaseRouteHandler, needs: Scope) -> bool:
+    """Return whether the token of a lease may be used for a call."""
+    methods: frozenset[str] = getattr(handler, "http_methods", frozenset())
+    return bool(handler.opt.get(LEASABLE)) or (needs is Scope.READ and methods <= {"GET", "HEAD"})
 
 
 def current_actor(request: AnyRequest) -> Actor:

@@ -17,6 +17,7 @@ from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
 from app.domain.revisions import CARILLON, Action, Author, action_of, revision
 from app.domain.schedules import Reason, ScheduledJob
+from app.engine import lease_bounds
 from app.observability.tracing import current_context
 from app.persistence import audit, executions, ledger, revisions, schedules, workflows
 from app.persistence.database import Connection, database_now
@@ -139,6 +140,9 @@ async def _change(
     changed = change(job, count_repeats(active.get(job_id, ())), now)
     if changed is job:
         return Changed(job)
+    if job.lease_id is not None:
+        leases = await lease_bounds.of_schedules(connection, [job])
+        changed = await leases.bounded(connection, job, changed, author, now)
     entries = dropped_slots(job, changed, now)
     changed = accounted(changed, entries, now)
     if author is not CARILLON:
@@ -165,19 +169,29 @@ class ChangedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def change_many(
-    connection: Connection, jobs: Mapping[UUID, ScheduledJob], change: Change, author: Author, note: str = ""
+    connection: Connection,
+    jobs: Mapping[UUID, ScheduledJob],
+    change: Change,
+    author: Author,
+    note: str = "",
+    *,
+    by_lease: bool = False,
 ) -> ChangedBatch:
     """Change schedules that this transaction has locked, with one statement of each kind for all of them.
 
     A schedule that refuses the change is left alone, and one that the change leaves as it is gets no revision.
+    ``by_lease`` says that the change comes from the lease that the schedules were made with, and fits it therefore.
     """
     active, now = await executions.active_and_now(connection, jobs)
     changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]] = {}
     refused: dict[UUID, CarillonError] = {}
     entries: list[tuple[UUID, LedgerEntry]] = []
+    leases = None if by_lease else await lease_bounds.of_schedules(connection, jobs.values())
     for job_id, job in jobs.items():
         try:
             after = change(job, count_repeats(active.get(job_id, ())), now)
+            if leases is not None and after is not job and job.lease_id is not None:
+                after = await leases.bounded(connection, job, after, author, now)
         except CarillonError as error:
             refused[job_id] = error
             continue
