@@ -98,8 +98,9 @@ class AgentLeaseService:
             # Before the lease is locked: the order of locks.
             await _require_workflows(connection, actor, values.get("workflows", ()))
             before = await _managed(connection, actor, lease_id)
-            _require_not_revoked(before)
             differing = changed_terms(before, values)
+            if differing:
+                _require_not_revoked(before)
             if "expires_at" in differing:
                 _require_future(actor, differing["expires_at"], await database_now(connection))
             if differing:

@@ -36,6 +36,9 @@ CALLS = {
     *(f"{method} /api/v1/users/{{user_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/tokens/", "POST /api/v1/tokens/", "POST /api/v1/tokens/{token_id}/rotate/"),
     *("GET /api/v1/session/", LOGIN, "DELETE /api/v1/session/", "POST /api/v1/session/codes/"),
+    *("GET /api/v1/leases/", "POST /api/v1/leases/"),
+    *(f"{method} /api/v1/leases/{{lease_id}}/" for method in ("GET", "PATCH")),
+    *(f"POST /api/v1/leases/{{lease_id}}/{verb}/" for verb in ("approve", "adopt", "revoke")),
     *("GET /api/v1/sessions/", "DELETE /api/v1/sessions/{session_id}/"),
     *("GET /api/v1/teams/", "POST /api/v1/teams/"),
     *(f"{method} /api/v1/teams/{{team_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -94,6 +97,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
+    r"|The lease \d+ has no such schedule"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`|Name the user who gets"
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
@@ -247,6 +251,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 user_id=1,
                 token_id=1,
                 session_id=1,
+                lease_id=1,
                 team_id=1,
                 workflow_id=1,
                 schedule_id=ID,
@@ -347,7 +352,7 @@ class World:
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
+    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of thing
         match name:
             case "user_id":
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
@@ -360,6 +365,9 @@ class World:
             case "token_id":
                 # Of a new user: the number of a user's tokens is bounded.
                 return self._made(f"/users/{self._fresh('user_id')}/tokens/", {"name": "t"})
+            case "lease_id":
+                body = {"agent": "a", "expires_at": "2900-01-01T00:00:00Z", "user_id": self._fresh("user_id")}
+                return self._made("/leases/", body)
             case "workflow_id":
                 return self._workflow()
             case "schedule_id":

@@ -139,7 +139,8 @@ def test_whatever_happens_a_schedule_makes_no_more_runs_than_it_reserves(data: s
         if_running=policy,
         catch_up=catch_up,
     )
-    now, active, started = T0, (), 0
+    now, started = T0, 0
+    active: tuple[tuple[ActiveRun, datetime], ...] = ()
     for _ in range(data.draw(st.integers(1, 25))):
         now += timedelta(seconds=data.draw(st.sampled_from([1, 60, 200])))
         match data.draw(st.sampled_from(["tick", "tick", "end", "pause", "resume", "revive", "edit"])):
