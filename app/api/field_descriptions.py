@@ -146,6 +146,7 @@ SCHEDULE = {
     "next_run_at": "When the next run is due: the slot and its jitter, or the time of a retry. Null while nothing is "
     "planned: unless the schedule is active, and while the last repeat is under way.",
     "dead_at": "When the schedule became `dead`; null in any other state.",
+    "paused_until": "When the pause ends by itself; null if the schedule is not paused, or until it is resumed.",
     "updated_at": "When the schedule last changed: by a request, a tick or the end of a run.",
 }
 PREVIEW_INPUT = {
@@ -167,6 +168,7 @@ SCHEDULE_BODIES = {
     "schedule_ids": "The ids of the schedules to delete.",
     "items": "The new schedules, in the order of the request.",
     "note": "Why, for the history.",
+    "until": "When the pause ends by itself. Slots before it are not expected. Null: when the schedule is resumed.",
     "if_running": with_values(
         "What this run does while another is active. Left out: as the schedule says.", IF_RUNNING
     ),
@@ -693,7 +695,10 @@ FIELDS = (
         SCHEDULE,
     ),
     Table(("PreviewView", "PreviewRun"), PREVIEW),
-    Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
+    Table(
+        ("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "PauseInput", "RunInput"),
+        SCHEDULE_BODIES,
+    ),
     Table(("LedgerItem",), LEDGER),
     Table(("BulkFilter",), BULK_FILTER),
     Table(("ApplyInput", "DeclaredDocument", "ApplyView", "StepView", "DifferenceView", "ExportView"), DECLARATIONS),

@@ -266,7 +266,10 @@ def with_lease_end(job: ScheduledJob, ends_at: datetime, active_runs: int, now: 
 def ended_with_lease(job: ScheduledJob, reason: Reason, ends_at: datetime) -> ScheduledJob:
     """Return a schedule whose lease has expired or was revoked: nothing of it fires from ``ends_at`` on."""
     bounded = job if ends_at == job.lease_ends_at else within_end(replace(job, lease_ends_at=ends_at))
-    return stopped(bounded, Status.PAUSED, reason) if job.status is Status.ACTIVE else bounded
+    if job.status is Status.ACTIVE:
+        return stopped(bounded, Status.PAUSED, reason)
+    # A pause that would end by itself ends with the lease.
+    return bounded if job.paused_until is None else replace(bounded, paused_until=None, status_reason=reason)
 
 
 def adopted(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:

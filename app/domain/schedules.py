@@ -149,6 +149,8 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     last_success_at: datetime | None = None
     last_success_execution_id: UUID | None = None
     dead_at: datetime | None = None
+    # When a pause ends by itself; None if the schedule is not paused, or until it is resumed.
+    paused_until: datetime | None = None
     # The trace of the request that created or changed the schedule last.
     trace_context: str | None = None
     created_at: datetime
@@ -265,7 +267,7 @@ class PlannedTick(msgspec.Struct, frozen=True):
 
 
 def with_status(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
-    """Return the schedule in another state; the transition table must allow it."""
+    """Return the schedule in another state; the transition table must allow it. The end of a pause is forgotten."""
     if status not in TRANSITIONS[job.status]:
         raise AssertionError(f"no transition from {job.status} to {status}")
-    return msgspec.structs.replace(job, status=status, status_reason=reason)
+    return msgspec.structs.replace(job, status=status, status_reason=reason, paused_until=None)

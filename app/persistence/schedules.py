@@ -300,6 +300,28 @@ async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]
     return [to_job(row) for row in await connection.execute(query)]
 
 
+_LOCK_ENDED_PAUSES = (
+    f"SELECT {COLUMNS} FROM scheduled_jobs AS j WHERE j.paused_until <= clock_timestamp() "  # noqa: S608
+    "AND j.status = 'paused' ORDER BY j.id LIMIT $1 FOR NO KEY UPDATE OF j SKIP LOCKED"
+)
+_PAUSE_SECONDS = (
+    "SELECT extract(epoch FROM min(paused_until) - clock_timestamp())::float AS seconds FROM scheduled_jobs "
+    "WHERE paused_until > clock_timestamp() AND status = 'paused'"
+)
+
+
+async def lock_ended_pauses(connection: AsyncConnection, limit: int) -> dict[UUID, ScheduledJob]:
+    """Lock paused schedules whose pause has ended by itself and that no other transaction holds."""
+    return {record["id"]: from_record(record) for record in await fetch(connection, _LOCK_ENDED_PAUSES, limit)}
+
+
+async def seconds_to_pause_end(connection: AsyncConnection) -> float | None:
+    """Return the seconds until the next pause ends by itself; None if there is none."""
+    (row,) = await fetch(connection, _PAUSE_SECONDS)
+    seconds: float | None = row["seconds"]
+    return seconds
+
+
 async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterable[UUID]) -> list[UUID]:
     """Lock those of these schedules that the actor may delete, before they are deleted."""
     query = select(_TABLE.c.id).where(_TABLE.c.id.in_(list(ids)))

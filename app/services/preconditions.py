@@ -16,7 +16,7 @@ from app.services.views import ScheduleView, WebhookView
 from app.services.views.leases import FreshLeaseView, LeaseView
 
 # A schedule's tag changes with what people can edit, and with its status, but not with every tick.
-_OF_SCHEDULE = (*EDITABLE, "status", "status_reason")
+_OF_SCHEDULE = (*EDITABLE, "status", "status_reason", "paused_until")
 # What changes by itself.
 _MOVING: dict[type[msgspec.Struct], set[str]] = {
     # What an agent uses of its lease changes without a person.

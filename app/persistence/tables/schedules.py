@@ -128,6 +128,13 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
         # Schedules that wait for their spec to become valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
+        # Pauses that end by themselves.
+        Index(
+            "ix_scheduled_jobs_paused_until",
+            "paused_until",
+            postgresql_where=text("paused_until IS NOT NULL"),
+            info=BUILT_LATE,
+        ),
         # Lists by what only few schedules have.
         Index(
             "ix_scheduled_jobs_reason",
@@ -210,6 +217,8 @@ class ScheduledJobRow(Base):
     last_success_at: Mapped[datetime | None]
     last_success_execution_id: Mapped[UUID | None]
     dead_at: Mapped[datetime | None]
+    # When a pause ends by itself. No constraint ties it to the status: older workers do not know it.
+    paused_until: Mapped[datetime | None]
     # The W3C trace context of the request that created or changed it last, if requests are traced.
     trace_context: Mapped[str | None]
     created_at: Mapped[datetime]

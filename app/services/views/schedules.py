@@ -76,6 +76,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     last_success_at: Instant | None
     last_success_execution_id: UUID | None
     dead_at: Instant | None
+    paused_until: Instant | None
     created_at: Instant
     updated_at: Instant
     health: Health
