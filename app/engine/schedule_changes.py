@@ -176,7 +176,7 @@ class ChangedBatch(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[PendingRun, ...]
 
 
-async def change_many(
+async def change_many(  # noqa: PLR0913 - what is changed, how, and by whom
     connection: Connection,
     jobs: Mapping[UUID, ScheduledJob],
     change: Change,
