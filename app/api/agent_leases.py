@@ -1,11 +1,11 @@
 """``/api/v1/leases``: what agents may make, and until when."""
 
-from litestar import Controller, Response, get, patch, post
+from litestar import Controller, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.etags import shown
-from app.api.requests import NO_STORE, Acting, AnyRequest, Cursor, Id, Limit, OptionalBody, listed
+from app.api.etags import IF_MATCH
+from app.api.requests import NO_STORE, Acting, Cursor, Id, Limit, OptionalBody, listed
 from app.services.agent_leases import AgentLeaseService
 from app.services.inputs import AdoptInput, LeaseChanges, LeaseInput, NoteInput
 from app.services.views.leases import FreshLeaseView, LeaseList, LeaseView
@@ -35,10 +35,8 @@ class AgentLeaseController(Controller):
         return await lease_service.grant(actor, data)
 
     @get("/{lease_id:int}", summary="Return a lease, what of it is used, and its schedules.")
-    async def read(
-        self, request: AnyRequest, actor: Acting, lease_service: Leases, lease_id: Id
-    ) -> Response[LeaseView]:
-        return shown(request, await lease_service.get(actor, lease_id))
+    async def read(self, actor: Acting, lease_service: Leases, lease_id: Id) -> LeaseView:
+        return await lease_service.get(actor, lease_id)
 
     @patch(
         "/{lease_id:int}",
@@ -53,7 +51,7 @@ class AgentLeaseController(Controller):
     @post(
         "/{lease_id:int}/revoke",
         status_code=200,
-        opt={"errors": (400,)},
+        opt={"errors": (400,), IF_MATCH: True},
         summary="End a lease now: its token is refused, its schedules are paused, and what they run is cancelled.",
     )
     async def revoke(
@@ -64,7 +62,7 @@ class AgentLeaseController(Controller):
     @post(
         "/{lease_id:int}/approve",
         status_code=200,
-        opt={"errors": (400,)},
+        opt={"errors": (400,), IF_MATCH: True},
         summary="Approve the schedules of a lease that await review. Those that were paused for it begin.",
     )
     async def approve(
@@ -75,6 +73,7 @@ class AgentLeaseController(Controller):
     @post(
         "/{lease_id:int}/adopt",
         status_code=200,
+        opt={IF_MATCH: True},
         summary="Take schedules out of their lease: they are yours, without its bounds. By default all of them.",
     )
     async def adopt(
