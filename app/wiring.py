@@ -216,6 +216,7 @@ def wire_services(
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
         public_origin=settings.public_origin,
+        login_issuers=(settings.oidc_issuer,) if settings.oidc_issuer else (),
     )
 
 

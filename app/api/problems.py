@@ -134,10 +134,21 @@ def problem_response(
     return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
+def status_of(error: CarillonError) -> HTTPStatus:
+    """Return the status of the response for an error that our own code raised."""
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
+
+
+def problem_of(error: CarillonError) -> Problem:
+    """Return the body for an error that our own code raised."""
+    errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
+    members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
+    return problem(status_of(error), error.code, error.detail, errors, **members)
+
+
 def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
     """Return the response for an error that our own code raised."""
-    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
-    errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
+    status = status_of(error)
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -149,8 +160,7 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         if _throttle.should_log("request_unavailable"):
             log.warning("request_unavailable", error=unreachable_reason(error))
-    members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
-    return problem_response(status, error.code, error.detail, errors, headers, **members)
+    return Response(problem_of(error), status_code=status, media_type=PROBLEM_TYPE, headers=headers)
 
 
 def _count_denial(request: Request[Any, Any, Any], error: ForbiddenError) -> None:
