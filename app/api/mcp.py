@@ -21,8 +21,8 @@ from app.mcp.tools import Toolbox, ToolServices
 METADATA_PATH = "/.well-known/oauth-protected-resource/mcp"
 INSTRUCTIONS = (
     "Carillon fires workflows on schedules. Begin with lease_status: it says what you may make. To find out why "
-    "something did not run, call list_schedules and explain_slot; the answer names the call that mends it. Check a spec "
-    "with preview_schedule before create_schedule, and give each schedule a key."
+    "something did not run, call list_schedules and explain_slot; the answer names the call that mends it. Check a "
+    "spec with preview_schedule before create_schedule, and give each schedule a key."
 )
 
 

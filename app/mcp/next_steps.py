@@ -21,8 +21,8 @@ _BY_OUTCOME = {
     "with update_schedule (schedule_id {id}).",
     "skipped_breaker": "Its workflow fails, and its breaker is open: call list_runs with schedule_id {id} and "
     "status failed.",
-    "missed": "It was not handled in time: call run_schedule_now with schedule_id {id}, or update_schedule with changes "
-    '{{"catch_up": "run_once"}} for the next time.',
+    "missed": "It was not handled in time: call run_schedule_now with schedule_id {id}, or update_schedule with "
+    'changes {{"catch_up": "run_once"}} for the next time.',
     "coalesced": "A later slot ran for it: nothing to do, or update_schedule with changes "
     '{{"catch_up": "run_all"}} (schedule_id {id}).',
 }

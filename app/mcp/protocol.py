@@ -138,7 +138,7 @@ async def _ping(_caller: Caller, _params: Json) -> Json:
 
 def _message(body: bytes) -> Json:
     try:
-        raw = read(body, Any)  # type: ignore[arg-type]
+        raw = read(body, Any)
     except CarillonError as error:
         raise RpcError(PARSE_ERROR, error.detail) from None
     if isinstance(raw, list):

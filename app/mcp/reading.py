@@ -47,8 +47,8 @@ TEMPLATES = (
     ("carillon://runs/{id}", "run", "A run with the result of each node"),
 )
 _WHY = """\
-Find out why the schedule {schedule} did not run at {at}. Find its id with list_schedules, then call explain_slot and, if
-a run failed, get_run. Say what happened in two sentences, and name the one call that mends it. Change nothing
+Find out why the schedule {schedule} did not run at {at}. Find its id with list_schedules, then call explain_slot and,
+if a run failed, get_run. Say what happened in two sentences, and name the one call that mends it. Change nothing
 without being asked."""
 _PLAN = """\
 Plan a schedule for this wish: {wish}. Choose a workflow with list_workflows, write the spec and check it with

@@ -362,7 +362,7 @@ class Toolbox:
 
     async def _preview_schedule(self, actor: Actor, asked: PreviewSchedule) -> Json:
         given = {name: getattr(asked, name) for name in PreviewInput.__struct_fields__}
-        preview = _plain(await self._services.queries.preview(actor, PreviewInput(**given)))
+        preview: Json = _plain(await self._services.queries.preview(actor, PreviewInput(**given)))
         if asked.schedule_id is None:
             return preview
         spec = {
@@ -496,8 +496,9 @@ def _refusal(problem: Json) -> Json:
 def _as_origin(caller: Caller, tool: str, arguments: Json) -> Iterator[None]:
     """Let the audit log tell by which tool, with which arguments and from which client a change comes."""
     shown = {name: "..." if name in HIDDEN else _cut(value) for name, value in arguments.items()}
-    if isinstance(shown.get("changes"), dict):
-        shown["changes"] = {name: "..." if name in HIDDEN else value for name, value in shown["changes"].items()}
+    changes = arguments.get("changes")
+    if isinstance(changes, dict):
+        shown["changes"] = {name: "..." if name in HIDDEN else _cut(value) for name, value in changes.items()}
     details = {"tool": tool, "arguments": shown, "client": caller.client}
     before = ORIGIN.set(replace(current_origin(), via=Via.MCP, details=details))
     try:

@@ -4,6 +4,7 @@ Covers app.api.mcp, app.mcp.reading.
 """
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -109,6 +110,10 @@ async def _echo(_caller: Any, params: Json) -> Json:
     return {"echo": params}
 
 
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
@@ -123,7 +128,7 @@ MESSAGES = st.fixed_dictionaries(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    body=st.binary(max_size=60) | (MESSAGES | st.dictionaries(KEYS, JSON) | JSON).map(lambda value: _encoded(value)),
+    body=st.binary(max_size=60) | (MESSAGES | st.dictionaries(KEYS, JSON) | JSON).map(_encoded),
     version=st.none()
     | st.sampled_from([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS, "", "2999-01-01"])
     | st.text(max_size=10),
@@ -137,9 +142,3 @@ def test_no_message_breaks_it(body: bytes, version: str | None) -> None:
     assert (reply.status == 202) == (reply.body is None)
     error = (reply.body or {}).get("error")
     assert error is None or error["code"] != -32603
-
-
-def _encoded(value: Any) -> bytes:
-    import json
-
-    return json.dumps(value).encode()

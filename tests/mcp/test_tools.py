@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from app.mcp.next_steps import next_step
 from app.mcp.tools import TOOLS
 from tests.mcp.agent_client import Agent
-from tests.support.carillon import Carillon
+from tests.support.carillon import Carillon, Json
 
 
 async def test_an_agents_day(carillon: Carillon) -> None:
-    """It asks, previews, creates within its lease, is refused beyond it, and a person approves; the audit has it all."""
+    """It asks, previews, creates within its lease, is refused beyond it, a person approves; the audit has it all."""
     mia = await carillon.member()
     workflow = await mia.workflow()
     stuck = await mia.schedule(workflow, name="stuck")
@@ -30,7 +30,7 @@ async def test_an_agents_day(carillon: Carillon) -> None:
     refused = await agent.call("resume_schedule", is_error=True, schedule_id=found["id"], note="go on")
     assert ("outside_lease", 403) == (refused["code"], refused["status"])
 
-    spec = {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}
+    spec: Json = {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}
     preview = await agent.call("preview_schedule", **spec, count=3)
     assert preview["warnings"]
     wanted = {"name": "report", "workflow_id": workflow["id"], "total_repeats": 10, "key": "report", **spec}
