@@ -313,7 +313,7 @@ class Toolbox:
     async def _list_schedules(self, actor: Actor, asked: ListSchedules) -> Json:
         filters = Filters(q=asked.q, status=asked.status, health=asked.health, workflow_id=asked.workflow_id)
         part = Part(asked.limit, cursor=asked.cursor)
-        page = await self._services.queries.list(actor, part, filters, fields=frozenset(_LISTED))
+        page = await self._services.queries.list(actor, part, filters, fields=frozenset({"id", *_LISTED}))
         items = _plain(page)["items"]
         lines = [" ".join(str(item.get(name) or "-") for name in ("id", *_LISTED)) for item in items]
         text = f"{page.total} schedules; id, name, status, health, next run:\n" + "\n".join(lines)
