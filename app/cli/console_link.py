@@ -30,7 +30,7 @@ def console(
     settings = load_settings()
     address = server or base_url(LOOPBACK_OF.get(settings.host, settings.host), settings.port)
     # The admin's token belongs to the own machine: it is not sent to a server that somebody names.
-    secret = token or ("" if server else settings.admin_token or _stored_token(Path(settings.data_dir)))
+    secret = token or ("" if server else settings.admin_token or stored_token(Path(settings.data_dir)))
     if not secret:
         print_errors(["carillon console: no token is known; give --token, or set CARILLON_TOKEN"])
         sys.exit(FAILED)
@@ -42,7 +42,8 @@ def console(
         sys.exit(FAILED)
 
 
-def _stored_token(data_dir: Path) -> str:
+def stored_token(data_dir: Path) -> str:
+    """Return the admin token of `carillon up` on a data folder, or an empty text."""
     try:
         return (data_dir.expanduser() / TOKEN_NAME).read_text().strip()
     except OSError:

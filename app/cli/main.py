@@ -56,6 +56,7 @@ app.command(
     "app.cli.console_link:console",
     help="Print a link that opens the console and logs you in. It works once, within ten minutes.",
 )
+app.command("app.cli.mcp_bridge:mcp", help="Connect an agent's client to the server over standard input and output.")
 app.command("app.cli.admin:breaker", help="Show or reset the circuit breaker of a workflow.")
 app.command(
     "app.cli.admin:plugins", help="List the installed plugins and their errors. The exit code is 1 if there are errors."

@@ -201,11 +201,12 @@ def test_every_call_is_listed() -> None:
 
 
 def test_nothing_else_is_there() -> None:
-    """But for the document and its page, the console, and the pages of a login, to which browsers navigate."""
+    """But for the document and its page, the console, the endpoint of agents, and the pages of a login."""
     paths = {path.rstrip("/") for path in DOCUMENT["paths"]}
     pages = [f"/api/v1/session/oidc/{name}" for name in ("callback", "start")]
     others = [one.path for one in APPLICATION.routes if one.path_format not in paths and "/schema" not in one.path]
-    assert ["/", *pages, "/console", "/console/{path:path}"] == sorted(others)
+    agents = ["/.well-known/oauth-protected-resource/mcp", "/mcp"]
+    assert sorted(["/", *pages, *agents, "/console", "/console/{path:path}"]) == sorted(others)
 
 
 def test_bodies_forbid_what_they_do_not_know() -> None:
