@@ -76,8 +76,8 @@ class Bridge:
             yield json.dumps(answer)
         elif isinstance(message, dict) and "id" in message:
             detail = answer.get("detail", body) if isinstance(answer, dict) else body
-            error = {"code": _INTERNAL_ERROR, "message": f"{detail} ({status})" if status else detail}
-            yield json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            problem = {"code": _INTERNAL_ERROR, "message": f"{detail} ({status})" if status else detail}
+            yield json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": problem})
 
     def _note_version(self, answer: dict[str, Any]) -> None:
         result = answer.get("result")
