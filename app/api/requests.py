@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, TypeVar
 from uuid import uuid4
@@ -24,6 +23,7 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
 from app.api.etags import note_precondition
+from app.api.handlers import once_for_each_handler
 from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from app.api.idempotency import begin_idempotent
 from app.api.problems import TooManyRequestsError
@@ -123,7 +123,7 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
         connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
         require_kind(actor, reads_feeds=bool(connection.route_handler.opt.get(FEEDS)))
         require_scope(actor, needs)
-        if actor.grant is not None and not _serves_agents(connection.route_handler, needs):
+        if actor.grant is not None and not _serves_agents(connection.route_handler):
             raise OutsideLeaseError
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
@@ -149,7 +149,7 @@ LEASABLE = "leasable"
 SCOPE = "scope"
 
 
-@lru_cache(maxsize=1024)
+@once_for_each_handler
 def required_scope(handler: BaseRouteHandler) -> Scope:
     """Return the scope that a call needs: the one that its handler names, else ``read`` for GET and ``write``."""
     named: Scope | None = handler.opt.get(SCOPE)
@@ -157,11 +157,12 @@ def required_scope(handler: BaseRouteHandler) -> Scope:
     return named or (Scope.READ if methods <= {"GET", "HEAD"} else Scope.WRITE)
 
 
-@lru_cache(maxsize=1024)
-def _serves_agents(handler: BaseRouteHandler, needs: Scope) -> bool:
+@once_for_each_handler
+def _serves_agents(handler: BaseRouteHandler) -> bool:
     """Return whether the token of a lease may be used for a call."""
     methods: frozenset[str] = getattr(handler, "http_methods", frozenset())
-    return bool(handler.opt.get(LEASABLE)) or (needs is Scope.READ and methods <= {"GET", "HEAD"})
+    only_reads = required_scope(handler) is Scope.READ and methods <= {"GET", "HEAD"}
+    return only_reads or bool(handler.opt.get(LEASABLE))
 
 
 def current_actor(request: AnyRequest) -> Actor:
@@ -280,8 +281,7 @@ class _QueryParameters(msgspec.Struct, frozen=True):
     repeatable: frozenset[str]
 
 
-# Computed once for each handler: a process has fewer handlers than this.
-@lru_cache(maxsize=1024)
+@once_for_each_handler
 def _query_parameters(handler: BaseRouteHandler) -> _QueryParameters:
     fields = {
         field.kwarg_definition.name or name: field

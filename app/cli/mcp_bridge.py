@@ -4,44 +4,24 @@ import json
 import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 from urllib.parse import urlsplit
 
-from cyclopts import Parameter
-
-from app.cli.console_link import stored_token
-from app.cli.main import FAILED, print_errors
-from app.config import load_settings
-from app.embedded.stack import LOOPBACK_OF, base_url
+from app.cli.options import REACH, Reach
+from app.client.errors import ClientError
 
 TIMEOUT_SECONDS = 60.0
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
 _INTERNAL_ERROR = -32603
 
 
-def mcp(
-    *,
-    server: Annotated[str, Parameter(env_var="CARILLON_URL")] = "",
-    token: Annotated[str, Parameter(env_var="CARILLON_TOKEN")] = "",
-) -> None:
-    """Pass the messages of an agent's client on to the server, one JSON-RPC message a line.
-
-    Parameters
-    ----------
-    server
-        The address of the server; by default that of `carillon up` on this machine.
-    token
-        The token of a lease, or one of yours; by default the admin token of `carillon up`.
-    """
-    settings = load_settings()
-    address = server or base_url(LOOPBACK_OF.get(settings.host, settings.host), settings.port)
-    # The admin's token belongs to the own machine: it is not sent to a server that somebody names.
-    secret = token or ("" if server else settings.admin_token or stored_token(Path(settings.data_dir)))
-    if not secret:
-        print_errors(["carillon mcp: no token is known; give --token, or set CARILLON_TOKEN"])
-        sys.exit(FAILED)
-    Bridge(address, secret).run(sys.stdin, sys.stdout)
+def mcp(*, options: Reach = REACH) -> None:
+    """Pass the messages of an agent's client on to the server, one JSON-RPC message a line."""
+    with options.connect() as connection:
+        target = connection.target
+    if not target.token:
+        raise ClientError("no token is known; give --token, or set CARILLON_TOKEN")
+    Bridge(target.url, target.token).run(sys.stdin, sys.stdout)
 
 
 class Bridge:
