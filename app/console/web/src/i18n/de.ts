@@ -144,7 +144,6 @@ const de: Messages = {
   list: {
     title: "Zeitpläne",
     create: "Neuer Zeitplan",
-    search: "Suchen oder filtern: status:paused health:failing owner:7 workflow:3",
     name: "Name",
     state: "Zustand",
     spec: "Wann",
@@ -165,6 +164,9 @@ const de: Messages = {
     byNext: "nach nächstem Lauf",
     byLast: "nach letztem Lauf",
     all: "Alle",
+    callHost: "Zeitpläne zeigen, die {host} aufrufen",
+    selectEvery: "Alle passenden auswählen",
+    search: "Suchen oder filtern: status:paused health:failing host:db.example label:team=core",
   },
   schedule: {
     slots: "Termine",
@@ -199,6 +201,8 @@ const de: Messages = {
     why: "Grund",
     noRuns: "Er ist noch nie gelaufen.",
     backfill: "Nachholen",
+    inHours: "{count, plural, one {für eine Stunde} other {für # Stunden}}",
+    atSix: "bis 06:00",
   },
   explain: {
     title: "Warum lief er, oder warum nicht?",
@@ -318,7 +322,6 @@ const de: Messages = {
     label: "Aktionen für die Auswahl",
     selected: "{count, plural, one {# ausgewählt} other {# ausgewählt}}",
     plan: "{count, plural, one {# Zeitplan passt} other {# Zeitpläne passen}}, {change} würden sich ändern.",
-    skipped: "Bleibt, wie es ist",
     type: "Zur Bestätigung {count} eingeben",
     start: "Ausführen",
     progress: "{done} von {total} erledigt, {failed} fehlgeschlagen",
@@ -326,6 +329,13 @@ const de: Messages = {
     undone: "Wird rückgängig gemacht.",
     stop: "Anhalten",
     finish: "Fertig",
+    byStatus: "Nach Status",
+    skipped: "{count, plural, one {# bleibt, wie er ist} other {# bleiben, wie sie sind}}",
+    underWay: "Läuft.",
+    ended: "{status, select, done {Fertig.} cancelled {Angehalten.} failed {Fehlgeschlagen.} other {{status}}}",
+    undoEnded: "{status, select, done {Rückgängig gemacht.} cancelled {Angehalten.} failed {Fehlgeschlagen.} other {{status}}}",
+    operations: "Vorgänge",
+    noOperations: "Noch wurden nicht viele Zeitpläne auf einmal geändert.",
   },
   overview: {
     title: "Übersicht",
@@ -488,6 +498,17 @@ const de: Messages = {
     sweep: "Live, ohne Redis",
     polling: "alle {seconds} s",
     newer: "{count, plural, one {# neuer} other {# neuere}}",
+  },
+  skipReason: {
+    status_active: "sie sind aktiv",
+    status_paused: "sie sind schon angehalten",
+    status_done: "sie sind fertig",
+    status_dead: "sie sind tot",
+    not_found: "es gibt sie nicht mehr",
+    unchanged: "nichts würde sich ändern",
+    running: "sie laufen gerade",
+    invalid_spec: "ihre Zeitangabe ist ungültig",
+    changed_since: "jemand hat sie seither geändert",
   },
 };
 

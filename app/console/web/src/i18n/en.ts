@@ -143,7 +143,6 @@ const en = {
   list: {
     title: "Schedules",
     create: "New schedule",
-    search: "Search, or filter: status:paused health:failing owner:7 workflow:3",
     name: "Name",
     state: "Health",
     spec: "When",
@@ -164,6 +163,9 @@ const en = {
     byNext: "by next run",
     byLast: "by last run",
     all: "All",
+    callHost: "Show schedules that call {host}",
+    selectEvery: "Select all that match",
+    search: "Search, or filter: status:paused health:failing host:db.example label:team=core",
   },
   schedule: {
     slots: "Slots",
@@ -198,6 +200,8 @@ const en = {
     why: "Reason",
     noRuns: "It has not run yet.",
     backfill: "Backfill",
+    inHours: "{count, plural, one {for an hour} other {for # hours}}",
+    atSix: "until 06:00",
   },
   explain: {
     title: "Why did it run, or not?",
@@ -317,7 +321,6 @@ const en = {
     label: "Actions on the selection",
     selected: "{count, plural, one {# selected} other {# selected}}",
     plan: "{count, plural, one {# schedule matches} other {# schedules match}}, {change} would change.",
-    skipped: "Left alone",
     type: "Type {count} to confirm",
     start: "Do it",
     progress: "{done} of {total} done, {failed} failed",
@@ -325,6 +328,13 @@ const en = {
     undone: "Undo has begun.",
     stop: "Stop",
     finish: "Done",
+    byStatus: "By status",
+    skipped: "{count, plural, one {# left alone} other {# left alone}}",
+    underWay: "Under way.",
+    ended: "{status, select, done {Done.} cancelled {Stopped.} failed {Failed.} other {{status}}}",
+    undoEnded: "{status, select, done {Undone.} cancelled {Stopped.} failed {Failed.} other {{status}}}",
+    operations: "Operations",
+    noOperations: "Nothing was done to many schedules yet.",
   },
   overview: {
     title: "Overview",
@@ -487,6 +497,17 @@ const en = {
     sweep: "Live, Redis is away",
     polling: "every {seconds} s",
     newer: "{count, plural, one {# newer} other {# newer}}",
+  },
+  skipReason: {
+    status_active: "they are active",
+    status_paused: "they are paused already",
+    status_done: "they are done",
+    status_dead: "they are dead",
+    not_found: "they are gone",
+    unchanged: "nothing would change",
+    running: "they are running",
+    invalid_spec: "their spec is not valid",
+    changed_since: "somebody changed them since",
   },
 };
 
