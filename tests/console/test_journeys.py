@@ -186,14 +186,29 @@ async def test_maintenance_of_a_host(worked: Visitor, carillon: Carillon) -> Non
     assert ["paused", "active", "active"] == [(await carillon.get(schedule))["status"] for schedule in made]
 
 
-async def test_run_now_leads_to_the_run(worked: Visitor, carillon: Carillon) -> None:
-    """Its steps are shown as they end."""
-    schedule = await carillon.schedule(name="by hand", interval_seconds=3600)
-    await worked.open(f"/schedules/{schedule['id']}")
-    await worked.page.get_by_role("button", name="Run now").click()
-    await worked.page.wait_for_url("**/runs/*")
-    await expect(worked.page.get_by_text("Success").first).to_be_visible()
-    await expect(worked.page.get_by_text("core.noop")).to_be_visible()
+async def test_a_run_laid_over_the_canvas(worked: Visitor, carillon: Carillon) -> None:
+    """Run now leads to the run; on the canvas each step shows how it ended, and the clock shows the schedule."""
+    workflow = await carillon.workflow({"id": "before", "type": "core.noop"}, FAIL, {"id": "after", "type": "core.noop"})
+    schedule = await carillon.schedule(workflow, name="by hand", cron="0 5 * * *", max_retries=0)
+    page = worked.page
+    await worked.go(f"/schedules/{schedule['id']}")
+    await page.get_by_role("button", name="Run now").click()
+    await page.wait_for_url("**/runs/*")
+    await expect(page.get_by_text("Node 'work': boom").first).to_be_visible()
+    await page.get_by_role("link", name="Show on the canvas").click()
+    canvas = page.get_by_role("region", name="Canvas")
+    for step, state in (("before", "Success"), ("work", "Failed"), ("after", "Not reached")):
+        await expect(canvas.locator(".step-node", has_text=step)).to_contain_text(state)
+    await canvas.locator(".step-node", has_text="work").click()
+    await expect(page.get_by_role("region", name="Result of work")).to_contain_text("boom")
+    await page.get_by_label("Lay a run over it").select_option("none")
+    await canvas.locator(".step-node", has_text="start").click()
+    clock = page.get_by_role("region", name="Schedules")
+    await expect(clock).to_contain_text("every day at 05:00 UTC")
+    await clock.get_by_role("button", name="Pause").click()
+    await expect(clock.get_by_role("button", name="Resume")).to_be_visible()
+    await page.get_by_role("link", name="History").click()
+    await expect(page.get_by_role("row", name="workflow created")).to_be_visible()
 
 
 async def test_the_switch_stops_all_schedules(worked: Visitor, carillon: Carillon) -> None:
