@@ -188,7 +188,8 @@ async def test_maintenance_of_a_host(worked: Visitor, carillon: Carillon) -> Non
 
 async def test_a_run_laid_over_the_canvas(worked: Visitor, carillon: Carillon) -> None:
     """Run now leads to the run; on the canvas each step shows how it ended, and the clock shows the schedule."""
-    workflow = await carillon.workflow({"id": "before", "type": "core.noop"}, FAIL, {"id": "after", "type": "core.noop"})
+    before, after = ({"id": name, "type": "core.noop"} for name in ("before", "after"))
+    workflow = await carillon.workflow(before, FAIL, after)
     schedule = await carillon.schedule(workflow, name="by hand", cron="0 5 * * *", max_retries=0)
     page = worked.page
     await worked.go(f"/schedules/{schedule['id']}")
