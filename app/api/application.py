@@ -17,6 +17,7 @@ from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.limits import LimitController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.operations import BulkController, OperationController
@@ -57,6 +58,7 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
+from app.services.limits import LimitService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
@@ -101,6 +103,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     breakers: BreakerService
     search: SearchService
     cron: CronService
+    limits: LimitService
     notifications: NotificationService
     signing_keys: SigningKeyService
     plugins: PluginService
@@ -162,6 +165,7 @@ def create_application(
             CallbackController,
             BreakerController,
             SearchController,
+            LimitController,
             NotificationController,
             WebhookController,
             SecretController,
@@ -237,6 +241,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "export_service": services.exports,
         "breaker_service": services.breakers,
         "search_service": services.search,
+        "limit_service": services.limits,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,

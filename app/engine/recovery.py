@@ -116,6 +116,7 @@ class Reconciler:
         lost = await self._engine.settle_all(await self._lost())
         timed_out = await self._engine.settle_all(await self._without_callback())
         taken_up = await self._resume_valid_specs()
+        await self._engine.limits.look_at_all()
         recovered = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)
         if self._health.down.is_set():
             return await self._sweep(recovered)

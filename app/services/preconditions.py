@@ -12,12 +12,13 @@ import msgspec
 from app.domain.errors import PreconditionFailedError
 from app.domain.etags import etag_of, matches
 from app.domain.schedules import EDITABLE
-from app.services.views import ScheduleView, WebhookView
+from app.services.views import LimitView, ScheduleView, WebhookView
 
 # A schedule's tag changes with what people can edit, and with its status, but not with every tick.
 _OF_SCHEDULE = (*EDITABLE, "status", "status_reason")
 # What changes by itself.
 _MOVING: dict[type[msgspec.Struct], set[str]] = {
+    LimitView: {"held", "waiting"},
     WebhookView: {"last_execution_at", "last_status", "next_execution_at", "last_error", "updated_at"},
 }
 
