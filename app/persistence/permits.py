@@ -48,6 +48,18 @@ class Advanced(msgspec.Struct, frozen=True, kw_only=True):
     ask_again_seconds: float | None = None
 
 
+# Shown.
+
+
+def waited_limit(runs: str) -> str:
+    """Return the SQL of the limit that a row of ``runs`` waits for; NULL if it waits for none."""
+    return (
+        f"CASE WHEN {runs}.status = 'pending' THEN (SELECT coalesce(l.name, b.key) FROM limit_permits AS p "  # noqa: S608
+        "JOIN limit_buckets AS b ON b.id = p.bucket_id LEFT JOIN limits AS l ON l.id = b.limit_id "
+        f"WHERE p.execution_id = {runs}.id AND p.starts_at IS NULL ORDER BY p.node_id, p.bucket_id LIMIT 1) END"
+    )
+
+
 # Found.
 
 # The owner's own limit comes before one of a team of the owner, and that before a public one.

@@ -41,6 +41,7 @@ from app.services.views.executions import (
     execution_fields,
     node_view,
     shown_status,
+    waiting_reason,
 )
 from app.services.views.operations import (
     ActionList,
@@ -197,5 +198,6 @@ __all__ = [
     "skipped_views",
     "token_view",
     "user_view",
+    "waiting_reason",
     "workflow_view",
 ]
