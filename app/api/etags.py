@@ -11,6 +11,7 @@ from app.services.preconditions import PRECONDITION, Precondition, has_moving_pa
 from app.services.views import (
     BreakerDetail,
     ExecutionDetail,
+    LimitView,
     MemberView,
     NotificationView,
     ScheduleView,
@@ -26,7 +27,7 @@ ETAG = "ETag"
 NOT_MODIFIED = 304
 # The views of single objects, each of which has a tag.
 TAGGED = (
-    *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView),
+    *(ScheduleView, WorkflowView, LimitView, WebhookView, NotificationView, SecretView),
     *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, SettingsView),
 )
 

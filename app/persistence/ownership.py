@@ -54,6 +54,11 @@ _HAND_OVER_SECRETS = text(
     f"UPDATE secrets AS s SET owner_id = :to, team_id = {_TEAM} WHERE s.owner_id = :user "  # noqa: S608
     "AND NOT EXISTS (SELECT FROM secrets AS o WHERE o.owner_id = :to AND o.name = s.name)"
 )
+# So is a limit: its users find that of the new owner.
+_HAND_OVER_LIMITS = text(
+    f"UPDATE limits AS l SET user_profile_id = :to, team_id = {_TEAM} WHERE l.user_profile_id = :user "  # noqa: S608
+    "AND NOT EXISTS (SELECT FROM limits AS o WHERE o.user_profile_id = :to AND o.name = l.name)"
+)
 # What goes with an owner who is deleted: schedules of others that run a workflow of theirs, too.
 _OWNED = text(
     "SELECT 'workflow' AS type, id::text AS id, name, user_profile_id FROM workflows WHERE user_profile_id = :user "
@@ -122,7 +127,7 @@ async def owned(connection: AsyncConnection, user_id: int, *, with_others: bool)
 async def hand_over(connection: AsyncConnection, user_id: int, to: int) -> None:
     """Give everything that an owner has, who is locked, to another owner."""
     values = {"user": user_id, "to": to, "owner_id": str(to)}
-    for statement in (*_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS):
+    for statement in (*_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS, _HAND_OVER_LIMITS):
         await connection.execute(statement, {name: values[name] for name in statement.compile().params})
 
 

@@ -37,8 +37,6 @@ class LimitService:
         """Return a page of the limits that the actor may use, of this team alone if one is named, newest first."""
         async with self._database.reading() as connection:
             owners = (await visible(connection, actor, team_id)).owners
-            if actor.restriction is not None:
-                return LimitList([], None)
             page = await limits.page(connection, owners, part, with_public=team_id is None)
             states = await limits.states(connection, [row.id for row in page.items])
         return LimitList([encode(_view(row, states.get(row.id))) for row in page.items], page.next_cursor)
@@ -111,7 +109,7 @@ async def _meant(connection: Connection, actor: Actor, name: str, team_id: int |
         row = await limits.meant_by(connection, actor.user_id, name)
     else:
         row = await limits.of_owner(connection, owner_for(actor, team_id).user_profile_id, name)
-    if row is not None and row.public and actor.restriction is None:
+    if row is not None and row.public:
         return row
     return require_owned(actor, row, "limit")
 

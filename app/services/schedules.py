@@ -359,9 +359,10 @@ def _require_none(
     """
     foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
     unknown = [
-        FieldError(f"{_place(index)}.{_field_of(error)}", error.detail)
+        FieldError(f"{_place(index)}.{one.field}", one.message)
         for index, error in refused.items()
         if error and index not in foreign
+        for one in _fields_of(error)
     ]
     not_named = [FieldError(f"{_place(index)}.workflow_owner", error.detail) for index, error in foreign.items()]
     if errors or unknown:
@@ -372,11 +373,13 @@ def _require_none(
         raise over
 
 
-def _field_of(error: CarillonError) -> str:
-    """Return the field of a new schedule that an error is about."""
+def _fields_of(error: CarillonError) -> Sequence[FieldError]:
+    """Return the fields of a new schedule that an error is about."""
+    if isinstance(error, InvalidError):
+        return error.errors
     if isinstance(error, KeyTakenError):
-        return "key"
-    return "team_id" if isinstance(error, NoSuchTeamError) else "workflow_id"
+        return [FieldError("key", error.detail)]
+    return [FieldError("team_id" if isinstance(error, NoSuchTeamError) else "workflow_id", error.detail)]
 
 
 async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[ScheduledJob]:

@@ -19,6 +19,7 @@ from app.domain.permits import (
     in_turn,
     parse_rate,
 )
+from tests.support.hypothesis_examples import examples
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -93,6 +94,7 @@ def test_a_waiter_gets_all_permits_or_none_and_holds_up_no_other() -> None:
     assert [1, 1] == [grants.buckets[1].held, grants.buckets[2].held]
 
 
+@examples(15)
 @given(
     count=st.integers(1, 100),
     unit=st.sampled_from(["s", "m"]),
