@@ -56,7 +56,10 @@ def description_of(tables: Iterable[Table], name: str, field: str) -> str | None
     return next((found[field] for found in texts if field in found), None)
 
 
-LIMIT_NAME = "The name of a limit of which its runs need a permit: the owner's, else one of a team, else a public one. Null: none."
+LIMIT_NAME = (
+    "The name of a limit of which its runs need a permit: the owner's, else one of a team, else a public one. "
+    "Null: none."
+)
 COMMON = {
     "created_at": "When it was created.",
     "updated_at": "When it was last changed.",
@@ -789,7 +792,7 @@ PARAMETERS = (
         ("limits",),
         {
             "limit_name": "The name of the limit.",
-            "team_id": "The id of the team whose limits are meant. Left out: yours, those of your teams, and public ones.",
+            "team_id": "The id of the team whose limits are meant. Left out: yours, those of your teams, public ones.",
         },
     ),
     Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),

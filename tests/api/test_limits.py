@@ -94,10 +94,11 @@ async def test_what_names_a_limit_keeps_it(carillon: Carillon) -> None:
 async def test_limits_go_with_what_their_owner_hands_over(carillon: Carillon, database: Database) -> None:
     """The new owner's schedules find the limit; one whose name the new owner has is gone with its owner."""
     mia = await carillon.member()
+    me = (await carillon.call("GET", "/me/"))["id"]
     await mia.call("POST", "/limits/", 201, json=CRM)
     schedule = await mia.schedule(limit="crm")
     user = (await mia.call("GET", "/me/"))["id"]
-    await carillon.call("DELETE", f"/users/{user}/", 204, params={"schedules": "transfer"})
+    await carillon.call("DELETE", f"/users/{user}/", 204, params={"schedules": "transfer", "to": me})
     assert "crm" == (await carillon.get(schedule))["limit"]
     assert 2 == (await carillon.call("GET", PATH))["max_concurrent"]
     async with database.transaction() as connection:

@@ -350,7 +350,7 @@ class World:
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
+    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of thing
         match name:
             case "user_id":
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
@@ -412,10 +412,10 @@ class World:
         return "PLANT"
 
     def _limit(self) -> str:
-        body = {"name": uuid4().hex, "max_concurrent": 1}
-        url = f"{self.address}/api/v1/limits/"
-        self.session.post(url, json=body, headers=AUTHORIZATION).raise_for_status()
-        return str(body["name"])
+        name = uuid4().hex
+        body: Json = {"name": name, "max_concurrent": 1}
+        self.session.post(f"{self.address}/api/v1/limits/", json=body, headers=AUTHORIZATION).raise_for_status()
+        return name
 
     def _workflow(self) -> Any:
         return self._made("/workflows/", {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]})

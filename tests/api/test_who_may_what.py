@@ -206,9 +206,7 @@ async def options_of(carillon: Carillon, method: str, path: str, team: Json) -> 
             return {"json": {"grace_seconds": 600}}
         case "PUT", "secrets", _:
             return {"json": {"value": "w", "team_id": team["id"]}}
-        case _, "limits", _:
-            return {"params": {"team_id": team["id"]}}
-        case "DELETE", "secrets", _:
+        case (_, "limits", _) | ("DELETE", "secrets", _):
             return {"params": {"team_id": team["id"]}}
         case _:
             return {}
