@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from litestar import Litestar, Router
@@ -130,6 +130,14 @@ class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
 
 
+class _OwnRouter(Router):
+    """A router of one application, which registers it without a copy of every handler."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the router itself."""
+        return self
+
+
 def create_application(
     services: Services,
     lifespan: Callable[[], AbstractAsyncContextManager[None]],
@@ -142,7 +150,7 @@ def create_application(
     ``pages`` are routes beside those of the API, such as the console's.
     """
     metrics = metrics or MetricsAccess()
-    v1 = Router(
+    v1 = _OwnRouter(
         "/api/v1",
         route_handlers=[
             UserController,

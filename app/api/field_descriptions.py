@@ -94,13 +94,16 @@ SCHEDULE = {
     "it is in the event that targets are sent. A change applies from the next slot; retries keep what their first "
     "attempt had. Lists leave it out unless `fields` names it.",
     "interval_seconds": "Seconds of elapsed time between two slots. Exactly one of `interval_seconds`, `every`, "
-    "`cron`, `at` and `after` is given; null if another one says when.",
+    "`cron`, `rrule`, `at` and `after` is given; null if another one says when.",
     "every": "The interval as a duration (`90s`, `5m`, `1.5h`, `3d`, `2w`) or a word: `hourly`, `daily` (24 hours), "
     "`weekly`, or `monthly`, which keeps the wall time. Responses show it for each interval that has a duration.",
     "cron": "Five fields as in cron, with names, `L`, `LW`, `5L`, `1#2`, or `@daily` and similar; read in `timezone`.",
+    "rrule": "A recurrence rule of iCalendar (RFC 5545), such as `FREQ=MONTHLY;BYDAY=2TU;BYHOUR=9;BYMINUTE=0`, read in "
+    "`timezone`. It starts at `start_at`, else when the schedule is created, resumed or given another rule.",
     "at": "The only slot: an instant. It fires however late; then the schedule is `done`.",
     "after": "The only slot: this duration after the creation, such as `5m`, or after a later `start_at`.",
-    "timezone": "The IANA time zone whose wall clock `cron`, `every: monthly`, `only_between` and `not_on` use.",
+    "timezone": "The IANA time zone whose wall clock `cron`, `rrule`, `every: monthly`, `only_between` and `not_on` "
+    "use.",
     "jitter_seconds": "Each slot fires later by an offset of less than this many seconds, and before the next slot. "
     "The offset of a slot is always the same.",
     "only_between": "A daily window such as `08:00-18:00`: the start is included, the end is not. It may cross "
@@ -144,6 +147,7 @@ SCHEDULE = {
     "next_run_at": "When the next run is due: the slot and its jitter, or the time of a retry. Null while nothing is "
     "planned: unless the schedule is active, and while the last repeat is under way.",
     "dead_at": "When the schedule became `dead`; null in any other state.",
+    "paused_until": "When the pause ends by itself; null if the schedule is not paused, or until it is resumed.",
     "updated_at": "When the schedule last changed: by a request, a tick or the end of a run.",
 }
 PREVIEW_INPUT = {
@@ -165,6 +169,7 @@ SCHEDULE_BODIES = {
     "schedule_ids": "The ids of the schedules to delete.",
     "items": "The new schedules, in the order of the request.",
     "note": "Why, for the history.",
+    "until": "When the pause ends by itself. Slots before it are not expected. Null: when the schedule is resumed.",
     "if_running": with_values(
         "What this run does while another is active. Left out: as the schedule says.", IF_RUNNING
     ),
@@ -672,7 +677,10 @@ FIELDS = (
         SCHEDULE,
     ),
     Table(("PreviewView", "PreviewRun"), PREVIEW),
-    Table(("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "RunInput"), SCHEDULE_BODIES),
+    Table(
+        ("ScheduleBatchInput", "ScheduleIdsInput", "ScheduleList", "NoteInput", "PauseInput", "RunInput"),
+        SCHEDULE_BODIES,
+    ),
     Table(("LedgerItem",), LEDGER),
     Table(("BulkFilter",), BULK_FILTER),
     Table(("ApplyInput", "DeclaredDocument", "ApplyView", "StepView", "DifferenceView", "ExportView"), DECLARATIONS),

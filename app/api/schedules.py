@@ -36,6 +36,7 @@ from app.services.inputs import (
     LooseScheduleBatch,
     Moment,
     NoteInput,
+    PauseInput,
     PreviewInput,
     RunInput,
     ScheduleBatchInput,
@@ -211,14 +212,14 @@ class ScheduleController(Controller):
         "/{schedule_id:uuid}/pause",
         status_code=200,
         opt={SCOPE: Scope.OPERATE},
-        summary="Pause an active schedule.",
+        summary="Pause an active schedule, with `until` for a time only. A pause that lasts gets another end, or none.",
     )
     async def pause(
         self,
         actor: Acting,
         schedule_service: Schedules,
         schedule_id: FromPath[UUID],
-        data: OptionalBody[NoteInput],
+        data: OptionalBody[PauseInput],
     ) -> ScheduleView:
         return await schedule_service.pause(actor, schedule_id, data)
 

@@ -96,6 +96,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     # Fields and their new values, as JSON.
     fields: dict[str, Any] = {}
     workflow_id: int | None = None
+    # When a pause ends by itself.
+    until: datetime | None = None
 
 
 def changes_of(action: BulkAction, terms: Terms, job: ScheduledJob) -> dict[str, Any]:
@@ -116,10 +118,12 @@ def relabelled(labels: Mapping[str, str], added: Mapping[str, str], removed: Seq
     return after
 
 
-def with_new_status(action: BulkAction, job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-    """Return a schedule after ``pause``, ``resume`` or ``revive``."""
+def with_new_status(
+    action: BulkAction, job: ScheduledJob, active_runs: int, now: datetime, until: datetime | None = None
+) -> ScheduledJob:
+    """Return a schedule after ``pause``, ``resume`` or ``revive``; ``until`` ends a pause."""
     if action is BulkAction.PAUSE:
-        return schedule_lifecycle.paused(job)
+        return schedule_lifecycle.paused_until(job, until, now)
     change = schedule_lifecycle.resumed if action is BulkAction.RESUME else schedule_lifecycle.revived
     return change(job, active_runs, now)
 
@@ -131,6 +135,7 @@ class Former(msgspec.Struct, frozen=True, kw_only=True):
     status_reason: Reason
     current_retry: int = 0
     dead_at: datetime | None = None
+    paused_until: datetime | None = None
     # The changed fields, as JSON.
     values: dict[str, Any] = {}
 
@@ -143,6 +148,7 @@ def former_of(before: ScheduledJob, after: ScheduledJob) -> Former:
         status_reason=before.status_reason,
         current_retry=before.current_retry,
         dead_at=before.dead_at,
+        paused_until=before.paused_until,
         values=msgspec.to_builtins(changed),
     )
 
@@ -158,7 +164,9 @@ def restored(
         change = schedule_lifecycle.resumed if edited.status is Status.PAUSED else schedule_lifecycle.revived
         return change(edited, active_runs, now) if edited.status in {Status.PAUSED, Status.DEAD} else edited
     resting = stopped(edited, former.status, former.status_reason)
-    return replace(resting, dead_at=former.dead_at, current_retry=former.current_retry)
+    return replace(
+        resting, dead_at=former.dead_at, current_retry=former.current_retry, paused_until=former.paused_until
+    )
 
 
 def undeleted(job: ScheduledJob, now: datetime) -> ScheduledJob:

@@ -219,6 +219,8 @@ def _active_check(facts: Facts, slot: datetime) -> Result:
     if then.status is Status.ACTIVE:
         return Result(Check.ACTIVE, passed=True, detail=f"the schedule {verb} active")
     detail = f"the schedule {verb} {then.status}" + (f" ({then.status_reason})" if then.status_reason else "")
+    if then.paused_until is not None:
+        detail = f"{detail} until {rfc3339(then.paused_until)}"
     return Result(Check.ACTIVE, passed=False, detail=f"{detail}, {facts.since}" if facts.since else detail)
 
 

@@ -50,7 +50,7 @@ _NOT_REMEMBERED = frozenset(
 # unless it is excluded above: one that was forgotten could not be explained afterwards.
 REMEMBERED = (
     *(name for name in EDITABLE if name not in _NOT_REMEMBERED),
-    *("status", "status_reason", "anchor_at", "last_error"),
+    *("status", "status_reason", "anchor_at", "last_error", "paused_until"),
 )
 # What can happen to workflows, and the fields that people can change.
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)
@@ -147,7 +147,7 @@ def automatic_revision(before: ScheduledJob, after: ScheduledJob, now: datetime)
 
 
 def _differences(before: ScheduledJob, after: ScheduledJob) -> dict[str, Any]:
-    names = (*EDITABLE, "status", "status_reason")
+    names = (*EDITABLE, "status", "status_reason", "paused_until")
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
     return msgspec.to_builtins(  # type: ignore[no-any-return]  # a dict goes in
         {name: {"from": getattr(before, name), "to": getattr(after, name)} for name in changed}

@@ -28,7 +28,7 @@ PHASE_FIELDS = frozenset({*KINDS, "start_at"})
 # A change to one of these changes the cadence as well, but keeps the anchor: slots that remain do not move.
 CADENCE_FIELDS = PHASE_FIELDS | {"timezone", "only_between", "not_on"}
 # The fields that can finish a schedule, or make a finished one active again.
-LIMITS = frozenset({"total_repeats", "end_at", "at", "after"})
+LIMITS = frozenset({"total_repeats", "end_at", "at", "after", "rrule"})
 
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
@@ -40,6 +40,32 @@ def paused(job: ScheduledJob) -> ScheduledJob:
     """Return the schedule without a pending tick or retry; its counters stay."""
     _require(job, Status.ACTIVE, "pause")
     return stopped(job, Status.PAUSED, Reason.MANUAL)
+
+
+def paused_until(job: ScheduledJob, until: datetime | None, now: datetime) -> ScheduledJob:
+    """Return the schedule paused until a time, or until it is resumed. A pause that lasts gets another end, or none."""
+    if until is not None and until <= now:
+        raise InvalidError(FieldError("until", "The time is past. Choose a later one."))
+    may_move = job.status is Status.PAUSED and job.status_reason is Reason.MANUAL
+    if may_move and (until is not None or job.paused_until is not None):
+        return job if job.paused_until == until else replace(job, paused_until=until)
+    return replace(paused(job), paused_until=until)
+
+
+def returned(job: ScheduledJob, active_runs: int) -> ScheduledJob:
+    """Return the schedule as the end of its pause leaves it, with the first slot from that time on as its tick.
+
+    Slots that have passed since are due: ``catch_up`` decides about them. A cron time at the very end of the pause
+    lies outside of it. A spec that has become invalid keeps the schedule paused.
+    """
+    if job.paused_until is None:
+        raise AssertionError(f"the pause of schedule {job.id} has no end")
+    if job.spec.problem:
+        error = f"The spec is no longer valid: {job.spec.problem}"
+        invalid = replace(job, status_reason=Reason.INVALID_SPEC, paused_until=None)
+        return replace(invalid, last_error=error, last_error_at=job.paused_until)
+    since = job.paused_until if job.cron is None else job.paused_until - timedelta.resolution
+    return resumed(job, active_runs, since)
 
 
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:

@@ -77,6 +77,7 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
+    rrule: str | None = None
     at: datetime | None = None
     after: str | None = None
     timezone: str = "UTC"
@@ -147,6 +148,8 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     last_success_at: datetime | None = None
     last_success_execution_id: UUID | None = None
     dead_at: datetime | None = None
+    # When a pause ends by itself; None if the schedule is not paused, or until it is resumed.
+    paused_until: datetime | None = None
     # The trace of the request that created or changed the schedule last.
     trace_context: str | None = None
     created_at: datetime
@@ -174,6 +177,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
             interval_seconds=self.interval_seconds,
             every=self.every,
             cron=self.cron,
+            rrule=self.rrule,
             at=self.at,
             after=self.after,
             timezone=self.timezone,
@@ -248,7 +252,7 @@ class PlannedTick(msgspec.Struct, frozen=True):
 
 
 def with_status(job: ScheduledJob, status: Status, reason: Reason) -> ScheduledJob:
-    """Return the schedule in another state; the transition table must allow it."""
+    """Return the schedule in another state; the transition table must allow it. The end of a pause is forgotten."""
     if status not in TRANSITIONS[job.status]:
         raise AssertionError(f"no transition from {job.status} to {status}")
-    return msgspec.structs.replace(job, status=status, status_reason=reason)
+    return msgspec.structs.replace(job, status=status, status_reason=reason, paused_until=None)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from app.domain.schedule_lifecycle import returned
 from app.domain.schedules import ScheduledJob, Status
 
 # The outcome of a slot that is still to come.
@@ -39,6 +40,13 @@ class OffSpan(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
+def pause_turns(turns: Iterable[Turn], paused_until: datetime | None) -> list[Turn]:
+    """Return the turns of a schedule's pauses, with the end of one that lasts and ends by itself."""
+    if paused_until is None:
+        return list(turns)
+    return [*turns, Turn(paused_until, is_off=False, by="", note="")]
+
+
 def off_spans(
     kind: SpanKind, turns: Iterable[Turn], since: datetime | None = None, until: datetime | None = None
 ) -> list[OffSpan]:
@@ -68,7 +76,12 @@ def _touches(span: OffSpan, since: datetime | None, until: datetime | None) -> b
 def expected_slots(
     job: ScheduledJob, active_runs: int, count: int, is_enough: Callable[[], bool] = lambda: False
 ) -> list[datetime]:
-    """Return the next slots of a schedule that have no outcome yet, at most ``count``; fewer if ``is_enough``."""
+    """Return the next slots of a schedule that have no outcome yet, at most ``count``; fewer if ``is_enough``.
+
+    Of a schedule whose pause ends by itself, these are the slots after the pause.
+    """
+    if job.paused_until is not None:
+        job = returned(job, active_runs)
     if job.status is not Status.ACTIVE or job.spec_problem:
         return []
     if job.is_limited:

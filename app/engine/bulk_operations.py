@@ -132,9 +132,6 @@ class OperationRunner:
         if actor is None:
             await operations.end(connection, operation.id, OperationStatus.FAILED, USER_GONE)
             return None
-        if operation.starts_at is not None and operation.started_at is None:
-            await _begin_later(connection, operation)
-            return None
         items = await operations.next_items(connection, operation, limit)
         if problem:
             now = await database_now(connection)
@@ -186,7 +183,7 @@ class OperationRunner:
 
         def change(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
             if action in {BulkAction.PAUSE, BulkAction.RESUME, BulkAction.REVIVE}:
-                return with_new_status(action, job, active_runs, now)
+                return with_new_status(action, job, active_runs, now, terms.until)
             if workflow_owner is not None:
                 require_workflow_owner(job.user_profile_id, workflow_owner, None)
             values = typed_values(job, changes_of(action, terms, job))
@@ -229,18 +226,6 @@ async def _actor_of(connection: Connection, operation: Operation) -> Actor | Non
     undone = operation.selection.get("action")
     action = BulkAction(undone) if operation.action is BulkAction.UNDO and undone else operation.action
     return replace(user, token_scope=warrant.scope, restriction=warrant.restriction, needs=action.needs)
-
-
-async def _begin_later(connection: Connection, operation: Operation) -> None:
-    """Begin an undo whose time has come, once the operation that it restores has ended."""
-    undone = None if operation.undo_of is None else await operations.get(connection, operation.undo_of)
-    if undone is None:
-        await operations.end(connection, operation.id, OperationStatus.DONE)
-    elif undone.status.has_ended:
-        total = await operations.select_changed(connection, operation.id, undone.id)
-        await operations.change(connection, operation.id, total=total, started_at=await database_now(connection))
-    else:
-        await operations.change(connection, operation.id)
 
 
 async def _finish(connection: Connection, operation: Operation, last: Batch) -> None:

@@ -34,6 +34,8 @@ OVERDUE = timedelta(seconds=1)
 # Pending executions are rung for this long before they are due, so that one whose message is gone still starts in time.
 AHEAD = timedelta(seconds=10)
 PAGE = 500
+# How often a worker looks for pauses that end by themselves; one that ends sooner is not late for that.
+PAUSE_LOOK_SECONDS = 1.0
 # While a worker is full: how often it looks for due work of other owners, and how late that must be.
 SHARE_SECONDS = 0.2
 SHARE_LATE = timedelta(milliseconds=100)
@@ -117,6 +119,7 @@ class Reconciler:
         timed_out = await self._engine.settle_all(await self._without_callback())
         taken_up = await self._resume_valid_specs()
         await self._engine.limits.look_at_all()
+        await self.end_pauses()
         recovered = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)
         if self._health.down.is_set():
             return await self._sweep(recovered)
@@ -262,6 +265,18 @@ class Reconciler:
         for job_id in valid:
             await self._resume_schedule(job_id)
         return len(valid)
+
+    async def end_pauses(self) -> float:
+        """Resume schedules whose pause has ended by itself. Return the seconds until the next look."""
+        async with self._database.transaction("end_pauses") as connection:
+            ended = await schedule_changes.end_pauses(connection, PAGE)
+            wait = None if ended.changed else await schedules.seconds_to_pause_end(connection)
+        if ended.changed:
+            log.info("pauses_ended", schedules=len(ended.changed))
+            await self._ringer.ticks([after for _, after in ended.changed.values()])
+            await self._ringer.executions(ended.pending)
+            return 0.0
+        return PAUSE_LOOK_SECONDS if wait is None else min(PAUSE_LOOK_SECONDS, wait)
 
     async def _resume_schedule(self, job_id: UUID) -> None:
         with suppress(NotFoundError):

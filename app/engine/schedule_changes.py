@@ -24,6 +24,7 @@ from app.persistence.database import Connection, database_now
 from app.persistence.revisions import ScheduleChange
 from app.persistence.workflows import StoredWorkflow
 
+PAUSE_ENDED = "The pause has ended."
 CADENCE_CHANGED = "Cancelled before it ran: the cadence was changed."
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
@@ -60,11 +61,18 @@ async def start_scheduled_job(
     return started
 
 
-async def pause_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
-    """Pause a schedule. A message that is under way no longer matches it, and queued runs are cancelled."""
-    return await _change(
-        connection, job_id, lambda job, _active, _now: schedule_lifecycle.paused(job), Action.PAUSED, author, note
-    )
+async def pause_scheduled_job(
+    connection: Connection, job_id: UUID, author: Author, note: str = "", until: datetime | None = None
+) -> Changed:
+    """Pause a schedule, with ``until`` for a time only.
+
+    A message that is under way no longer matches it, and queued runs are cancelled.
+    """
+
+    def pause(job: ScheduledJob, _active: int, now: datetime) -> ScheduledJob:
+        return schedule_lifecycle.paused_until(job, until, now)
+
+    return await _change(connection, job_id, pause, Action.PAUSED, author, note)
 
 
 async def resume_scheduled_job(connection: Connection, job_id: UUID, author: Author, note: str = "") -> Changed:
@@ -182,11 +190,17 @@ class ChangedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def change_many(
-    connection: Connection, jobs: Mapping[UUID, ScheduledJob], change: Change, author: Author, note: str = ""
+    connection: Connection,
+    jobs: Mapping[UUID, ScheduledJob],
+    change: Change,
+    author: Author,
+    note: str = "",
+    dated: Callable[[ScheduledJob, datetime], datetime] = lambda _before, now: now,
 ) -> ChangedBatch:
     """Change schedules that this transaction has locked, with one statement of each kind for all of them.
 
     A schedule that refuses the change is left alone, and one that the change leaves as it is gets no revision.
+    ``dated`` says of a schedule before the change since when the change is in force.
     """
     active, now = await executions.active_and_now(connection, jobs)
     changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]] = {}
@@ -208,12 +222,15 @@ async def change_many(
         if after is not job:
             dropped = dropped_slots(job, after, now)
             entries += [(job_id, entry) for entry in dropped]
-            changed[job_id] = (job, replace(accounted(after, dropped, now), trace_context=current_context()))
+            context = job.trace_context if author is CARILLON else current_context()
+            changed[job_id] = (job, replace(accounted(after, dropped, now), trace_context=context))
     pairs = list(changed.values())
     await schedules.save(connection, [after for _, after in pairs])
     await ledger.add(connection, entries)
     told = [
-        ScheduleChange(revision(before, after, action_of(before, after), author, now, note), after, author)
+        ScheduleChange(
+            revision(before, after, action_of(before, after), author, dated(before, now), note), after, author
+        )
         for before, after in pairs
     ]
     await revisions.add_schedule_revisions(connection, told)
@@ -223,6 +240,22 @@ async def change_many(
     left = {job_id: tuple(run for run in runs if run.execution_id not in gone) for job_id, runs in active.items()}
     released = await executions.release_next(connection, [after for _, after in pairs], left, now)
     return ChangedBatch(now=now, changed=changed, refused=refused, pending=(*released.values(), *freed))
+
+
+async def end_pauses(connection: Connection, limit: int) -> ChangedBatch:
+    """Resume schedules whose pause has ended by itself, at most ``limit``: the slots since then are due."""
+    jobs = await schedules.lock_ended_pauses(connection, limit)
+
+    def end(job: ScheduledJob, active: int, _now: datetime) -> ScheduledJob:
+        return schedule_lifecycle.returned(job, active)
+
+    return await change_many(connection, jobs, end, CARILLON, PAUSE_ENDED, dated=_pause_end)
+
+
+def _pause_end(before: ScheduledJob, now: datetime) -> datetime:
+    """Return when a pause has ended by the history: at its end, unless the schedule was changed since."""
+    end = before.paused_until
+    return now if end is None or before.updated_at > end else end
 
 
 async def _without_dropped_retries(

@@ -81,6 +81,7 @@ class WorkerRuntime:
             asyncio.create_task(self._repeat("lease", self._keep_lease)),
             asyncio.create_task(self._repeat("queue health", self._bell_health.probe)),
             asyncio.create_task(self._repeat("reconcile", self._reconcile, self._bell_health.down)),
+            asyncio.create_task(self._repeat("pauses", self._reconciler.end_pauses)),
             asyncio.create_task(self._repeat("other owners", self._reconciler.serve_other_owners)),
             asyncio.create_task(self._repeat("notifications", self._deliver)),
             asyncio.create_task(self._repeat("entities", self._poller.step)),

@@ -15,7 +15,7 @@ from app.persistence.database import Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.schedule_lists import Filters
 from app.services.executions import ManualRunService
-from app.services.inputs import NoteInput, RunInput, ScheduleInput
+from app.services.inputs import NoteInput, PauseInput, RunInput, ScheduleInput
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.validation import checked
@@ -111,7 +111,7 @@ class _OwnerSchedules:
         return items
 
     async def pause(self, schedule_id: UUID, note: str) -> dict[str, Any]:
-        return await _answered(self._schedules.pause(self._actor, schedule_id, NoteInput(note=note)))
+        return await _answered(self._schedules.pause(self._actor, schedule_id, PauseInput(note=note)))
 
     async def resume(self, schedule_id: UUID, note: str) -> dict[str, Any]:
         return await _answered(self._schedules.resume(self._actor, schedule_id, NoteInput(note=note)))

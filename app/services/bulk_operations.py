@@ -1,6 +1,7 @@
 """Operations on many schedules: tried, started, read, paused, cancelled and undone. Workers carry them out."""
 
 from collections import Counter
+from datetime import UTC
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,6 +17,7 @@ from app.domain.errors import CountChangedError, FieldError, InvalidError, NotFo
 from app.domain.labels import label_pairs
 from app.domain.limits import Caps
 from app.domain.run_ids import operation_id
+from app.domain.schedule_input import require_years
 from app.persistence import audit, operations, schedule_lists, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection, Database
@@ -79,6 +81,7 @@ class BulkService:
         """Store an operation with the schedules that match now; a worker begins at once."""
         order = self._order(actor, request)
         until = request.arguments.until
+        require_years({"arguments.until": until})
         if until is not None and until <= clock.now():
             raise InvalidError(FieldError("arguments.until", "The time is past. Choose a later one."))
         new = _operation(actor, order.action, _selection(request), request.note, terms=order.terms)
@@ -89,10 +92,6 @@ class BulkService:
             _require_count(request, total)
             await operations.change(connection, new.id, total=total)
             await _record(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
-            if until is not None:
-                note = request.note or "The pause has ended."
-                later = _operation(actor, BulkAction.UNDO, {"action": BulkAction.PAUSE}, note, undo_of=new.id)
-                await operations.add(connection, replace(later, starts_at=until))
             return operation_view(await _stored(connection, new.id))
 
     def _order(self, actor: Actor, request: BulkInput) -> Order:
@@ -121,7 +120,7 @@ class BulkService:
             return Terms(fields=msgspec.to_builtins(values)), values
         if arguments.workflow_id is not None:
             return Terms(workflow_id=arguments.workflow_id), {"workflow_id": arguments.workflow_id}
-        return Terms(), {}
+        return Terms(until=None if arguments.until is None else arguments.until.astimezone(UTC)), {}
 
     async def list(self, actor: Actor, part: Part) -> OperationList:
         """Return a page of the operations that the actor has started, for an admin of all, newest first."""

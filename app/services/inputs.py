@@ -199,6 +199,12 @@ class NoteInput(Input):
     note: Annotated[str, Meta(max_length=1000)] = ""
 
 
+class PauseInput(NoteInput):
+    """When a pause ends by itself, if it does, and an optional note for the history."""
+
+    until: Instant | None = None
+
+
 class NodeInput(Input):
     """A node of a workflow."""
 

@@ -30,6 +30,7 @@ from app.persistence.workflows import StoredWorkflow
 from app.services.executions import ManualRunService
 from app.services.inputs import (
     NoteInput,
+    PauseInput,
     RunInput,
     ScheduleChanges,
     WorkflowChanges,
@@ -124,7 +125,7 @@ class PluginSchedules:
     async def pause(self, schedule_id: UUID, note: str = "") -> PluginSchedule:
         """Stop an active schedule from firing."""
         actor = await self._actor()
-        await _answered(self._schedules.pause(actor, schedule_id, NoteInput(note=note)))
+        await _answered(self._schedules.pause(actor, schedule_id, PauseInput(note=note)))
         return await self.get(schedule_id)
 
     async def resume(self, schedule_id: UUID, note: str = "") -> PluginSchedule:

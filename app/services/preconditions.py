@@ -15,7 +15,7 @@ from app.domain.schedules import EDITABLE
 from app.services.views import LimitView, ScheduleView, WebhookView
 
 # A schedule's tag changes with what people can edit, and with its status, but not with every tick.
-_OF_SCHEDULE = (*EDITABLE, "status", "status_reason")
+_OF_SCHEDULE = (*EDITABLE, "status", "status_reason", "paused_until")
 # What changes by itself.
 _MOVING: dict[type[msgspec.Struct], set[str]] = {
     LimitView: {"held", "waiting"},

@@ -20,7 +20,7 @@ from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedule_input import require_years
-from app.domain.schedule_lifecycle import CADENCE_FIELDS
+from app.domain.schedule_lifecycle import CADENCE_FIELDS, returned
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
@@ -245,8 +245,14 @@ class ScheduleQueryService:
         self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime
     ) -> Explanation:
         """Find the slot to explain, gather what is known of it, and explain it."""
-        slot = await self._slot_near(connection, job, moment, now)
+        is_after_pause = moment is not None and job.paused_until is not None and moment >= job.paused_until
+        if is_after_pause:
+            # As it will be once its pause has ended by itself.
+            job = returned(job, 0)
+        slot = await self._slot_near(connection, job, moment, now, is_future=is_after_pause)
         then, since = await _as_it_was(connection, job, min(slot or moment or now, now))
+        if is_after_pause:
+            then, since = job, None
         is_invalid = job.status_reason is Reason.INVALID_SPEC
         active, _ = await executions.active_and_now(connection, [job.id])
         facts = Facts(
@@ -262,9 +268,9 @@ class ScheduleQueryService:
         return await self._searched(partial(explain, facts, slot))
 
     async def _slot_near(
-        self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime
+        self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime, *, is_future: bool
     ) -> datetime | None:
-        """Return the slot nearest to a moment, or to now.
+        """Return the slot nearest to a moment, or to now; ``is_future`` says that the history does not know it.
 
         Without a moment, a schedule that is not active is asked why it does not run: that is about the slot to come.
         """
@@ -273,7 +279,7 @@ class ScheduleQueryService:
             if coming is not None:
                 return coming
         moment = moment or now
-        then, _ = await _as_it_was(connection, job, moment)
+        then = job if is_future else (await _as_it_was(connection, job, moment))[0]
         expected = await self._searched(partial(nearest_slot, then, moment))
         around = [*await ledger.near(connection, job.id, moment), expected]
         slots = [slot for slot in around if slot is not None]

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,7 +29,7 @@ from app.domain.field_errors import MOST_ERRORS, read_as
 from app.domain.limits import Caps, Quota
 from app.domain.planning import with_start_anchor
 from app.domain.revisions import Author
-from app.domain.schedule_input import stored_spec
+from app.domain.schedule_input import require_years, stored_spec
 from app.domain.schedule_lifecycle import problems
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import require_kind
@@ -52,7 +53,7 @@ from app.services.admission import (
     schedule_is_within,
     workflow_is_within,
 )
-from app.services.inputs import NoteInput, ScheduleChanges, ScheduleInput, SpecInput, given
+from app.services.inputs import NoteInput, PauseInput, ScheduleChanges, ScheduleInput, SpecInput, given
 from app.services.preconditions import PRECONDITION, require_absent, require_match, tag_of_row
 from app.services.schedule_views import views_of
 from app.services.views import ScheduleList, ScheduleView, row_fields
@@ -130,11 +131,14 @@ class ScheduleService:
 
         return await self._carry_out(actor, job_id, edit)
 
-    async def pause(self, actor: Actor, job_id: UUID, note: NoteInput) -> ScheduleView:
-        """Stop a schedule from firing until it is resumed."""
+    async def pause(self, actor: Actor, job_id: UUID, wanted: PauseInput) -> ScheduleView:
+        """Stop a schedule from firing until a time, or until it is resumed."""
+        require_years({"until": wanted.until})
+        until = None if wanted.until is None else wanted.until.astimezone(UTC)
 
         async def pause(connection: Connection, schedule_id: UUID) -> Changed:
-            return await schedule_changes.pause_scheduled_job(connection, schedule_id, author_of(actor), note.note)
+            author = author_of(actor)
+            return await schedule_changes.pause_scheduled_job(connection, schedule_id, author, wanted.note, until)
 
         return await self._carry_out(actor, job_id, pause)
 

@@ -16,7 +16,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.executions import FAILURES, count_repeats
 from app.domain.ledger import QUEUED
 from app.domain.schedules import ScheduledJob
-from app.domain.slot_strips import EXPECTED, OffSpan, SpanKind, Turn, expected_slots, off_spans
+from app.domain.slot_strips import EXPECTED, OffSpan, SpanKind, Turn, expected_slots, off_spans, pause_turns
 from app.persistence import executions, ledger, restrictions, schedules, slots
 from app.persistence.database import Connection, Database
 from app.persistence.ledger import StoredEntry, Stretch
@@ -109,6 +109,8 @@ class _Found(msgspec.Struct, frozen=True):
     retries: dict[UUID, SlotRun]
     entries: dict[UUID, list[StoredEntry]]
     pauses: dict[UUID, list[Turn]]
+    # When pauses that last end by themselves.
+    pause_ends: dict[UUID, datetime]
     switch: list[Turn]
 
 
@@ -121,7 +123,8 @@ async def _read(connection: Connection, jobs: Sequence[ScheduledJob], stretch: S
     entries = await slots.entries(connection, ids, stretch, limit)
     since = {job.id: stretch.since or _oldest(runs.get(job.id), entries.get(job.id)) for job in jobs}
     pauses = await slots.pauses(connection, since)
-    return _Found(runs, retries, entries, pauses, await slots.switch_turns(connection))
+    pause_ends = {job.id: job.paused_until for job in jobs if job.paused_until is not None}
+    return _Found(runs, retries, entries, pauses, pause_ends, await slots.switch_turns(connection))
 
 
 def _oldest(runs: Sequence[SlotRun] | None, entries: Sequence[StoredEntry] | None) -> datetime:
@@ -169,7 +172,8 @@ def _not_fired(entry: StoredEntry) -> SlotItem:
 
 
 def _spans(found: _Found, job_id: UUID, since: datetime | None, until: datetime | None) -> list[SpanView]:
-    pauses = off_spans(SpanKind.PAUSED, found.pauses.get(job_id, ()), since, until)
+    turns = pause_turns(found.pauses.get(job_id, ()), found.pause_ends.get(job_id))
+    pauses = off_spans(SpanKind.PAUSED, turns, since, until)
     disabled = off_spans(SpanKind.DISABLED, found.switch, since, until)
     ordered = sorted([*pauses, *disabled], key=lambda span: span.first, reverse=True)
     return [_span_view(span) for span in ordered]

@@ -4,15 +4,16 @@ Covers app.domain.schedules.
 """
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from app.domain.errors import InvalidError, WrongStateError
 from app.domain.executions import ExecutionStatus
-from app.domain.schedule_lifecycle import edited, paused, resumed, revived
+from app.domain.schedule_lifecycle import edited, paused, paused_until, resumed, returned, revived
 from app.domain.schedules import TRANSITIONS, Reason, ScheduledJob, Status, with_status
-from tests.support.domain_builders import after, ended, fired, schedule, settle
+from tests.support.domain_builders import T0, after, ended, fired, schedule, settle
 
 
 def failed_once(**values: object) -> ScheduledJob:
@@ -56,6 +57,24 @@ def test_resume_takes_a_fresh_slot_one_interval_from_now() -> None:
     job = resumed(paused(failed_once()), 0, after(1234))
     assert (Status.ACTIVE, after(1534), after(1534)) == (job.status, job.next_run_at, job.next_slot)
     assert (0, 1) == (job.next_attempt, job.current_retry)
+
+
+@pytest.mark.corner("pause until")
+@pytest.mark.parametrize(
+    ("spec", "first"),
+    [
+        ({"interval_seconds": 300.0}, 3900),
+        ({"cron": "0 * * * *"}, 3600),
+        ({"interval_seconds": 300.0, "end_at": after(3700)}, None),
+        ({"at": after(60)}, 60),
+        ({"after": "10m"}, 4200),
+    ],
+)
+def test_a_pause_that_ends_goes_on_from_its_end(spec: dict[str, Any], first: float | None) -> None:
+    """However late a worker notices: slots inside the pause are not expected, those since then are due."""
+    job = returned(paused_until(schedule(**spec), after(3600), T0), 0)
+    assert (None if first is None else after(first), None) == (job.next_slot, job.paused_until)
+    assert (Status.DONE if first is None else Status.ACTIVE) is job.status
 
 
 def test_resume_with_the_last_repeat_still_running_plans_nothing() -> None:

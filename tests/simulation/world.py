@@ -34,7 +34,7 @@ from app.engine.worker_runtime import WorkerRuntime
 from app.persistence.database import Database
 from app.queue.bell import Bell
 from app.services.executions import ManualRunService
-from app.services.inputs import NoteInput, RunInput, ScheduleChanges, ScheduleInput
+from app.services.inputs import NoteInput, PauseInput, RunInput, ScheduleChanges, ScheduleInput
 from app.services.schedules import ScheduleService
 from app.services.views import ScheduleView
 from app.wiring import WorkerParts
@@ -313,7 +313,7 @@ class World:
 
     async def pause(self, job_id: UUID) -> Any:
         """Pause it."""
-        return await self.ask(f"pause {job_id}", lambda: self.schedules.pause(self.admin, job_id, NoteInput()))
+        return await self.ask(f"pause {job_id}", lambda: self.schedules.pause(self.admin, job_id, PauseInput()))
 
     async def resume(self, job_id: UUID) -> Any:
         """Resume it."""

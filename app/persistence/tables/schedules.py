@@ -135,6 +135,13 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
         # Schedules that wait for their spec to become valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
+        # Pauses that end by themselves.
+        Index(
+            "ix_scheduled_jobs_paused_until",
+            "paused_until",
+            postgresql_where=text("paused_until IS NOT NULL"),
+            info=BUILT_LATE,
+        ),
         # Lists by what only few schedules have.
         Index(
             "ix_scheduled_jobs_reason",
@@ -147,6 +154,10 @@ class ScheduledJobRow(Base):
             *("created_at", "id"),
             postgresql_where=text("owner_kind <> 'user'"),
             info=BUILT_LATE,
+        ),
+        # Lists of the kinds that few schedules have; the other kinds are found among all.
+        Index(
+            "ix_scheduled_jobs_rrule", *("created_at", "id"), postgresql_where=text("every = 'rrule'"), info=BUILT_LATE
         ),
         Index("ix_scheduled_jobs_owner_id", "owner_id", "created_at", "id", info=BUILT_LATE),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
@@ -172,6 +183,8 @@ class ScheduledJobRow(Base):
     interval_seconds: Mapped[float | None]
     every: Mapped[str | None]
     cron: Mapped[str | None]
+    # Valid while ``every`` is 'rrule': release 0.1.0 leaves it in place when it stores another spec.
+    rrule: Mapped[str | None]
     at: Mapped[datetime | None]
     after: Mapped[str | None]
     timezone: Mapped[str] = mapped_column(server_default="UTC")
@@ -211,6 +224,8 @@ class ScheduledJobRow(Base):
     last_success_at: Mapped[datetime | None]
     last_success_execution_id: Mapped[UUID | None]
     dead_at: Mapped[datetime | None]
+    # When a pause ends by itself. No constraint ties it to the status: older workers do not know it.
+    paused_until: Mapped[datetime | None]
     # The W3C trace context of the request that created or changed it last, if requests are traced.
     trace_context: Mapped[str | None]
     created_at: Mapped[datetime]

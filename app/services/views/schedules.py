@@ -37,6 +37,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     interval_seconds: int | float | None
     every: str | None
     cron: str | None
+    rrule: str | None
     at: Instant | None
     after: str | None
     timezone: str
@@ -76,6 +77,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     last_success_at: Instant | None
     last_success_execution_id: UUID | None
     dead_at: Instant | None
+    paused_until: Instant | None
     created_at: Instant
     updated_at: Instant
     health: Health
