@@ -57,6 +57,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.WORKFLOW: "a workflow, or its breaker",
     ObjectType.EXECUTION: "a run of an entity",
     ObjectType.WEBHOOK: "a webhook",
+    ObjectType.LIMIT: "a limit",
     ObjectType.NOTIFICATION: "a notification",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }

@@ -68,7 +68,6 @@ _PASSED = {
     Check.BREAKER: "no breaker was open",
     Check.GUARD: "the workflow had a place for it",
     Check.OVERLAP: "no other run stood in its way",
-    Check.LIMIT: "it waited for no limit, or has its permits",
 }
 
 
@@ -254,7 +253,7 @@ def _outcome_checks(record: SlotRecord) -> tuple[Result, ...]:
     if record.outcome in {FIRED, QUEUED}:
         all_passed = tuple(Result(check, passed=True, detail=detail) for check, detail in _PASSED.items())
         waits = Result(Check.LIMIT, passed=False, detail=f"it waits for a permit of the limit '{record.limit}'")
-        return all_passed if record.limit is None else (*all_passed[:-1], waits)
+        return all_passed if record.limit is None else (*all_passed, waits)
     if record.outcome not in _LEDGER_OUTCOMES:
         # Written by a newer release: which check it belongs to is not known here.
         return ()

@@ -1,4 +1,7 @@
-"""Named limits with several workers on real servers: never more than the bound, in order, fair, and explained."""
+"""Named limits with several workers on real servers: never more than the bound, in order, fair, and explained.
+
+Covers app.engine.limit_gate, app.persistence.permits.
+"""
 
 import asyncio
 from uuid import UUID
