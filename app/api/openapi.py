@@ -211,8 +211,8 @@ def _problem_responses(ref: Json) -> Json:
 
 
 def _with_slash(path: str) -> str:
-    """Return the path of an API call with a trailing slash; the API accepts it with and without."""
-    return f"{path}/" if path.startswith("/api/v1/") else path
+    """Return the path of an API call with a trailing slash, unless it names a file; both ways are accepted."""
+    return f"{path}/" if path.startswith("/api/v1/") and not path.endswith(".ics") else path
 
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}

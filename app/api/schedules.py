@@ -30,6 +30,7 @@ from app.domain.access import OwnerKind, Scope
 from app.domain.health import Health
 from app.domain.schedules import Reason, Status
 from app.persistence.schedule_lists import Filters, Kind, Sort
+from app.services.edit_plans import EditPlanService
 from app.services.executions import ManualRunService
 from app.services.inputs import (
     Input,
@@ -37,6 +38,7 @@ from app.services.inputs import (
     Moment,
     NoteInput,
     PauseInput,
+    PlanInput,
     PreviewInput,
     RunInput,
     ScheduleBatchInput,
@@ -55,6 +57,7 @@ from app.services.views import (
     ExplanationView,
     HistoryList,
     LedgerList,
+    PlanView,
     PreviewView,
     RunList,
     ScheduleList,
@@ -286,6 +289,21 @@ class ScheduleQueryController(Controller):
         self, actor: Acting, schedule_queries: ScheduleQueries, data: JSONBody[PreviewInput]
     ) -> PreviewView:
         return await schedule_queries.preview(actor, data)
+
+    @post(
+        "/{schedule_id:uuid}/plan",
+        status_code=200,
+        opt={"errors": (409, 412), SCOPE: Scope.READ},
+        summary="Say what a change would do in the next days: which fires stay, move, appear and vanish.",
+    )
+    async def plan(
+        self,
+        actor: Acting,
+        edit_plan_service: NamedDependency[EditPlanService],
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[PlanInput],
+    ) -> PlanView:
+        return await edit_plan_service.plan(actor, schedule_id, data)
 
     @get("/{schedule_id:uuid}/runs", summary="List the runs of a schedule, newest first.")
     async def runs(

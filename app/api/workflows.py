@@ -1,5 +1,7 @@
 """``/api/v1/workflows`` and ``/api/v1/breakers``."""
 
+from typing import Any
+
 from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
@@ -22,7 +24,7 @@ from app.api.requests import (
 )
 from app.domain.access import Scope
 from app.services.inputs import WorkflowChanges, WorkflowInput
-from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
+from app.services.views import BreakerDetail, BreakerList, HistoryList, ValidationView, WorkflowPage, WorkflowView
 from app.services.workflows import BreakerService, WorkflowService
 
 Workflows = NamedDependency[WorkflowService]
@@ -42,6 +44,17 @@ class WorkflowController(Controller):
     )
     async def create(self, actor: Acting, workflow_service: Workflows, data: JSONBody[WorkflowInput]) -> WorkflowView:
         return await workflow_service.create(actor, data)
+
+    @post(
+        "/validate",
+        status_code=200,
+        opt={RESTRICTABLE: False, SCOPE: Scope.READ},
+        summary="Say whether a workflow could be created (its body is that of a POST), and what is wrong with it.",
+    )
+    async def validate(
+        self, actor: Acting, workflow_service: Workflows, data: OptionalBody[dict[str, Any]]
+    ) -> ValidationView:
+        return await workflow_service.validate(actor, data)
 
     @get("/by-key/{key:path}", summary="Return the workflow with this key, of a team if `team_id` names one.")
     async def read_by_key(

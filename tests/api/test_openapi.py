@@ -49,8 +49,11 @@ CALLS = {
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
-    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run")),
+    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run", "plan")),
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
+    *("GET /api/v1/upcoming/", "GET /api/v1/schedules/{schedule_id}/upcoming/", "GET /api/v1/timezones/"),
+    *("GET /api/v1/upcoming.ics", "GET /api/v1/schedules/{schedule_id}/upcoming.ics"),
+    *("POST /api/v1/workflows/validate/", "POST /api/v1/executions/{execution_id}/again/"),
     *("GET /api/v1/slots/", "POST /api/v1/apply/", "GET /api/v1/export/"),
     *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
     *(f"POST /api/v1/operations/{{operation_id}}/{verb}/" for verb in ("pause", "resume", "cancel", "undo")),
@@ -104,7 +107,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
-SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/")}
+SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/", "{schedule_id}/plan/")}
 APPLY = "/api/v1/apply/"
 DECLARED: Json = {
     "namespace": "n",
