@@ -589,7 +589,8 @@ PROBLEM = {
 AUDIT = {
     "at": "When it happened; for refusals, the minute in which they happened.",
     "actor": "The name of the user who did it; null if no user is known.",
-    "on_behalf_of": "The name of the user for whom the actor did it; null if it was the actor.",
+    "on_behalf_of": "The name of the user for whom it was done: the one who started an operation that a worker carries "
+    "out, or the owner for whom a file was applied. Null if the actor did it for itself.",
     "via": with_values("By which way it came.", WAYS),
     "action": f"What happened: {', '.join(f'`{action}`' for action in AuditAction)}.",
     "object_type": with_values("The kind of the object that it happened to.", OBJECT_TYPES),
