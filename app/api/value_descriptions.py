@@ -59,6 +59,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.WEBHOOK: "a webhook",
     ObjectType.LIMIT: "a limit",
     ObjectType.NOTIFICATION: "a notification",
+    ObjectType.CALENDAR: "a calendar",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }
 HEALTHS: Texts = {

@@ -27,6 +27,7 @@ from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
+from app.engine.schedule_changes import calendar_refusals
 from app.persistence import keys, permits, restrictions, teams, users, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection
@@ -127,6 +128,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
     within = [await workflow_is_within(connection, new.actor, new.job.workflow_id) for new in batch]
     limited = {(new.job.user_profile_id, new.job.limit) for new in batch if new.job.limit is not None}
     found = await permits.find_and_keep(connection, limited) if limited else {}
+    calendars = await calendar_refusals(connection, [new.job for new in batch])
     errors: list[CarillonError | None] = []
     for new, is_within in zip(batch, within, strict=True):
         owner = new.job.user_profile_id
@@ -140,6 +142,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
         if error is None and new.job.key is not None:
             error = KeyTakenError() if (owner, new.job.key) in taken else None
             taken.add((owner, new.job.key))
+        error = error or calendars.get(new.job.id)
         errors.append(error)
         used[owner] += error is None
     return errors

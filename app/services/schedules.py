@@ -375,10 +375,10 @@ def _require_none(
     """
     foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
     unknown = [
-        FieldError(f"{_place(index)}.{one.field}", one.message)
+        FieldError(f"{_place(index)}.{field}", message)
         for index, error in refused.items()
         if error and index not in foreign
-        for one in _fields_of(error)
+        for field, message in _messages_of(error)
     ]
     not_named = [FieldError(f"{_place(index)}.workflow_owner", error.detail) for index, error in foreign.items()]
     if errors or unknown:
@@ -389,13 +389,18 @@ def _require_none(
         raise over
 
 
-def _fields_of(error: CarillonError) -> Sequence[FieldError]:
-    """Return the fields of a new schedule that an error is about."""
+def _messages_of(error: CarillonError) -> list[tuple[str, str]]:
+    """Return the fields of a new schedule that an error is about, each with what is wrong."""
     if isinstance(error, InvalidError):
-        return error.errors
+        return [(one.field, one.message) for one in error.errors]
+    return [(_field_of(error), error.detail)]
+
+
+def _field_of(error: CarillonError) -> str:
+    """Return the field of a new schedule that an error is about."""
     if isinstance(error, KeyTakenError):
-        return [FieldError("key", error.detail)]
-    return [FieldError("team_id" if isinstance(error, NoSuchTeamError) else "workflow_id", error.detail)]
+        return "key"
+    return "team_id" if isinstance(error, NoSuchTeamError) else "workflow_id"
 
 
 async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[ScheduledJob]:
