@@ -61,6 +61,7 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
@@ -193,6 +194,7 @@ def wire_services(
         slots=SlotService(database),
         upcoming=UpcomingService(database),
         edit_plans=EditPlanService(database, limits.caps),
+        forecasts=ForecastService(database, limits.caps),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

@@ -16,6 +16,7 @@ from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
+from app.api.forecasts import ForecastController
 from app.api.idempotency import Replay, keep_answer, on_replay
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
@@ -58,6 +59,7 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
@@ -100,6 +102,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     slots: SlotService
     upcoming: UpcomingService
     edit_plans: EditPlanService
+    forecasts: ForecastService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -169,6 +172,7 @@ def create_application(
             SlotController,
             UpcomingController,
             TimezoneController,
+            ForecastController,
             BulkController,
             OperationController,
             ApplyController,
@@ -249,6 +253,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "slot_service": services.slots,
         "upcoming_service": services.upcoming,
         "edit_plan_service": services.edit_plans,
+        "forecast_service": services.forecasts,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

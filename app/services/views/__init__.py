@@ -42,6 +42,7 @@ from app.services.views.executions import (
     node_view,
     shown_status,
 )
+from app.services.views.forecasts import BucketView, ForecastGroupView, ForecastView, PeakView, QuietView
 from app.services.views.operations import (
     ActionList,
     ActionView,
@@ -122,6 +123,7 @@ __all__ = [
     "BreakerDetail",
     "BreakerList",
     "BreakerView",
+    "BucketView",
     "CheckView",
     "CurrentSessionView",
     "DeliveryList",
@@ -137,6 +139,8 @@ __all__ = [
     "ExplanationView",
     "ExportView",
     "FireView",
+    "ForecastGroupView",
+    "ForecastView",
     "FoundView",
     "FreshTokenView",
     "HistoryItem",
@@ -158,6 +162,7 @@ __all__ = [
     "OidcKeyView",
     "OperationList",
     "OperationView",
+    "PeakView",
     "PingView",
     "PlanView",
     "PlannedSlotsView",
@@ -165,6 +170,7 @@ __all__ = [
     "PreviewRun",
     "PreviewView",
     "PreviousKeyView",
+    "QuietView",
     "RestrictionView",
     "RowErrorView",
     "RunList",
