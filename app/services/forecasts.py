@@ -262,7 +262,8 @@ def _keys(key: Any, by: GroupBy | None) -> list[Any]:
 def _loads_of_schedules(fleet: Fleet, buckets: Buckets) -> dict[Any, Load]:
     """Return the loads of the schedules that fire most often."""
     patterns = {id(member): member.pattern(buckets) for member in fleet.members}
-    often = sorted(fleet.ids, key=lambda job_id: (-sum(patterns[id(fleet.ids[job_id])].values()), job_id))
+    fires = {member: sum(pattern.values()) for member, pattern in patterns.items()}
+    often = sorted(fleet.ids, key=lambda job_id: (-fires[id(fleet.ids[job_id])], job_id))
     loads = {}
     for job_id in often[:MOST_GROUPS]:
         member = fleet.ids[job_id]
