@@ -79,6 +79,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
 from app.services.slots import SlotService
+from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.upcoming import UpcomingService
@@ -195,6 +196,7 @@ def wire_services(
         upcoming=UpcomingService(database),
         edit_plans=EditPlanService(database, limits.caps),
         forecasts=ForecastService(database, limits.caps),
+        spread=SpreadService(database),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

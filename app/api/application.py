@@ -73,6 +73,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
 from app.services.slots import SlotService
+from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.upcoming import UpcomingService
@@ -103,6 +104,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     upcoming: UpcomingService
     edit_plans: EditPlanService
     forecasts: ForecastService
+    spread: SpreadService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -254,6 +256,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "upcoming_service": services.upcoming,
         "edit_plan_service": services.edit_plans,
         "forecast_service": services.forecasts,
+        "spread_service": services.spread,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

@@ -710,6 +710,18 @@ FORECAST = {
     "from": "The beginning of the span.",
     "to": "The end of the span.",
 }
+SPREAD = {
+    "max_shift_seconds": "How far a fire may be moved; never to another day of the schedule's time zone.",
+    "filter": "Which schedules may be changed, by the filters of the list. Null: all that you see.",
+    "by_jitter": "Whether schedules get a jitter of up to `max_shift_seconds` instead of another time.",
+    "before": "The minute of the next 24 hours with the most fires.",
+    "after": "The minute with the most fires after the changes.",
+    "changes": "The changes that are proposed, at most 5,000; equal ones stand beside each other.",
+    "id": "The id of the schedule.",
+    "name": "The name of the schedule.",
+    "set": "The fields to change, as a PATCH takes them.",
+    "is_estimate": "Whether the peaks are estimates.",
+}
 FORECAST_GROUP = {"buckets": "Its fires by bucket, in the order of time."}
 TIMEZONES = {
     "name": "The name, as `timezone` of a schedule takes it.",
@@ -728,6 +740,7 @@ FIELDS = (
     Table(("FireView", "MovedFireView", "NextRunsView", "LossesView"), PLANNED),
     Table(("PlanView", "PlannedSlotsView", "LossesView", "PlanInput", "ScheduleChanges"), PLAN),
     Table(("ForecastInput", "ForecastChange"), FORECAST_INPUT),
+    Table(("SpreadInput", "SpreadView", "SpreadChangeView"), SPREAD),
     Table(("ForecastGroupView",), FORECAST_GROUP),
     Table(("ForecastView", "BucketView", "PeakView", "QuietView", "ForecastGroupView"), FORECAST),
     Table(("TimezoneView",), TIMEZONES),

@@ -2,12 +2,14 @@
 
 from litestar import Controller, post
 from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
 from app.api.requests import KEEPS_TO_RESTRICTIONS, SCOPE, Acting, OptionalBody
 from app.domain.access import Scope
 from app.services.forecasts import ForecastService
-from app.services.inputs import ForecastInput
-from app.services.views import ForecastView
+from app.services.inputs import ForecastInput, SpreadInput
+from app.services.spread import SpreadService
+from app.services.views import ForecastView, SpreadView
 
 
 class ForecastController(Controller):
@@ -30,3 +32,14 @@ class ForecastController(Controller):
         data: OptionalBody[ForecastInput],
     ) -> ForecastView:
         return await forecast_service.forecast(actor, data)
+
+    @post(
+        "/spread",
+        status_code=200,
+        opt={SCOPE: Scope.READ},
+        summary="Propose changes that lower the peak of the next day, within bounds. Nothing is stored.",
+    )
+    async def spread(
+        self, actor: Acting, spread_service: NamedDependency[SpreadService], data: JSONBody[SpreadInput]
+    ) -> SpreadView:
+        return await spread_service.propose(actor, data)

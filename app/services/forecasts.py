@@ -231,6 +231,14 @@ def _key(job: ScheduledJob, by: GroupBy | None, hosts: Mapping[int, str]) -> Any
     return {GroupBy.WORKFLOW: job.workflow_id, GroupBy.OWNER: job.user_profile_id}.get(by) if by else None
 
 
+def load_of(fleet: Fleet, buckets: Buckets) -> Load:
+    """Return the load of a whole fleet."""
+    total = Load(buckets)
+    for member in fleet.members:
+        total.add(member.pattern(buckets), member.count, member.busy_seconds)
+    return total
+
+
 def _view(fleet: Fleet, buckets: Buckets, by: GroupBy | None) -> ForecastView:
     total, loads = Load(buckets), dict[Any, Load]()
     for member in fleet.members:

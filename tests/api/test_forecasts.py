@@ -1,6 +1,7 @@
 """Forecasts over the API: the sum of what is upcoming.
 
-Covers app.api.forecasts, app.services.forecasts, app.persistence.forecasts.
+Covers app.api.forecasts, app.services.forecasts, app.services.spread, app.services.views.forecasts,
+app.persistence.forecasts.
 """
 
 import random
@@ -8,6 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
 from app.persistence.database import Database
@@ -134,3 +136,29 @@ async def test_past_durations_are_busy_seconds(carillon: Carillon, database: Dat
     assert ("example.com", group["fires"] * 30) == (group["key"], group["busy_seconds"])
     (owner,) = (await carillon.call("POST", "/forecast/", json={"by": "owner"}))["groups"]
     assert (schedule["user_profile_id"], "admin") == (owner["key"], owner["name"])
+
+
+@pytest.mark.parametrize("bounds", [{"max_shift_seconds": 300}, {"max_shift_seconds": 7200, "by_jitter": True}])
+async def test_a_spread_lowers_the_peak_as_it_says(standing: Carillon, bounds: Json) -> None:
+    """Carried out one by one, by minutes or by jitter, the forecast has the peak that was promised."""
+    mia = await standing.member(f"spread-mia-{len(bounds)}")
+    workflow = await mia.workflow()
+    body = {"workflow_id": workflow["id"], "cron": "0 3 * * *"}
+    schedules = [{"name": f"s{number}", "labels": {"move": str(number < 12)}, **body} for number in range(15)]
+    await mia.call("POST", "/schedules/batch/", 201, json={"schedules": schedules})
+    told = await mia.call("POST", "/forecast/spread/", json={**bounds, "filter": {"label": ["move=True"]}})
+    assert (15, True) == (told["before"]["fires"], 3 <= told["after"]["fires"] <= 5)
+    for change in told["changes"]:
+        changed = await mia.call("PATCH", f"/schedules/{change['id']}/", json=change["set"])
+        slot = moment(changed["next_slot"])
+        assert ("True", True) == (changed["labels"]["move"], abs(slot.hour * 60 + slot.minute - 180) <= 5)
+    since = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    forecast = {**span(since, since + 24 * HOUR), "bucket_seconds": 60}
+    assert told["after"]["fires"] == (await mia.call("POST", "/forecast/", json=forecast))["peak"]["fires"]
+
+
+async def test_a_spread_is_about_what_one_sees(standing: Carillon) -> None:
+    """Whoever sees nothing gets no proposals."""
+    stranger = await standing.member("spread-stranger")
+    told = await stranger.call("POST", "/forecast/spread/", json={"max_shift_seconds": 600})
+    assert (0, 0, []) == (told["before"]["fires"], told["after"]["fires"], told["changes"])

@@ -53,7 +53,7 @@ CALLS = {
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
     *("GET /api/v1/upcoming/", "GET /api/v1/schedules/{schedule_id}/upcoming/", "GET /api/v1/timezones/"),
     *("GET /api/v1/upcoming.ics", "GET /api/v1/schedules/{schedule_id}/upcoming.ics"),
-    "POST /api/v1/forecast/",
+    *("POST /api/v1/forecast/", "POST /api/v1/forecast/spread/"),
     *("POST /api/v1/workflows/validate/", "POST /api/v1/executions/{execution_id}/again/"),
     *("GET /api/v1/slots/", "POST /api/v1/apply/", "GET /api/v1/export/"),
     *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
@@ -107,6 +107,8 @@ BEYOND_SCHEMAS = re.compile(
 # Their bodies have a spec at the top.
 SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/", "{schedule_id}/plan/")}
 APPLY = "/api/v1/apply/"
+# Its drafts have specs far below the top.
+FORECAST = "/api/v1/forecast/"
 DECLARED: Json = {
     "namespace": "n",
     "workflows": [{"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]}],
@@ -319,7 +321,7 @@ class World:
         """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
         sent = repr((case.path_parameters, case.query, case.body))
         # What is applied is exported, and schemathesis reads no YAML with several documents.
-        if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path != APPLY:
+        if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path not in {APPLY, FORECAST}:
             return
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
             case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}

@@ -42,7 +42,15 @@ from app.services.views.executions import (
     node_view,
     shown_status,
 )
-from app.services.views.forecasts import BucketView, ForecastGroupView, ForecastView, PeakView, QuietView
+from app.services.views.forecasts import (
+    BucketView,
+    ForecastGroupView,
+    ForecastView,
+    PeakView,
+    QuietView,
+    SpreadChangeView,
+    SpreadView,
+)
 from app.services.views.operations import (
     ActionList,
     ActionView,
@@ -192,6 +200,8 @@ __all__ = [
     "SlotStrip",
     "SlotStrips",
     "SpanView",
+    "SpreadChangeView",
+    "SpreadView",
     "StepView",
     "Surroundings",
     "TeamList",

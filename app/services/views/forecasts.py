@@ -1,5 +1,8 @@
 """Views of forecasts."""
 
+from typing import Any
+from uuid import UUID
+
 import msgspec
 
 from app.services.inputs import Instant
@@ -44,4 +47,21 @@ class ForecastView(msgspec.Struct, kw_only=True):
     groups: list[ForecastGroupView]
     peak: PeakView
     quiet: list[QuietView]
+    is_estimate: bool
+
+
+class SpreadChangeView(msgspec.Struct, kw_only=True):
+    """A change of a schedule that is proposed."""
+
+    id: UUID
+    name: str
+    set: dict[str, Any]
+
+
+class SpreadView(msgspec.Struct, kw_only=True):
+    """How changes would flatten the peak of the next day."""
+
+    before: PeakView
+    after: PeakView
+    changes: list[SpreadChangeView]
     is_estimate: bool
