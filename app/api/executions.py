@@ -7,6 +7,7 @@ from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from app.api.etags import IF_MATCH
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     SCOPE,
@@ -86,7 +87,7 @@ class ExecutionController(Controller):
     @post(
         "/{execution_id:uuid}/again",
         status_code=202,
-        opt={"errors": (400, 409), SCOPE: Scope.OPERATE},
+        opt={"errors": (400, 409), SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Run the schedule of an execution now, with the payload that the execution had.",
     )
     async def again(

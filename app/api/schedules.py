@@ -7,13 +7,12 @@ from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from app.api.etags import unless_known
+from app.api.etags import IF_MATCH, unless_known
 from app.api.filters import UUIDS, IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     SCOPE,
     Acting,
-    AnyRequest,
     At,
     Cursor,
     Limit,
@@ -100,7 +99,6 @@ class ScheduleController(Controller):
     )
     async def read_by_key(
         self,
-        request: AnyRequest,
         actor: Acting,
         schedule_service: Schedules,
         schedule_queries: ScheduleQueries,
@@ -109,11 +107,11 @@ class ScheduleController(Controller):
     ) -> Response[Encoded[ScheduleView]]:
         schedule_id = await schedule_service.id_of_key(actor, key_of(key), team_id)
         schedule = await schedule_queries.get(actor, schedule_id)
-        return unless_known(request, schedule.view, schedule.tag, is_stable=schedule.is_stable)
+        return unless_known(schedule.view, schedule.tag, is_stable=schedule.is_stable)
 
     @put(
         "/by-key/{key:path}",
-        opt={"errors": (404, 409, 412), "other_statuses": (201,)},
+        opt={"errors": (404, 409), "other_statuses": (201,)},
         summary="Create the schedule with this key (201), or change it where it differs (200). A pause is not lifted.",
     )
     async def put_by_key(
@@ -188,10 +186,10 @@ class ScheduleController(Controller):
 
     @get("/{schedule_id:uuid}", summary="Return one schedule.")
     async def read(
-        self, request: AnyRequest, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
+        self, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
     ) -> Response[Encoded[ScheduleView]]:
         schedule = await schedule_queries.get(actor, schedule_id)
-        return unless_known(request, schedule.view, schedule.tag, is_stable=schedule.is_stable)
+        return unless_known(schedule.view, schedule.tag, is_stable=schedule.is_stable)
 
     @patch(
         "/{schedule_id:uuid}",
@@ -214,7 +212,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/pause",
         status_code=200,
-        opt={SCOPE: Scope.OPERATE},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Pause an active schedule, with `until` for a time only. A pause that lasts gets another end, or none.",
     )
     async def pause(
@@ -229,7 +227,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/resume",
         status_code=200,
-        opt={SCOPE: Scope.OPERATE},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Resume a paused schedule. Its next slot is computed from now.",
     )
     async def resume(
@@ -244,7 +242,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/revive",
         status_code=200,
-        opt={"errors": (400,), SCOPE: Scope.OPERATE},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Make a dead schedule active again, with all its retries.",
     )
     async def revive(
@@ -259,7 +257,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/run",
         status_code=202,
-        opt={"errors": (409,), SCOPE: Scope.OPERATE},
+        opt={"errors": (409,), SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Run a schedule now. Its cadence and counters do not change.",
     )
     async def run(
@@ -293,7 +291,7 @@ class ScheduleQueryController(Controller):
     @post(
         "/{schedule_id:uuid}/plan",
         status_code=200,
-        opt={"errors": (409, 412), SCOPE: Scope.READ},
+        opt={"errors": (409,), SCOPE: Scope.READ, IF_MATCH: True},
         summary="Say what a change would do in the next days: which fires stay, move, appear and vanish.",
     )
     async def plan(

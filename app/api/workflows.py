@@ -6,14 +6,12 @@ from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.etags import shown
 from app.api.filters import KeyInPath, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     RESTRICTABLE,
     SCOPE,
     Acting,
-    AnyRequest,
     Cursor,
     Id,
     Limit,
@@ -58,19 +56,14 @@ class WorkflowController(Controller):
 
     @get("/by-key/{key:path}", summary="Return the workflow with this key, of a team if `team_id` names one.")
     async def read_by_key(
-        self,
-        request: AnyRequest,
-        actor: Acting,
-        workflow_service: Workflows,
-        key: KeyInPath,
-        team_id: TeamFilter = None,
-    ) -> Response[WorkflowView]:
+        self, actor: Acting, workflow_service: Workflows, key: KeyInPath, team_id: TeamFilter = None
+    ) -> WorkflowView:
         workflow_id = await workflow_service.id_of_key(actor, key_of(key), team_id)
-        return shown(request, await workflow_service.get(actor, workflow_id))
+        return await workflow_service.get(actor, workflow_id)
 
     @put(
         "/by-key/{key:path}",
-        opt={"errors": (404, 409, 412), "other_statuses": (201,), RESTRICTABLE: False},
+        opt={"errors": (404, 409), "other_statuses": (201,), RESTRICTABLE: False},
         summary="Create the workflow with this key (201), or change it where it differs (200).",
     )
     async def put_by_key(
@@ -98,10 +91,8 @@ class WorkflowController(Controller):
         return await workflow_service.list(actor, listed(limit, cursor, offset), team_id)
 
     @get("/{workflow_id:int}", summary="Return one workflow.")
-    async def read(
-        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: Id
-    ) -> Response[WorkflowView]:
-        return shown(request, await workflow_service.get(actor, workflow_id))
+    async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> WorkflowView:
+        return await workflow_service.get(actor, workflow_id)
 
     @patch(
         "/{workflow_id:int}",

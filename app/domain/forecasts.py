@@ -96,7 +96,7 @@ def fire_pattern(job: ScheduledJob, active_runs: int, buckets: Buckets) -> Count
 
 def _is_even(job: ScheduledJob) -> bool:
     """Return whether slots are at equal distances without any exception, so that they need no search."""
-    is_free = not (job.only_between or job.not_on or job.jitter_seconds or job.next_attempt)
+    is_free = not (job.only_between or job.not_on or job.jitter_seconds or job.next_attempt or job.names_calendars)
     return job.interval_seconds is not None and is_free and job.end_at is None and job.status is Status.ACTIVE
 
 

@@ -34,6 +34,8 @@ class Author(msgspec.Struct, frozen=True):
     # None if Carillon itself made the change.
     actor: Actor | None = None
     origin: Origin = ENGINE
+    # The name of the user for whom it was done, if not by the actor for itself.
+    on_behalf_of: str | None = None
 
 
 # The author of changes that no user made: a limit was reached, retries were used up, a spec became invalid.
@@ -50,7 +52,7 @@ _NOT_REMEMBERED = frozenset(
 # unless it is excluded above: one that was forgotten could not be explained afterwards.
 REMEMBERED = (
     *(name for name in EDITABLE if name not in _NOT_REMEMBERED),
-    *("status", "status_reason", "anchor_at", "last_error", "paused_until"),
+    *("status", "status_reason", "anchor_at", "last_error", "paused_until", "calendar_versions"),
 )
 # What can happen to workflows, and the fields that people can change.
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)

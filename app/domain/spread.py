@@ -49,11 +49,14 @@ class Move(msgspec.Struct, frozen=True):
 Options = Callable[[Movable, UUID], Sequence[Option]]
 
 
-def spread(load: list[int], movables: Sequence[Movable], options: Options, most: int) -> list[Move]:
+def spread(
+    load: list[int], movables: Sequence[Movable], options: Options, most: int, *, alike: bool = True
+) -> list[Move]:
     """Choose changes that lower the peak, until it cannot be lowered or there are ``most``. ``load`` is changed too.
 
     The schedules in the fullest bucket are moved one by one, each to where the fullest of its new buckets is as empty
-    as possible. A group of which one schedule finds no better place is left alone from then on.
+    as possible. One that finds no better place is left alone from then on, and so are the others of its group if all of
+    them are ``alike``: if they have the same options.
     """
     waiting = [(movable, iter(movable.ids)) for movable in movables]
     by_bucket: dict[int, list[int]] = {}
@@ -70,7 +73,8 @@ def spread(load: list[int], movables: Sequence[Movable], options: Options, most:
         job_id = next(ids, None)
         option = None if job_id is None else _best(load, peak, movable, options(movable, job_id))
         if job_id is None or option is None:
-            numbers.pop()
+            if job_id is None or alike:
+                numbers.pop()
             continue
         _apply(load, movable.indices, -1)
         _apply(load, option.indices, 1)
@@ -144,7 +148,7 @@ def _stays_on_days(job: ScheduledJob, fires: Iterable[datetime], shift: timedelt
 def _fires_so(job: ScheduledJob, fields: dict[str, Any], indices: Sequence[int], buckets: Buckets) -> bool:
     """Return whether a changed expression has the fires that are expected of it, whatever window and clocks do."""
     if "cron" not in fields:
-        return not (job.only_between or job.not_on)
+        return not (job.only_between or job.not_on or job.names_calendars)
     first = buckets.since - timedelta.resolution
     changed = replace(job, cron=fields["cron"], anchor_at=first, start_at=None)
     changed = replace(changed, cadence_slot=changed.cadence.first_after(first))

@@ -64,7 +64,13 @@ _KEYS: dict[GroupBy | None, str] = {
 }
 _NO_KEY = "NULL::int"
 _HAS_HOURS = "(j.only_between IS NOT NULL OR j.not_on <> '[]'::jsonb)"
+_HAS_CALENDARS = "(j.exclude_calendars <> '[]'::jsonb OR j.only_calendars <> '[]'::jsonb)"
 _IS_ONCE = "(j.at IS NOT NULL OR j.after IS NOT NULL)"
+# The excluded weekdays and the calendars; null for most schedules, as their values take long to compare.
+_DAYS = (
+    f"CASE WHEN j.not_on <> '[]'::jsonb OR {_HAS_CALENDARS} "
+    "THEN ROW(j.not_on, j.exclude_calendars, j.only_calendars, j.calendar_versions)::text END"
+)
 # How many repeats are left of schedules that end after some.
 _LEFT = (
     f"CASE WHEN j.total_repeats > 0 AND NOT {_IS_ONCE} THEN j.total_repeats - j.current_repeat - (SELECT count(*) "  # noqa: S608
@@ -103,11 +109,13 @@ def _query(selection: Selection, wanted: Wanted, *, coarse: bool) -> tuple[Any, 
     """Return the query, and the values of its parameters."""
     first = len(selection.values) + 1
     since, until, bucket, aligned, without, workflow_ids, seconds = (f"${first + k}" for k in range(7))
-    offset = f"floor(extract(epoch FROM j.cadence_slot - {since}) * 1000000)"
+    # In whole microseconds, as a float: numbers of any precision would take most of the time.
+    offset = f"round(date_part('epoch', j.cadence_slot - {since}) * 1000000)"
     whole = f"gcd((j.interval_seconds * 1000000)::bigint, {bucket}::bigint)"
     # Hours begin at whole minutes: slots of two schedules must be on the same side of them.
     grain = f"CASE WHEN {_HAS_HOURS} THEN gcd({whole}, {aligned}::bigint) ELSE {whole} END"
-    is_even = f"(j.interval_seconds IS NOT NULL AND (j.end_at IS NULL OR j.end_at >= {until}))"
+    # Entries of calendars begin at any moment.
+    is_even = f"(j.interval_seconds IS NOT NULL AND (j.end_at IS NULL OR j.end_at >= {until}) AND NOT {_HAS_CALENDARS})"
     # What decides about the buckets: the phase of intervals, the bucket of single slots, the next slot of all others.
     phase = f"CASE WHEN {is_even} THEN floor({offset} / ({grain})) WHEN {_IS_ONCE} THEN floor({offset} / {bucket}) END"
     moment = f"CASE WHEN NOT {is_even} AND NOT {_IS_ONCE} THEN j.cadence_slot END"
@@ -116,7 +124,7 @@ def _query(selection: Selection, wanted: Wanted, *, coarse: bool) -> tuple[Any, 
         phase, moment, anchor = f"floor({offset} / {bucket})", "NULL::timestamptz", "NULL::timestamptz"
     inner = (
         f"SELECT j.id, {_KEYS.get(wanted.by, _NO_KEY)} AS key, j.interval_seconds, j.every, j.cron, j.rrule, "  # noqa: S608
-        f"j.timezone, j.only_between, j.not_on, j.jitter_seconds, {_IS_ONCE} AS once, {_LEFT} AS repeats, "
+        f"j.timezone, j.only_between, {_DAYS} AS days, j.jitter_seconds, {_IS_ONCE} AS once, {_LEFT} AS repeats, "
         f"CASE WHEN j.end_at < {until} THEN j.end_at END AS ends, {phase} AS phase, {moment} AS moment, "
         f"{anchor} AS anchor, coalesce(d.seconds, 0) AS seconds FROM {selection.source} "
         f"LEFT JOIN unnest({workflow_ids}::int[], {seconds}::float8[]) AS d(workflow_id, seconds) "
@@ -126,7 +134,7 @@ def _query(selection: Selection, wanted: Wanted, *, coarse: bool) -> tuple[Any, 
     # The schedules of a group with a jitter differ: more of them are needed.
     most = f"CASE WHEN jitter_seconds > 0 THEN {MOST_JITTERED:d} ELSE {wanted.most_ids:d} END"
     keys = (
-        "key, jitter_seconds, interval_seconds, every, cron, rrule, timezone, only_between, not_on, once, repeats, "
+        "key, jitter_seconds, interval_seconds, every, cron, rrule, timezone, only_between, days, once, repeats, "
         "ends, phase, moment, anchor"
     )
     sql = (

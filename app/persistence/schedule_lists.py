@@ -20,6 +20,7 @@ from app.domain.access import OwnerKind, Reach, Source
 from app.domain.bulk_operations import BulkAction, RowState
 from app.domain.health import LATE_AFTER, Health, health_of
 from app.domain.schedules import Reason, Status
+from app.persistence.calendars import with_calendars
 from app.persistence.pagination import (
     COUNTED,
     FRESH_SECONDS,
@@ -32,7 +33,7 @@ from app.persistence.pagination import (
     place_of,
     read_merged,
 )
-from app.persistence.schedules import COLUMNS, from_record, stored_values
+from app.persistence.schedules import CALENDAR_MARK, COLUMNS, from_record, stored_values
 from app.persistence.sql_batches import fetch, type_of
 from app.persistence.tables import ScheduledJobRow
 
@@ -110,7 +111,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def need_plans_of_their_own(self) -> bool:
         """Return whether a plan has to know the values: what few schedules match needs another than what most do."""
-        return bool(self.q or self.labels or self.health or self.namespace or self.kind)
+        return bool(self.q or self.labels or self.health or self.namespace or self.kind or self.owner_id)
 
 
 NO_FILTERS = Filters()
@@ -123,6 +124,11 @@ class Listing(msgspec.Struct, frozen=True):
     filters: Filters
     part: Part
     sort: Sort = Sort.NEWEST
+
+    @property
+    def needs_plan_of_its_own(self) -> bool:
+        """Return whether a plan has to know the values, of an order too: some owners have few schedules, some most."""
+        return self.filters.need_plans_of_their_own or self.sort.field != "created_at"
 
 
 class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +202,7 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
     listing = _restricted(listing)
     filters, sort = listing.filters, listing.sort
     sources = listing.reach.of_workflow(filters.workflow_id).sources
-    if filters.need_plans_of_their_own:
+    if listing.needs_plan_of_its_own:
         # Until the transaction ends, which such lists are read in.
         await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
     if filters.health in _OVERDUE:
@@ -232,8 +238,40 @@ async def _page_of(
     connection: AsyncConnection, listing: Listing, source: Source, totals: KnownTotals, now: datetime
 ) -> Page[ListedRow]:
     """Return a page of what one source has."""
-    part = listing.part
-    cursor = _read_cursor(part.cursor, listing.sort)
+    part, total, is_estimate = listing.part, None, False
+    if part.counts:
+        total, is_estimate = await _total(connection, listing.filters, source, totals, now)
+    is_short = total is not None and not is_estimate and listing.sort.field != "created_at"
+    if is_short and await _is_sparse(connection, total or 0, part.limit, totals):
+        items = await _sorted_rows(connection, listing, source, now)
+    else:
+        items = await _ordered_rows(connection, listing, source, now)
+    total = len(items) if total is None else total
+    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
+    return Page(items, total, is_estimate, more, ("place", "id"))
+
+
+_TABLE_ROWS = "SELECT reltuples::bigint AS number FROM pg_class WHERE oid = 'scheduled_jobs'::regclass"
+
+
+async def _is_sparse(connection: AsyncConnection, matching: int, limit: int, totals: KnownTotals) -> bool:
+    """Return whether reading all schedules that match costs less than reading in order until a page is full.
+
+    In order, ``limit`` of them are found among ``limit`` / ``matching`` of the table.
+    """
+    key = (("table", "scheduled_jobs"),)
+    rows = totals.fresh(key, clock.monotonic())
+    if rows is None:
+        rows = int((await fetch(connection, _TABLE_ROWS))[0]["number"])
+        totals.keep(key, rows, clock.monotonic() + FRESH_SECONDS)
+    return matching * matching < limit * max(rows, matching)
+
+
+async def _ordered_rows(
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+) -> list[ListedRow]:
+    """Return the rows of a page in the order of an index, from one stage of the list after another."""
+    part, cursor = listing.part, _read_cursor(listing.part.cursor, listing.sort)
     items: list[ListedRow] = []
     for stage in _stages(listing):
         if len(items) == part.limit:
@@ -243,11 +281,7 @@ async def _page_of(
             continue
         after = cursor if cursor is not None and (cursor[0] is None) is (stage.place is None) else None
         items += await _rows(connection, listing, source, _At(stage, after, part.limit - len(items)), now)
-    total, is_estimate = (len(items), False)
-    if part.counts:
-        total, is_estimate = await _total(connection, listing.filters, source, totals, now)
-    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
-    return Page(items, total, is_estimate, more, ("place", "id"))
+    return items
 
 
 def _stages(listing: Listing) -> tuple[_Stage, ...]:
@@ -275,6 +309,33 @@ class _At(msgspec.Struct, frozen=True):
     stage: _Stage
     after: tuple[Any, UUID] | None
     limit: int
+
+
+async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
+    """Return the rows of a page of a list that is known to be short: all that match are read, then sorted.
+
+    In the order of an index Postgres would read, and drop, all that does not match until the page is full.
+    """
+    field, part = listing.sort.field, listing.part
+    place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
+    stage = _Stage(_MARKED if listing.filters.health in _MARKS else _JOBS, place)
+    query = _conditions(listing.filters, source, stage, now)
+    matching = f"SELECT j.id, j.xmin AS version, j.workflow_id, {place} AS place FROM {stage.source} WHERE {query.text}"  # noqa: S608
+    sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
+    cursor, after = _read_cursor(part.cursor, listing.sort), "TRUE"
+    if cursor is not None and cursor[0] is None:
+        after = f"few.place IS NULL AND few.id {sign} {query.bind(cursor[1])}"
+    elif cursor is not None:
+        after = f"((few.place, few.id) {sign} ({query.bind(cursor[0])}, {query.bind(cursor[1])}) OR few.place IS NULL)"
+    rows = await fetch(
+        connection,
+        f"WITH few AS MATERIALIZED ({matching}) SELECT p.*, w.name AS workflow_name, m.namespace FROM (SELECT * "  # noqa: S608
+        f"FROM few WHERE {after} ORDER BY few.place {order} NULLS LAST, few.id {order} LIMIT {part.limit:d} "
+        f"OFFSET {part.offset:d}) AS p LEFT JOIN workflows AS w ON w.id = p.workflow_id "
+        "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
+        *query.values,
+    )
+    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
 
 
 async def _rows(
@@ -470,7 +531,7 @@ async def _overdue(connection: AsyncConnection, listing: Listing, source: Source
         f"ORDER BY d.next_run_at LIMIT {MOST_OVERDUE:d}",
         *query.values,
     )
-    jobs = [(from_record(row), row) for row in rows]
+    jobs = zip(await with_calendars(connection, [from_record(row) for row in rows]), rows, strict=True)
     return [
         ListedRow(
             id=job.id,
@@ -590,5 +651,6 @@ def _same_values(query: _Query, action: BulkAction, wanted: Mapping[str, Any]) -
 def _same_value(query: _Query, name: str, value: Any) -> str:
     kind = type_of(ScheduledJobRow.__table__.c[name])
     if kind == "JSONB":
-        return f"j.{name} = {query.bind(msgspec.json.encode(value).decode())}::text::jsonb"
+        column = f"(j.{name} - '{CALENDAR_MARK}')" if name == "not_on" else f"j.{name}"
+        return f"{column} = {query.bind(msgspec.json.encode(value).decode())}::text::jsonb"
     return f"j.{name} IS NOT DISTINCT FROM {query.bind(value)}::{kind}"

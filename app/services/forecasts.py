@@ -24,13 +24,13 @@ from app.domain.forecasts import (
     quiet_spans,
 )
 from app.domain.limits import Caps
-from app.domain.schedule_lifecycle import created, edited
+from app.domain.schedule_lifecycle import created, edited, require_calendars
 from app.domain.schedules import ScheduledJob
-from app.persistence import executions, forecasts, restrictions, schedules, users, workflows
+from app.persistence import calendars, executions, forecasts, restrictions, schedules, users, workflows
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.forecasts import MOST_JITTERED, Group, Wanted
 from app.services.bulk_operations import filters_of
-from app.services.inputs import BulkFilter, ForecastChange, ForecastInput, Span, given
+from app.services.inputs import BulkFilter, ForecastChange, ForecastInput, ScheduleInput, Span, given
 from app.services.schedules import sound_draft, stored_values
 from app.services.upcoming import bounds
 from app.services.views import BucketView, ForecastGroupView, ForecastView, PeakView, QuietView
@@ -106,17 +106,24 @@ class ForecastService:
         for index, change in enumerate(changes):
             try:
                 if change.draft is not None:
-                    job = created(sound_draft(change.draft, actor, self._caps), now)
+                    job = await self._created(connection, actor, change.draft, now)
                 else:
                     job = _seen(actor, jobs.get(change.id or UUID(int=0)), within)
-                    runs = count_repeats(active.get(job.id, ()))
-                    job = edited(job, stored_values(given(change.set)), runs, now, self._caps)
+                    values, runs = stored_values(given(change.set)), count_repeats(active.get(job.id, ()))
+                    ready = (await calendars.prepared(connection, {job.id: job}, {job.id: values}))[job.id]
+                    job = edited(ready, values, runs, now, self._caps)
             except InvalidError as error:
                 part = "set" if change.draft is None else "draft"
                 place = f"changes[{index}].{part}"
                 raise InvalidError(*(FieldError(f"{place}.{one.field}", one.message) for one in error.errors)) from None
             changed[job.id] = Member(key=None, job=job, active_runs=count_repeats(active.get(job.id, ())))
         return changed
+
+    async def _created(self, connection: Connection, actor: Actor, draft: ScheduleInput, now: datetime) -> ScheduledJob:
+        """Return a new schedule as it would be if it were created now."""
+        (job,) = await calendars.bound(connection, [sound_draft(draft, actor, self._caps)])
+        require_calendars(job)
+        return created(job, now)
 
     async def _searched(self, search: Callable[[], T]) -> T:
         """Run a computation in a thread, as it may take long and must not block the event loop."""

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app import clock
+from app.cache import ExpiringCache
 from app.domain.access import Actor, Reach, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
@@ -19,11 +20,20 @@ from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, expla
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedule_input import require_years
-from app.domain.schedule_lifecycle import CADENCE_FIELDS, returned
+from app.domain.schedule_lifecycle import CADENCE_FIELDS, require_calendars, returned
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
-from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedule_lists, schedules
+from app.persistence import (
+    breakers,
+    calendars,
+    execution_queries,
+    executions,
+    ledger,
+    revisions,
+    schedule_lists,
+    schedules,
+)
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
@@ -65,6 +75,9 @@ NAMES = ScheduleView.__struct_fields__
 # It may be large: a list has it only if the request names it.
 PAYLOAD = "trigger_payload"
 
+# For how long a page is kept that takes long to find, and how many of them.
+KEPT_SECONDS = 5.0
+MOST_KEPT = 1000
 # Batchers of owners that are listing nothing are dropped beyond this number.
 MOST_BATCHERS = 1000
 
@@ -83,7 +96,7 @@ class ListRequest(msgspec.Struct, frozen=True):
     @property
     def needs_transaction(self) -> bool:
         """Return whether the list is read in a transaction, which alone has settings of its own."""
-        return self.listing.filters.need_plans_of_their_own
+        return self.listing.needs_plan_of_its_own
 
 
 def given_fields(text: str | None) -> frozenset[str] | None:
@@ -122,6 +135,7 @@ class ScheduleQueryService:
         self._whole_views = database.history.watch(ViewCache(whole=True))
         self._listed_views = database.history.watch(ViewCache(whole=False))
         self._totals = database.history.watch(known_totals())
+        self._kept_pages: ExpiringCache[Listing, Page[ListedRow]] = ExpiringCache(MOST_KEPT)
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         # One for each set of owners: the slow lists of one do not delay the others.
         self._lists: dict[Reach, MicroBatcher[ListRequest, SchedulePage]] = {}
@@ -168,7 +182,7 @@ class ScheduleQueryService:
         now = clock.now()
 
         async def read(part: Part) -> Page[ListedRow]:
-            page = await schedule_lists.page(connection, replace(request.listing, part=part), self._totals)
+            page = await self._rows(connection, replace(request.listing, part=part))
             cached = await cache.read(connection, [(row.id, row.version) for row in page.items])
             rows = [row for row in page.items if row.id in cached]
             for row in rows:
@@ -179,6 +193,16 @@ class ScheduleQueryService:
         first_rows = FIRST_ROWS if whole else part.limit
         page = await read_encoded(read, lambda row: select_fields(views[row.id], fields), part, first_rows)
         return SchedulePage(page.items, page.total, page.total_is_estimate, page.next_cursor)
+
+    async def _rows(self, connection: Connection, listing: Listing) -> Page[ListedRow]:
+        """Return a page of rows. Long lists by the last attempt, which have no index, may be some seconds old."""
+        kept = self._kept_pages.fresh(listing, clock.monotonic())
+        if kept is not None:
+            return kept
+        page = await schedule_lists.page(connection, listing, self._totals)
+        if listing.sort.field == "last_attempt_at" and page.total_is_estimate:
+            self._kept_pages.keep(listing, page, clock.monotonic() + KEPT_SECONDS)
+        return page
 
     async def get(self, actor: Actor, job_id: UUID) -> ShownSchedule:
         """Return a schedule, encoded."""
@@ -292,10 +316,16 @@ class ScheduleQueryService:
         now = clock.now()
         if job_id is None:
             # Jitter depends on the id, which a new schedule does not have yet.
+            if job.names_calendars:
+                async with self._database.transaction() as connection:
+                    (job,) = await calendars.bound(connection, [job])
             job = replace(with_start_anchor(job, now), jitter_seconds=0)
         else:
             async with self._database.transaction() as connection:
-                job = _as_change_of(await owned_schedule(connection, actor, job_id), values, now)
+                there = await owned_schedule(connection, actor, job_id)
+                ready = (await calendars.prepared(connection, {there.id: there}, {there.id: values}))[there.id]
+                job = _as_change_of(ready, values, now)
+        require_calendars(job)
         look = partial(_preview, job, values["jitter_seconds"], timeout, count, now)
         return await self._searched(look)
 
@@ -329,10 +359,11 @@ async def _as_it_was(
     remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}
     since = LastChange(row.at, row.author, row.note)
     try:
-        return schedules.with_stored_values(job, remembered), since
+        then = schedules.with_stored_values(job, remembered)
     except msgspec.ValidationError:
         # A snapshot that cannot be read: the schedule as it is now is the best that is known.
         return job, since
+    return (await calendars.with_calendars(connection, [then]))[0], since
 
 
 async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) -> SlotRecord | None:
@@ -354,8 +385,8 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
 
 
 def _allows(job: ScheduledJob, slot: datetime) -> bool:
-    """Return whether window and weekdays allow a slot; true if they cannot be read any more."""
-    return bool(job.spec.problem) or job.spec.hours.allows(slot)
+    """Return whether window, weekdays and calendars allow a slot; true if they cannot be read any more."""
+    return bool(job.spec.problem) or job.spec.allows(slot)
 
 
 def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:

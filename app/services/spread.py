@@ -83,7 +83,7 @@ def _proposed(
                 known[group.job.id] = shift_options(group.job, most, buckets)
             return known[group.job.id]
 
-    moves = spread(load, groups, options, MOST_CHANGES)
+    moves = spread(load, groups, options, MOST_CHANGES, alike=not request.by_jitter)
     return before, peak_of(buckets, load), moves
 
 

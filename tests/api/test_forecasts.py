@@ -31,6 +31,7 @@ def specs(dice: random.Random, start: datetime) -> list[Json]:
         *({"cron": "15 * * * *", "jitter_seconds": dice.choice([30, 2000])} for _ in range(3)),
         {"interval_seconds": 900, "total_repeats": 7},
         {"interval_seconds": 900, "end_at": (start + 9 * HOUR).isoformat()},
+        *({"every": "25m", **phase, "exclude_calendars": ["lunch"]} for phase in begun[4:7]),
         {"every": "monthly"},
         {"rrule": "FREQ=DAILY;BYHOUR=3,9,17;BYMINUTE=20"},
         {"at": (start + dice.uniform(1, 20) * HOUR).isoformat()},
@@ -62,6 +63,10 @@ async def test_a_forecast_is_the_sum_of_what_is_upcoming(standing: Carillon) -> 
     mia = await standing.member("forecast-mia")
     start = datetime.now(UTC)
     flows = [await mia.workflow(name=f"w{number}") for number in range(2)]
+    entries = [
+        f"{start.date() + timedelta(days=day)}T11:17/{start.date() + timedelta(days=day)}T15:00" for day in (0, 1)
+    ]
+    await mia.call("POST", "/calendars/", 201, json={"name": "lunch", "timezone": "UTC", "dates": entries})
     bodies = [
         {"name": f"s{number}", "workflow_id": flows[number % 2]["id"], "labels": {"part": str(number % 3)}, **spec}
         for number, spec in enumerate(specs(dice, start))

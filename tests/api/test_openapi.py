@@ -74,6 +74,8 @@ CALLS = {
     "GET /api/v1/notifications/{notification_id}/deliveries/",
     *("GET /api/v1/webhooks/", "POST /api/v1/webhooks/"),
     *(f"{method} /api/v1/webhooks/{{webhook_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *("GET /api/v1/calendars/", "POST /api/v1/calendars/"),
+    *(f"{method} /api/v1/calendars/{{calendar_name}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/secrets/", "POST /api/v1/secrets/"),
     *(f"{method} /api/v1/secrets/{{secret_name}}/" for method in ("PUT", "DELETE")),
     *("GET /.well-known/jwks.json", "GET /.well-known/openid-configuration"),
@@ -98,10 +100,13 @@ BEYOND_SCHEMAS = re.compile(
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
-    r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`|Name the user who gets"
+    r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`"
+    r"|Name the user who gets|Name the user or the team that gets"
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
     r"|The action `.*` (does not take|needs) this argument"
+    r"|Expected parts such as|is not a part of a rule|FREQ |There is no calendar|There are no holidays|iCalendar file"
+    r"|Expected 1 to 100 letters|is not a date: expected|does not exist: expected|ends before it begins|years must be"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
@@ -119,6 +124,9 @@ NEVER_SUCCEED = {
     "POST /api/v1/operations/{operation_id}/undo/",
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("complete", "heartbeat")),
 }
+
+CONDITIONS = ("If-Match", "If-None-Match", "Idempotency-Key")
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 
 # Schemathesis wants the document before there is a server; this one connects to nothing.
 APPLICATION = wire_api(
@@ -261,11 +269,42 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 notification_id=1,
                 webhook_id=1,
                 secret_name="X",
+                calendar_name="X",
                 key="k",
             ).split()
             response = await carillon.raw(method, path)
             assert (401, *told["content"]) == (response.status_code, response.headers["content-type"])
             assert told["headers"]["WWW-Authenticate"]["schema"]["const"] == response.headers["WWW-Authenticate"]
+
+
+def header_names(operation: Json) -> set[str]:
+    """Return the headers that a call takes."""
+    return {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "header"}
+
+
+def test_a_stale_version_is_refused_where_the_document_says_so(world: "World") -> None:
+    """By 412, of each call on one object, and of no other; the body is the document's example."""
+    stale = {**AUTHORIZATION, "If-Match": '"stale"'}
+    told, refused = set(), set()
+    for name, operation in operations():
+        method, path = name.split()
+        if method not in UNSAFE or "{" not in path or operation["tags"] == ["callbacks"]:
+            continue
+        parameters = [one["name"] for one in operation["parameters"] if one["in"] == "path"]
+        ids = {parameter: world.fresh(parameter) for parameter in parameters}
+        world.join(ids)
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+        url = f"{world.address}{path.format(**ids)}"
+        sent = None if body is None else world.filled(body, path)
+        response = world.session.request(method, url, json=sent, headers=stale)
+        assert response.status_code < 500
+        if response.status_code == 412:
+            refused.add(name)
+        if "If-Match" in header_names(operation):
+            told.add(name)
+            assert "412" in operation["responses"]
+    assert told == refused
+    assert {"POST /api/v1/schedules/{schedule_id}/run/", "DELETE /api/v1/secrets/{secret_name}/"} <= told
 
 
 class Links(HTMLParser):
@@ -319,21 +358,25 @@ class World:
 
     def fill(self, case: ApiCase) -> None:
         """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
+        # No object has a version that was made up.
+        for name in CONDITIONS:
+            case.headers.pop(name, None)
         sent = repr((case.path_parameters, case.query, case.body))
         # What is applied is exported, and schemathesis reads no YAML with several documents.
         if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path not in {APPLY, FORECAST}:
             return
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
-            case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
-            self._join(case.path_parameters)
+            case.path_parameters = {name: self.fresh(name) for name in case.path_parameters}
+            self.join(case.path_parameters)
             if case.path.endswith("/resume/"):
                 self._made(case.formatted_path.removeprefix("/api/v1").replace("/resume/", "/pause/"))
         if isinstance(case.body, dict) and not meta_of(case).is_negative_at(ParameterLocation.BODY):
-            case.body = self._filled(case.body, case.path)
+            case.body = self.filled(case.body, case.path)
             if case.path in SPEC_PATHS:
                 case.body = _sane(case.body)
 
-    def _filled(self, body: Json, path: str = "") -> Json:
+    def filled(self, body: Json, path: str = "") -> Json:
+        """Return a body with ids that exist."""
         filled = {**body}
         if path == "/api/v1/schedules/bulk/":
             return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
@@ -350,12 +393,13 @@ class World:
         if body.get("token") is not None:
             filled["token"] = ADMIN_TOKEN
         if isinstance(body.get("schedules"), list):
-            filled["schedules"] = [_sane(self._filled(one)) for one in body["schedules"]]
+            filled["schedules"] = [_sane(self.filled(one)) for one in body["schedules"]]
         if body.get("schedule_ids"):
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
+    def fresh(self, name: str) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of thing
+        """Return the id of a new object."""
         match name:
             case "user_id":
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
@@ -367,7 +411,7 @@ class World:
                 return self._key()
             case "token_id":
                 # Of a new user: the number of a user's tokens is bounded.
-                return self._made(f"/users/{self._fresh('user_id')}/tokens/", {"name": "t"})
+                return self._made(f"/users/{self.fresh('user_id')}/tokens/", {"name": "t"})
             case "workflow_id":
                 return self._workflow()
             case "schedule_id":
@@ -378,13 +422,15 @@ class World:
                 return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
             case "secret_name":
                 return self._secret()
+            case "calendar_name":
+                return self._made("/calendars/", {"name": uuid4().hex}, "name")
             case "operation_id":
                 return self._made("/schedules/bulk/", {"action": "pause", "ids": [self._schedule()]})
             case "execution_id":
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")
 
-    def _join(self, ids: Json) -> None:
+    def join(self, ids: Json) -> None:
         """Let a user belong to a team, where a path names both."""
         if {"team_id", "user_id"} <= ids.keys():
             body = {"user_id": ids["user_id"], "role": "viewer"}
@@ -400,7 +446,7 @@ class World:
         return key
 
     def _session(self) -> int:
-        tokens = f"{self.address}/api/v1/users/{self._fresh('user_id')}/tokens/"
+        tokens = f"{self.address}/api/v1/users/{self.fresh('user_id')}/tokens/"
         token = self.session.post(tokens, json={"name": "t"}, headers=AUTHORIZATION).json()["token"]
         login = f"{self.address}/api/v1/session/"
         self.session.post(login, json={"token": token}).raise_for_status()
@@ -420,15 +466,16 @@ class World:
     def _schedule(self) -> Any:
         return self._made("/schedules/", {"name": "s", "workflow_id": self.workflow_id, "interval_seconds": 300})
 
-    def _made(self, path: str, body: Json | None = None) -> Any:
+    def _made(self, path: str, body: Json | None = None, key: str = "id") -> Any:
         response = self.session.post(f"{self.address}/api/v1{path}", json=body, headers=AUTHORIZATION)
         response.raise_for_status()
-        return response.json()["id"]
+        return response.json()[key]
 
 
 def _sane(body: Json) -> Json:
     """The same with a spec that says when, in words that no schema can tell from others."""
-    sane: Json = {"every": None, "cron": None, "at": None, "after": None, "only_between": None, "id": None}
+    nulls = ("every", "cron", "rrule", "at", "after", "only_between", "id")
+    sane: Json = {**dict.fromkeys(nulls), "exclude_calendars": [], "only_calendars": []}
     sane |= {"timezone": "UTC", "not_on": ["sat"]}
     return body | {name: value for name, value in sane.items() if name in body} | {"interval_seconds": 300}
 
