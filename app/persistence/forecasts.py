@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
@@ -73,9 +74,16 @@ _DAYS = (
 )
 # How many repeats are left of schedules that end after some.
 _LEFT = (
-    f"CASE WHEN j.total_repeats > 0 AND NOT {_IS_ONCE} THEN j.total_repeats - j.current_repeat - (SELECT count(*) "  # noqa: S608
-    "FROM active_executions AS a WHERE a.scheduled_job_id = j.id AND a.trigger <> 'manual') END"
+    f"CASE WHEN j.total_repeats > 0 AND NOT {_IS_ONCE} "
+    "THEN j.total_repeats - j.current_repeat - coalesce(r.runs, 0) END"
 )
+_RUNS = (
+    "LEFT JOIN (SELECT a.scheduled_job_id, count(*) AS runs FROM active_executions AS a WHERE a.trigger <> 'manual' "
+    "GROUP BY a.scheduled_job_id) AS r ON r.scheduled_job_id = j.id"
+)
+# Until the transaction ends. Almost every row is read once, and few groups come of them: hashed in one pass over the
+# table that takes a tenth of the time of a sort of all rows.
+_SETTINGS = ("enable_seqscan = on", "enable_hashjoin = on", "enable_sort = off", "work_mem = '64MB'")
 
 
 async def groups(connection: AsyncConnection, wanted: Wanted, *, coarse: bool = False) -> list[Group] | None:
@@ -86,6 +94,8 @@ async def groups(connection: AsyncConnection, wanted: Wanted, *, coarse: bool = 
     bucket instead: fewer groups, and a fire near the end of a bucket may be counted in the next one. Return None if
     there are too many groups.
     """
+    for setting in _SETTINGS:
+        await connection.execute(text(f"SET LOCAL {setting}"))
     found: list[Group] = []
     for selection in await schedule_lists.selections(connection, wanted.reach, wanted.filters):
         rows = await fetch(connection, *_query(selection, wanted, coarse=coarse))
@@ -126,7 +136,7 @@ def _query(selection: Selection, wanted: Wanted, *, coarse: bool) -> tuple[Any, 
         f"SELECT j.id, {_KEYS.get(wanted.by, _NO_KEY)} AS key, j.interval_seconds, j.every, j.cron, j.rrule, "  # noqa: S608
         f"j.timezone, j.only_between, {_DAYS} AS days, j.jitter_seconds, {_IS_ONCE} AS once, {_LEFT} AS repeats, "
         f"CASE WHEN j.end_at < {until} THEN j.end_at END AS ends, {phase} AS phase, {moment} AS moment, "
-        f"{anchor} AS anchor, coalesce(d.seconds, 0) AS seconds FROM {selection.source} "
+        f"{anchor} AS anchor, coalesce(d.seconds, 0) AS seconds FROM {selection.source} {_RUNS} "
         f"LEFT JOIN unnest({workflow_ids}::int[], {seconds}::float8[]) AS d(workflow_id, seconds) "
         f"ON d.workflow_id = j.workflow_id WHERE {selection.condition} AND j.status = 'active' "
         f"AND j.cadence_slot < {until} AND j.id <> ALL({without}::uuid[])"
