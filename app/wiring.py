@@ -36,6 +36,7 @@ from app.engine.entity_polling import Poller
 from app.engine.entity_schedulers import EntityScheduler, LoadedSchedulers, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
+from app.engine.limit_gate import LimitGate
 from app.engine.node_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
@@ -54,6 +55,7 @@ from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
+from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
@@ -63,9 +65,11 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
+from app.services.limits import LimitService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
@@ -80,6 +84,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
 from app.services.slots import SlotService
+from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.upcoming import UpcomingService
@@ -126,6 +131,7 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     workflows: WorkflowService
     manual_runs: ManualRunService
     plugins: PluginService
+    limit_gate: LimitGate
 
 
 def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> SharedParts:
@@ -149,6 +155,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
         schedule_queries=ScheduleQueryService(database),
         workflows=workflows,
         manual_runs=manual_runs,
+        limit_gate=LimitGate(database, ringer),
         plugins=PluginService(
             loaded,
             Collaborators(
@@ -181,6 +188,7 @@ def wire_services(
         idempotency=IdempotencyService(database),
         users=UserService(database, remover),
         teams=TeamService(database, remover),
+        leases=AgentLeaseService(database, ringer),
         sessions=sessions,
         single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
         actions=ActionService(shared.admission.catalog, shared.problems),
@@ -196,12 +204,15 @@ def wire_services(
         slots=SlotService(database),
         upcoming=UpcomingService(database),
         edit_plans=EditPlanService(database, limits.caps),
+        forecasts=ForecastService(database, limits.caps),
+        spread=SpreadService(database),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),
         breakers=BreakerService(database),
         search=SearchService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
+        limits=LimitService(database, shared.limit_gate),
         notifications=NotificationService(database, limits),
         signing_keys=SigningKeyService(database),
         switches=SwitchService(
@@ -217,6 +228,7 @@ def wire_services(
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
         public_origin=settings.public_origin,
+        login_issuers=(settings.oidc_issuer,) if settings.oidc_issuer else (),
     )
 
 
@@ -466,6 +478,7 @@ def _actions(settings: Settings, shared: SharedParts, http: HttpCaller) -> Actio
         secrets=SecretFinder(database, shared.environment),
         callbacks=CallbackIssuer(database, settings.callback_url),
         tokens=TokenMinter(database, settings.issuer) if settings.issuer else None,
+        limits=shared.limit_gate,
         ports_for=ports.ports_for,
         plugin_for=shared.plugins.schedules_of,
     )

@@ -11,13 +11,17 @@ from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
+from app.api.agent_leases import AgentLeaseController
 from app.api.audit import AuditController
 from app.api.calendars import CalendarController
 from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
+from app.api.forecasts import ForecastController
 from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.limits import LimitController
+from app.api.mcp import AgentController, ProtectedResourceController, agent_server
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.operations import BulkController, OperationController
@@ -50,7 +54,9 @@ from app.api.teams import TeamController
 from app.api.upcoming import TimezoneController, UpcomingController
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
+from app.mcp.tools import ToolServices
 from app.observability.tracing import Tracer
+from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
@@ -60,7 +66,9 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
+from app.services.limits import LimitService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
@@ -73,6 +81,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
 from app.services.slots import SlotService
+from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.upcoming import UpcomingService
@@ -91,6 +100,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     idempotency: IdempotencyService
     users: UserService
     teams: TeamService
+    leases: AgentLeaseService
     sessions: SessionService
     single_sign_on: SingleSignOn
     actions: ActionService
@@ -102,12 +112,15 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     slots: SlotService
     upcoming: UpcomingService
     edit_plans: EditPlanService
+    forecasts: ForecastService
+    spread: SpreadService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
     breakers: BreakerService
     search: SearchService
     cron: CronService
+    limits: LimitService
     notifications: NotificationService
     signing_keys: SigningKeyService
     plugins: PluginService
@@ -126,6 +139,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     live: LiveService
     # Where browsers reach the API, if the settings say so.
     public_origin: str | None = None
+    # The identity providers whose tokens are accepted.
+    login_issuers: tuple[str, ...] = ()
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +176,7 @@ def create_application(
             UserController,
             TeamController,
             TokenController,
+            AgentLeaseController,
             LoginController,
             SingleSignOnController,
             SessionController,
@@ -172,6 +188,7 @@ def create_application(
             SlotController,
             UpcomingController,
             TimezoneController,
+            ForecastController,
             BulkController,
             OperationController,
             ApplyController,
@@ -180,6 +197,7 @@ def create_application(
             CallbackController,
             BreakerController,
             SearchController,
+            LimitController,
             NotificationController,
             WebhookController,
             SecretController,
@@ -202,6 +220,8 @@ def create_application(
             CronController,
             HealthController,
             WellKnownController,
+            AgentController,
+            ProtectedResourceController,
             *pages,
             *([MetricsController] if metrics.on_main_port else []),
         ],
@@ -236,6 +256,7 @@ def create_application(
     app.state.audit = services.audit
     app.state.idempotency = services.idempotency
     app.state.public_origin = services.public_origin
+    app.state.login_issuers = services.login_issuers
     return app
 
 
@@ -244,6 +265,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
     return {
         "user_service": services.users,
         "team_service": services.teams,
+        "lease_service": services.leases,
+        "agent_server": agent_server(_tool_services(services)),
         "action_service": services.actions,
         "entity_type_service": services.entity_types,
         "workflow_service": services.workflows,
@@ -253,11 +276,14 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "slot_service": services.slots,
         "upcoming_service": services.upcoming,
         "edit_plan_service": services.edit_plans,
+        "forecast_service": services.forecasts,
+        "spread_service": services.spread,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,
         "breaker_service": services.breakers,
         "search_service": services.search,
+        "limit_service": services.limits,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,
@@ -269,6 +295,21 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "overview_service": services.overview,
         "live_service": services.live,
     }
+
+
+def _tool_services(services: Services) -> ToolServices:
+    return ToolServices(
+        queries=services.schedule_queries,
+        slots=services.slots,
+        executions=services.executions,
+        plans=services.edit_plans,
+        upcoming=services.upcoming,
+        workflows=services.workflows,
+        actions=services.actions,
+        leases=services.leases,
+        schedules=services.schedules,
+        manual_runs=services.manual_runs,
+    )
 
 
 def _for_all(services: Services) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from app.services.views import (
     BreakerDetail,
     CalendarView,
     ExecutionDetail,
+    LimitView,
     MemberView,
     NotificationView,
     OperationView,
@@ -22,6 +23,7 @@ from app.services.views import (
     WebhookView,
     WorkflowView,
 )
+from app.services.views.leases import FreshLeaseView, LeaseView
 
 ETAG = "ETag"
 # The option of a handler that obeys ``If-Match``, beside all that change or delete an object with a tag.
@@ -29,8 +31,9 @@ IF_MATCH = "if_match"
 NOT_MODIFIED = 304
 # The views of single objects, each of which has a tag.
 TAGGED = (
-    *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView, CalendarView),
+    *(ScheduleView, WorkflowView, LimitView, WebhookView, NotificationView, SecretView, CalendarView),
     *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, OperationView, SettingsView),
+    *(LeaseView, FreshLeaseView),
 )
 
 

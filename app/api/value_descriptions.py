@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from app.domain.access import OwnerKind, Role, Scope, TeamRole
+from app.domain.agent_leases import AtEnd, LeaseStatus, Review
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
 from app.domain.bulk_operations import BulkAction, OperationStatus
@@ -11,6 +12,7 @@ from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.health import Health
 from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.notifications import NoticeEvent
+from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, Status
 from app.domain.slot_strips import EXPECTED, SpanKind
@@ -31,6 +33,9 @@ REASONS: Texts = {
     Reason.REPEAT_LIMIT: "done, all of `total_repeats` are complete",
     Reason.EXHAUSTED: "done, the only slot of `at` or `after` has its outcome",
     Reason.END_REACHED: "done, no slot is left before `end_at`",
+    Reason.AWAITING_REVIEW: "made by an agent, and a person has to approve it; paused until then if the lease says so",
+    Reason.LEASE_EXPIRED: "paused, the lease that it was made with has expired",
+    Reason.LEASE_REVOKED: "paused, the lease that it was made with was revoked",
     Reason.MAX_RETRIES: "dead, a run failed and no retry was left",
 }
 WAYS: Texts = {
@@ -46,6 +51,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.USER: "a user",
     ObjectType.TEAM: "a team",
     ObjectType.TOKEN: "a token",
+    ObjectType.LEASE: "the lease of an agent",
     ObjectType.SESSION: "a session of a browser",
     ObjectType.SECRET: "a secret",
     ObjectType.SIGNING_KEY: "a signing key",
@@ -56,6 +62,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.WORKFLOW: "a workflow, or its breaker",
     ObjectType.EXECUTION: "a run of an entity",
     ObjectType.WEBHOOK: "a webhook",
+    ObjectType.LIMIT: "a limit",
     ObjectType.NOTIFICATION: "a notification",
     ObjectType.CALENDAR: "a calendar",
     ObjectType.ADDRESS: "the address of a client that was refused",
@@ -100,7 +107,7 @@ CATCH_UP: Texts = {
     CatchUp.RUN_ALL: "the newest 100 run one after another",
 }
 RUN_STATUSES: Texts = {
-    ExecutionStatus.PENDING: "it waits for its turn or for a worker",
+    ExecutionStatus.PENDING: "it waits for its turn, for a limit or for a worker",
     ExecutionStatus.RUNNING: "it is under way, also while it sleeps or waits for a callback",
     ExecutionStatus.SUCCESS: "it is done",
     ExecutionStatus.SKIPPED: "there was nothing to do",
@@ -118,7 +125,7 @@ TRIGGERS: Texts = {
     Trigger.ENTITY: "the time of a webhook or of a plugin's entity",
 }
 OUTCOMES: Texts = {
-    QUEUED: "its run waits for its turn",
+    QUEUED: "its run waits for its turn or for a limit",
     LedgerOutcome.SKIPPED_OVERLAP: "another run of the schedule was active",
     LedgerOutcome.SKIPPED_GUARD: "`max_concurrent_runs` of the workflow were under way",
     LedgerOutcome.SKIPPED_BREAKER: "the workflow's breaker was open",
@@ -133,6 +140,7 @@ SPANS: Texts = {SpanKind.PAUSED: "the schedule was paused", SpanKind.DISABLED: "
 EXPLAINED: Texts = {
     **FIRED,
     "expected": "it is still to come",
+    WAITING_FOR_LIMIT: "its run waits for a limit",
     "due": "no worker has taken it up yet",
     "not_expected": "the schedule has no such slot",
     "unknown": "its record is gone",
@@ -143,6 +151,17 @@ ACTS: Texts = {
     Act.KEEP: "it is as declared already",
     Act.DELETE: "it is not declared any more, and was deleted",
     Act.LEAVE: "it is not declared any more, and was left, as `prune` was not asked for",
+}
+REVIEWS: Texts = {
+    Review.NONE: "nobody has to look at what the agent makes",
+    Review.AFTER: "it runs, with `status_reason` `awaiting_review` until it is approved",
+    Review.BEFORE: "it is paused until it is approved, and again after each change by the agent",
+}
+LEASE_ENDS: Texts = {AtEnd.PAUSE: "they are paused", AtEnd.DELETE: "they are deleted"}
+LEASE_STATUSES: Texts = {
+    LeaseStatus.ACTIVE: "the agent can use it",
+    LeaseStatus.EXPIRED: "its time is over; it can be extended",
+    LeaseStatus.REVOKED: "it was ended for good",
 }
 BULK_ACTIONS: Texts = {
     BulkAction.PAUSE: "pause active ones, `until` a time if one is given",
@@ -174,6 +193,8 @@ EVENTS: Texts = {
     NoticeEvent.SCHEDULE_RECOVERED: "a run succeeded after failed ones",
     NoticeEvent.SLOTS_MISSED: "slots did not fire",
     NoticeEvent.BREAKER_OPENED: "a circuit breaker opened",
+    NoticeEvent.LEASE_EXPIRED: "the lease of an agent has expired",
+    NoticeEvent.LEASE_EXHAUSTED: "an agent was refused something, as its lease is used up; once an hour",
 }
 CHANGES: Texts = {
     Action.CREATED: "the object is new",

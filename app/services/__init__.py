@@ -7,12 +7,14 @@ admission         quotas, limits, owners and secrets: whether an object may be s
 schedules         change schedules                      schedule_queries   read them, without Redis
 bulk_operations   operations on many schedules          slots              slots as strips show them
 workflows         workflows and breakers                webhooks, notifications, secrets, users, teams, executions
+limits            named limits
 identities        users of identity providers           identity_providers   their metadata and keys
 authentication    who a request comes from              sessions, single_sign_on   logins of browsers
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules
 action_ports      what actions may use
 oidc_keys         the issuer of the tokens of calls, and the rotation of its keys
 catalog           actions, triggers, entity types
+agent_leases      what agents may make, and until when
 audit             the audit log                         removal            users and teams that are deleted
 overview          counts, figures, workers              live               the stream of pulses
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``

@@ -36,6 +36,9 @@ CALLS = {
     *(f"{method} /api/v1/users/{{user_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/tokens/", "POST /api/v1/tokens/", "POST /api/v1/tokens/{token_id}/rotate/"),
     *("GET /api/v1/session/", LOGIN, "DELETE /api/v1/session/", "POST /api/v1/session/codes/"),
+    *("GET /api/v1/leases/", "POST /api/v1/leases/"),
+    *(f"{method} /api/v1/leases/{{lease_id}}/" for method in ("GET", "PATCH")),
+    *(f"POST /api/v1/leases/{{lease_id}}/{verb}/" for verb in ("approve", "adopt", "revoke")),
     *("GET /api/v1/sessions/", "DELETE /api/v1/sessions/{session_id}/"),
     *("GET /api/v1/teams/", "POST /api/v1/teams/"),
     *(f"{method} /api/v1/teams/{{team_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -53,6 +56,7 @@ CALLS = {
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
     *("GET /api/v1/upcoming/", "GET /api/v1/schedules/{schedule_id}/upcoming/", "GET /api/v1/timezones/"),
     *("GET /api/v1/upcoming.ics", "GET /api/v1/schedules/{schedule_id}/upcoming.ics"),
+    *("POST /api/v1/forecast/", "POST /api/v1/forecast/spread/"),
     *("POST /api/v1/workflows/validate/", "POST /api/v1/executions/{execution_id}/again/"),
     *("GET /api/v1/slots/", "POST /api/v1/apply/", "GET /api/v1/export/"),
     *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
@@ -68,6 +72,8 @@ CALLS = {
     *("GET /api/v1/overview/", "GET /api/v1/workers/", "GET /api/v1/live/"),
     *("GET /api/v1/stats/outcomes/", "GET /api/v1/stats/lateness/"),
     *("GET /api/cron/run", "POST /api/cron/run"),
+    *("GET /api/v1/limits/", "POST /api/v1/limits/"),
+    *(f"{method} /api/v1/limits/{{limit_name}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
     *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),
     "GET /api/v1/notifications/{notification_id}/deliveries/",
@@ -83,7 +89,7 @@ CALLS = {
 # For these a body or a query that fits its schema may be refused; no schema could say so.
 BEYOND_SCHEMAS = re.compile(
     r"NUL characters cannot be stored"
-    r"|At most 1500 steps are returned"
+    r"|At most 1500 steps are returned|At most 2016 buckets|A forecast covers at most"
     r"|is not a host\."
     r"|has no valid port\."
     r"|There is no user (or team )?-?[0-9]+\."
@@ -99,11 +105,13 @@ BEYOND_SCHEMAS = re.compile(
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
+    r"|The lease \d+ has no such schedule|Your own token ends sooner"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`"
     r"|Name the user who gets|Name the user or the team that gets"
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
     r"|The action `.*` (does not take|needs) this argument"
+    r"|There is no limit '|A limit needs|`burst` belongs to"
     r"|Expected parts such as|is not a part of a rule|FREQ |There is no calendar|There are no holidays|iCalendar file"
     r"|Expected 1 to 100 letters|is not a date: expected|does not exist: expected|ends before it begins|years must be"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
@@ -111,6 +119,8 @@ BEYOND_SCHEMAS = re.compile(
 # Their bodies have a spec at the top.
 SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/", "{schedule_id}/plan/")}
 APPLY = "/api/v1/apply/"
+# Its drafts have specs far below the top.
+FORECAST = "/api/v1/forecast/"
 DECLARED: Json = {
     "namespace": "n",
     "workflows": [{"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]}],
@@ -197,11 +207,12 @@ def test_every_call_is_listed() -> None:
 
 
 def test_nothing_else_is_there() -> None:
-    """But for the document and its page, the console, and the pages of a login, to which browsers navigate."""
+    """But for the document and its page, the console, the endpoint of agents, and the pages of a login."""
     paths = {path.rstrip("/") for path in DOCUMENT["paths"]}
     pages = [f"/api/v1/session/oidc/{name}" for name in ("callback", "start")]
     others = [one.path for one in APPLICATION.routes if one.path_format not in paths and "/schema" not in one.path]
-    assert ["/", *pages, "/console", "/console/{path:path}"] == sorted(others)
+    agents = ["/.well-known/oauth-protected-resource/mcp", "/mcp"]
+    assert sorted(["/", *pages, *agents, "/console", "/console/{path:path}"]) == sorted(others)
 
 
 def test_bodies_forbid_what_they_do_not_know() -> None:
@@ -258,6 +269,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 user_id=1,
                 token_id=1,
                 session_id=1,
+                lease_id=1,
                 team_id=1,
                 workflow_id=1,
                 schedule_id=ID,
@@ -360,7 +372,7 @@ class World:
             case.headers.pop(name, None)
         sent = repr((case.path_parameters, case.query, case.body))
         # What is applied is exported, and schemathesis reads no YAML with several documents.
-        if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path != APPLY:
+        if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path not in {APPLY, FORECAST}:
             return
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
             case.path_parameters = {name: self.fresh(name) for name in case.path_parameters}
@@ -383,6 +395,8 @@ class World:
             filled["workflow_id"] = self.workflow_id
         if body.get("schedule_id") is not None:
             filled["schedule_id"] = self._schedule()
+        if body.get("changes"):
+            filled["changes"] = [{"id": self._schedule(), "set": {"interval_seconds": 600}}]
         if isinstance(body.get("shared_with"), list):
             filled["shared_with"] = [1]
         if body.get("token") is not None:
@@ -407,6 +421,9 @@ class World:
             case "token_id":
                 # Of a new user: the number of a user's tokens is bounded.
                 return self._made(f"/users/{self.fresh('user_id')}/tokens/", {"name": "t"})
+            case "lease_id":
+                body = {"agent": "a", "expires_at": "2900-01-01T00:00:00Z", "user_id": self.fresh("user_id")}
+                return self._made("/leases/", body)
             case "workflow_id":
                 return self._workflow()
             case "schedule_id":
@@ -415,6 +432,8 @@ class World:
                 return self._made("/notifications/", {"url": "https://example.com"})
             case "webhook_id":
                 return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
+            case "limit_name":
+                return self._limit()
             case "secret_name":
                 return self._secret()
             case "calendar_name":
@@ -454,6 +473,12 @@ class World:
         url = f"{self.address}/api/v1/secrets/PLANT/"
         self.session.put(url, json={"value": "v"}, headers=AUTHORIZATION).raise_for_status()
         return "PLANT"
+
+    def _limit(self) -> str:
+        name = uuid4().hex
+        body: Json = {"name": name, "max_concurrent": 1}
+        self.session.post(f"{self.address}/api/v1/limits/", json=body, headers=AUTHORIZATION).raise_for_status()
+        return name
 
     def _workflow(self) -> Any:
         return self._made("/workflows/", {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]})

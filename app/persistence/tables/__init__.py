@@ -1,6 +1,7 @@
 """The tables. What docs/design.md promises is also a constraint here, so that no code path can break it unnoticed."""
 
 from app.persistence.tables.accounts import (
+    AgentLeaseRow,
     ApiToken,
     IdempotencyKeyRow,
     IdentityRow,
@@ -28,6 +29,7 @@ from app.persistence.tables.executions import (
     WorkerRow,
     WorkflowExecutionRow,
 )
+from app.persistence.tables.limits import LimitBucketRow, LimitPermitRow, LimitRow
 from app.persistence.tables.operations import (
     CircuitBreakerRow,
     CircuitBreakerTransitionRow,
@@ -56,6 +58,7 @@ __all__ = [
     "IS_ACTIVE_EXECUTION",
     "IS_LIMITED",
     "ActiveExecutionRow",
+    "AgentLeaseRow",
     "ApiToken",
     "AuditEventRow",
     "BackfillRow",
@@ -73,6 +76,9 @@ __all__ = [
     "IdempotencyKeyRow",
     "IdentityRow",
     "LedgerEntryRow",
+    "LimitBucketRow",
+    "LimitPermitRow",
+    "LimitRow",
     "LockRow",
     "ManagedScheduleRow",
     "ManagedWorkflowRow",

@@ -51,6 +51,10 @@ def _by_texts(table: str, *columns: str) -> Index:
     )
 
 
+def _by_limit(table: str) -> Index:
+    return Index(f"ix_{table}_limit", "limit", postgresql_where=text('"limit" IS NOT NULL'))
+
+
 class WorkflowRow(Base):
     """A workflow: nodes and edges that a schedule runs."""
 
@@ -64,6 +68,7 @@ class WorkflowRow(Base):
         _by_labels("workflows"),
         Index("ix_workflows_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
         _by_texts("workflows", "name", "key", "target_hosts"),
+        _by_limit("workflows"),
     )
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
@@ -85,6 +90,8 @@ class WorkflowRow(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     # The hosts that its nodes name, separated by blanks, for searches.
     target_hosts: Mapped[str] = mapped_column(server_default="")
+    # The name of the limit that its runs need a permit of.
+    limit: Mapped[str | None]
 
 
 class ScheduledJobRow(Base):
@@ -175,10 +182,12 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
         Index("ix_scheduled_jobs_newest", "created_at", "id"),
         Index("ix_scheduled_jobs_workflow", "workflow_id"),
+        Index("ix_scheduled_jobs_lease", "lease_id", postgresql_where=text("lease_id IS NOT NULL")),
         _unique_key("scheduled_jobs"),
         _by_labels("scheduled_jobs"),
         Index("ix_scheduled_jobs_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
         _by_texts("scheduled_jobs", "name", "key"),
+        _by_limit("scheduled_jobs"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -248,6 +257,12 @@ class ScheduledJobRow(Base):
     team_id: Mapped[int | None]
     key: Mapped[str | None]
     labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    # The name of the limit that its runs need a permit of.
+    limit: Mapped[str | None]
+    # The lease of the agent that made it, when the lease ends, and the runs that are charged to it.
+    lease_id: Mapped[int | None] = mapped_column(ForeignKey("agent_leases.id", ondelete="SET NULL"))
+    lease_ends_at: Mapped[datetime | None]
+    lease_runs: Mapped[int] = mapped_column(server_default="0")
     # The transaction of the last change that is no tick: the row has the same ``xmin`` until something else is written.
     edited_xid: Mapped[int | None] = mapped_column(
         BigInteger, server_default=text("pg_current_xact_id()::text::bigint")
