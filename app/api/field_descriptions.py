@@ -59,6 +59,10 @@ def description_of(tables: Iterable[Table], name: str, field: str) -> str | None
     return next((found[field] for found in texts if field in found), None)
 
 
+LIMIT_NAME = (
+    "The name of a limit of which its runs need a permit: the owner's, else one of a team, else a public one. "
+    "Null: none."
+)
 COMMON = {
     "created_at": "When it was created.",
     "updated_at": "When it was last changed.",
@@ -122,6 +126,7 @@ SCHEDULE = {
     "catch_up": with_values("What happens to missed slots.", CATCH_UP),
     "misfire_grace_seconds": "A slot that is late by at most this many seconds still fires; later it is missed.",
     "if_running": with_values("What a due slot does while a run of the schedule is active.", IF_RUNNING),
+    "limit": LIMIT_NAME,
     "max_queued": "With `if_running: queue`, how many runs may wait; further slots are `skipped_queue_full`.",
     "status": with_values("The state of the schedule.", STATUSES),
     "status_reason": with_values("Why it has this state; empty while it is active.", REASONS),
@@ -324,6 +329,7 @@ WORKFLOW = {
     "max_concurrent_runs": "The guard: how many runs of all its schedules may be under way at once. Null: no bound. "
     "Manual runs are counted, but never refused.",
     "breaker_threshold": "The breaker opens after this many failed runs in a row. Null: no breaker.",
+    "limit": LIMIT_NAME,
     "breaker_reset_seconds": "Seconds for which the breaker stays open before one run may try. Null: 60.",
     "key": KEY,
     "labels": LABELS,
@@ -334,6 +340,15 @@ GRAPH = {
     "config": "The configuration, as the `config_schema` of its type says. Strings may be templates.",
     "from": "The id of the node that runs first.",
     "to": "The id of the node that runs after it.",
+}
+LIMIT = {
+    "name": "The name by which schedules and workflows mean it; unique for the owner.",
+    "max_concurrent": "How many runs may hold a permit at once. Null: no bound.",
+    "rate": "How many may start in a second, a minute or an hour: `100/s`, `30/m`, `500/h`. Null: no bound.",
+    "burst": "How many may start at once after a pause. Null: as many as the rate allows in a second, at least 1.",
+    "public": "Whether everybody may name it. Only admins may say so.",
+    "held": "How many permits runs hold now.",
+    "waiting": "How many runs wait for a permit.",
 }
 BREAKER = {
     "workflow_id": "The id of the workflow.",
@@ -365,6 +380,8 @@ EXECUTION = {
     "finished_at": "When it ended; null until then.",
     "duration_ms": "Milliseconds from start to end; null until it has ended, or if it never started.",
     "error": "Why it did not succeed; empty after a success.",
+    "waiting_for": "What it waits for: `limit:NAME`, a limit; `callback`; `turn`, other runs of its schedule; or null.",
+    "reason": "`waiting_for_limit` while it waits for a limit; else empty.",
     "payload": "The `trigger_payload` that it has: the schedule's at the first attempt. Empty for entities.",
     "nodes": "The results of the actions that have run or are under way; triggers have none.",
 }
@@ -734,6 +751,46 @@ PLANNED = {
     "to": "With the change.",
     "days": "The days of the schedule's time zone that have fires now, and would have none.",
 }
+FORECAST_INPUT = {
+    "from": "The beginning of the forecast. Left out: that of the bucket of now.",
+    "to": "The end of the forecast, not included. Left out: a day after the beginning. At most 31 days.",
+    "bucket_seconds": "The length of a bucket; at most 2,016 buckets are returned.",
+    "by": "What `groups` tell apart: each `schedule`, `workflow`, `owner` or `host` that is called. Null: nothing.",
+    "changes": "Changes and new schedules to lay over the forecast; nothing of it is stored.",
+    "filter": "Which schedules are counted, by the filters of the list. Null: all that you see.",
+    "id": "The id of the schedule that would be changed.",
+    "set": "The fields that would change, as a PATCH takes them.",
+    "draft": "A schedule that would be created, as a POST takes it.",
+}
+FORECAST = {
+    "buckets": "The load by bucket, in the order of time.",
+    "groups": "The parts of it with the most fires, at most 100; empty without `by`. A fire counts for every host that "
+    "its workflow calls.",
+    "peak": "The first of the buckets with the most fires.",
+    "quiet": "Spans in which no bucket has more than a tenth of the fires of the peak; the 20 longest.",
+    "is_estimate": "Whether some fires may be counted in a neighbouring bucket: the average of many jitters is taken, "
+    "or there are too many different intervals.",
+    "at": "The beginning of the bucket.",
+    "fires": "How many fires are due.",
+    "busy_seconds": "How many seconds the runs that begin then will take, if they take as long as the newest ones did.",
+    "key": "The id of the schedule, the workflow or the owner, or the host; null for no host.",
+    "name": "Its name.",
+    "from": "The beginning of the span.",
+    "to": "The end of the span.",
+}
+SPREAD = {
+    "max_shift_seconds": "How far a fire may be moved; never to another day of the schedule's time zone.",
+    "filter": "Which schedules may be changed, by the filters of the list. Null: all that you see.",
+    "by_jitter": "Whether schedules get a jitter of up to `max_shift_seconds` instead of another time.",
+    "before": "The minute of the next 24 hours with the most fires.",
+    "after": "The minute with the most fires after the changes.",
+    "changes": "The changes that are proposed, at most 5,000; equal ones stand beside each other.",
+    "id": "The id of the schedule.",
+    "name": "The name of the schedule.",
+    "set": "The fields to change, as a PATCH takes them.",
+    "is_estimate": "Whether the peaks are estimates.",
+}
+FORECAST_GROUP = {"buckets": "Its fires by bucket, in the order of time."}
 TIMEZONES = {
     "name": "The name, as `timezone` of a schedule takes it.",
     "offset_seconds": "How many seconds its clocks are ahead of UTC now.",
@@ -750,6 +807,10 @@ FIELDS = (
     Table(("UpcomingItem", "UpcomingList"), UPCOMING),
     Table(("FireView", "MovedFireView", "NextRunsView", "LossesView"), PLANNED),
     Table(("PlanView", "PlannedSlotsView", "LossesView", "PlanInput", "ScheduleChanges"), PLAN),
+    Table(("ForecastInput", "ForecastChange"), FORECAST_INPUT),
+    Table(("SpreadInput", "SpreadView", "SpreadChangeView"), SPREAD),
+    Table(("ForecastGroupView",), FORECAST_GROUP),
+    Table(("ForecastView", "BucketView", "PeakView", "QuietView", "ForecastGroupView"), FORECAST),
     Table(("TimezoneView",), TIMEZONES),
     Table(("ValidationView", "WorkflowProblemView"), VALIDATION),
     Table(("PreviewInput",), PREVIEW_INPUT),
@@ -759,6 +820,7 @@ FIELDS = (
             "ScheduleInput",
             "ScheduleChanges",
             "PlanInput",
+            "ForecastSet",
             "BulkFields",
             "ScheduleView",
             "ListedSchedule",
@@ -807,6 +869,7 @@ FIELDS = (
     Table(("CalendarView", "CalendarInput", "CalendarChanges"), CALENDAR),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
+    Table(("LimitView", "LimitInput", "LimitChanges"), LIMIT),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
     Table(("DeliveryView",), DELIVERY),
     Table(
@@ -901,6 +964,13 @@ PARAMETERS = (
         {
             "q": "A part of a name, a key or a host that is called, in any case of letters; or an id.",
             "limit": "At most this many objects.",
+        },
+    ),
+    Table(
+        ("limits",),
+        {
+            "limit_name": "The name of the limit.",
+            "team_id": "The id of the team whose limits are meant. Left out: yours, those of your teams, public ones.",
         },
     ),
     Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),

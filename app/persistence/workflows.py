@@ -43,6 +43,7 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     team_id: int | None = None
     key: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    limit: str | None = None
 
 
 @contextmanager
@@ -99,6 +100,12 @@ async def all_of(connection: AsyncConnection, user_profile_id: int) -> dict[int,
 async def ids_of_name(connection: AsyncConnection, name: str) -> list[int]:
     """Return the ids of the workflows of a name; several workflows may share one."""
     return list((await connection.execute(select(_TABLE.c.id).where(_TABLE.c.name == name))).scalars())
+
+
+async def names(connection: AsyncConnection, ids: set[int]) -> dict[int, tuple[str, str]]:
+    """Return the names and the target hosts of those of these workflows that exist."""
+    query = select(_TABLE.c.id, _TABLE.c.name, _TABLE.c.target_hosts).where(_TABLE.c.id.in_(sorted(ids)))
+    return {row.id: (row.name, row.target_hosts) for row in await connection.execute(query)}
 
 
 async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:

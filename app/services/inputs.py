@@ -15,7 +15,7 @@ from app.domain.access import TEAM_NAME_PATTERN, OwnerKind, Role, Scope, TeamRol
 from app.domain.agent_leases import AtEnd, Review
 from app.domain.calendars import MAX_DATES
 from app.domain.errors import FieldError, InvalidError
-from app.domain.field_errors import EXPECTED
+from app.domain.field_errors import EXPECTED, read_as
 from app.domain.health import Health
 from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.icalendar import MAX_BYTES
@@ -23,6 +23,7 @@ from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
 from app.domain.labels import MOST_LABELS, Key, LabelName, Labels
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
+from app.domain.permits import LimitName, RateText
 from app.domain.schedule_input import (
     INT_MAX,
     Cron,
@@ -178,6 +179,43 @@ class BulkInput(Input):
             raise ValueError("Exactly one of `ids` and `filter` is needed.")
 
 
+@optional_fields_of(ScheduleInput, without=("team_id",))
+class ForecastSet(Changes):
+    """New values for some fields of a schedule in a forecast."""
+
+
+class ForecastChange(Input):
+    """A change to lay over a forecast: of the schedule `id`, as a PATCH with `set` would make it, or a new `draft`."""
+
+    id: UUID | None = None
+    set: ForecastSet = msgspec.field(default_factory=ForecastSet)
+    draft: ScheduleInput | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.id is None) == (self.draft is None):
+            raise ValueError("Exactly one of `id` and `draft` is needed.")
+
+
+class ForecastInput(Input, rename={"since": "from", "until": "to"}):
+    """Which load to forecast."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    bucket_seconds: Annotated[int, Meta(ge=1, le=31 * 86_400)] = 300
+    by: Literal["schedule", "workflow", "owner", "host"] | None = None
+    changes: Annotated[list[ForecastChange], Meta(max_length=BATCH_MAX)] = msgspec.field(default_factory=list)
+    filter: BulkFilter | None = None
+
+
+class SpreadInput(Input):
+    """How far schedules may be moved to flatten peaks of load."""
+
+    max_shift_seconds: Annotated[int, Meta(ge=1, le=86_400)]
+    filter: BulkFilter | None = None
+    by_jitter: bool = False
+
+
 class Span(Input, rename={"since": "from", "until": "to"}):
     """A range of time; an end that is not given is open."""
 
@@ -241,6 +279,7 @@ class WorkflowFields(Input):
     breaker_reset_seconds: Positive | None = None
     key: Key | None = None
     labels: Labels = msgspec.field(default_factory=dict)
+    limit: LimitName | None = None
 
 
 class WorkflowInput(WorkflowFields, kw_only=True):
@@ -342,6 +381,27 @@ class WebhookInput(Input):
 @optional_fields_of(WebhookInput, without=("team_id",))
 class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
+
+
+class LimitInput(Input):
+    """A new limit: how many may be under way at once, how many may start in a time, or both."""
+
+    name: LimitName
+    max_concurrent: Positive | None = None
+    rate: RateText | None = None
+    burst: Positive | None = None
+    public: bool = False
+    team_id: Positive | None = None
+
+
+@optional_fields_of(LimitInput, without=("name", "team_id"))
+class LimitChanges(Changes):
+    """New bounds of a limit."""
+
+
+def require_limit_name(name: str) -> str:
+    """Return the name if a limit can have it; refuse it otherwise."""
+    return read_as(name, LimitName)
 
 
 SECRET_NAME = "at most 100 letters, digits and `_`, without a digit in front"  # noqa: S105 - what a name may be

@@ -66,6 +66,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/schedules/{schedule_id:uuid}/upcoming": {"GET": READ},
     "/schedules/{schedule_id:uuid}/upcoming.ics": {"GET": READ},
     "/timezones": {"GET": READ},
+    "/forecast": {"POST": READ},
+    "/forecast/spread": {"POST": READ},
     "/apply": {"POST": WRITE},
     "/export": {"GET": READ},
     # Labels, fields, moves and deletions need more, which the service asks for.
@@ -86,6 +88,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/breakers": {"GET": READ},
     "/breakers/{workflow_id:int}": {"GET": READ},
     "/breakers/{workflow_id:int}/reset": {"POST": OPERATE},
+    "/limits": {"GET": READ, "POST": WRITE},
+    "/limits/{limit_name:str}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/notifications": {"GET": READ, "POST": WRITE},
     "/notifications/{notification_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/notifications/{notification_id:int}/deliveries": {"GET": READ},
