@@ -76,6 +76,7 @@ from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
+from app.services.skips import SkipService
 from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
@@ -189,6 +190,7 @@ def wire_services(
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
         slots=SlotService(database),
+        skips=SkipService(database),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

@@ -17,6 +17,7 @@ from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.interventions import InterventionController
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.operations import BulkController, OperationController
@@ -68,6 +69,7 @@ from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
+from app.services.skips import SkipService
 from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
@@ -95,6 +97,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
     slots: SlotService
+    skips: SkipService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -162,6 +165,7 @@ def create_application(
             ScheduleController,
             ScheduleQueryController,
             SlotController,
+            InterventionController,
             BulkController,
             OperationController,
             ApplyController,
@@ -240,6 +244,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
+        "skip_service": services.skips,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

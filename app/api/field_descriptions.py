@@ -273,6 +273,14 @@ SLOT = {
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
 }
+SKIP = {
+    "slots": "The times of the slots, each of which must be a slot that is still to come.",
+    "next": "How many of the next slots that are not skipped yet.",
+    "from": "The beginning of a span of time; its slots that are still to come are skipped.",
+    "to": "The end of the span, included.",
+    "note": "Why, for the ledger and the audit log.",
+    "skipped": "The slots that are left out, earliest first.",
+}
 SPAN = {
     "kind": with_values("Why nothing could fire.", SPANS),
     "from": "When it began.",
@@ -291,7 +299,8 @@ EXPLANATION = {
     "sentence": "The explanation in one or two sentences.",
     "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
     "checks": "The checks in their order, up to the one that did not pass.",
-    "check": "The name of the check: spec, start_end, window, weekday, active, retry, missed, breaker, guard, overlap.",
+    "check": "The name of the check: spec, start_end, window, weekday, active, skip, retry, missed, breaker, guard, "
+    "overlap.",
     "passed": "Whether the slot passed the check.",
     "detail": "What the check found.",
 }
@@ -668,6 +677,7 @@ FIELDS = (
     Table(("DryRunView",), DRY_RUN),
     Table(("OperationView", "DryRunView", "SkippedView", "RowErrorView"), OPERATION),
     Table(("SlotItem",), SLOT),
+    Table(("SkipInput", "SkippedSlots"), SKIP),
     Table(("SpanView",), SPAN),
     Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
     Table(("ExplanationView", "CheckView"), EXPLANATION),

@@ -112,6 +112,7 @@ TRIGGERS: Texts = {
     Trigger.SCHEDULE: "a slot of the schedule",
     Trigger.CATCH_UP: "a missed slot that is made up for",
     Trigger.CRON: "a slot that a ping of `/api/cron/run` found due",
+    Trigger.BACKFILL: "a past slot that a backfill runs",
     Trigger.MANUAL: "a request, an action or a plugin",
     Trigger.ENTITY: "the time of a webhook or of a plugin's entity",
 }
@@ -122,6 +123,7 @@ OUTCOMES: Texts = {
     LedgerOutcome.SKIPPED_BREAKER: "the workflow's breaker was open",
     LedgerOutcome.SKIPPED_QUEUE_FULL: "`max_queued` runs were waiting already",
     LedgerOutcome.SKIPPED_RETRY: "a retry of an earlier slot held the schedule",
+    LedgerOutcome.SKIPPED_REQUEST: "somebody asked to leave it out",
     LedgerOutcome.MISSED: "nothing could fire it in time, or schedules were switched off",
     LedgerOutcome.COALESCED: "a later missed slot ran instead",
 }

@@ -87,6 +87,8 @@ class AuditAction(StrEnum):
     SCHEDULE_DIED = "schedule_died"
     SCHEDULE_DELETED = "schedule_deleted"
     SCHEDULE_RUN = "schedule_run"
+    SCHEDULE_SLOTS_SKIPPED = "schedule_slots_skipped"
+    SCHEDULE_SKIPS_REMOVED = "schedule_skips_removed"
     EXECUTION_CANCELLED = "execution_cancelled"
     WORKFLOW_CREATED = "workflow_created"
     WORKFLOW_CHANGED = "workflow_changed"

@@ -39,6 +39,7 @@ class Trigger(StrEnum):
     MANUAL = "manual"
     CATCH_UP = "catch_up"
     CRON = "cron"
+    BACKFILL = "backfill"
     ENTITY = "entity"
 
 

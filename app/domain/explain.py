@@ -15,6 +15,7 @@ from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.overlap import Arrival, Refuse, overlap
 from app.domain.planning import due_time
 from app.domain.schedules import ScheduledJob, Status
+from app.domain.skips import Skip
 from app.domain.trigger_event import rfc3339
 
 
@@ -26,6 +27,7 @@ class Check(StrEnum):
     WINDOW = "window"
     WEEKDAY = "weekday"
     ACTIVE = "active"
+    SKIP = "skip"
     RETRY = "retry"
     MISSED = "missed"
     BREAKER = "breaker"
@@ -44,6 +46,8 @@ UNKNOWN = "unknown"
 def failed_check(outcome: LedgerOutcome) -> Check:
     """Return the check at which a slot with this outcome did not pass."""
     match outcome:
+        case LedgerOutcome.SKIPPED_REQUEST:
+            return Check.SKIP
         case LedgerOutcome.SKIPPED_RETRY:
             return Check.RETRY
         case LedgerOutcome.MISSED | LedgerOutcome.COALESCED:
@@ -61,6 +65,7 @@ def failed_check(outcome: LedgerOutcome) -> Check:
 _LEDGER_OUTCOMES = frozenset(LedgerOutcome)
 # The checks of an expected slot, with the text if it passes.
 _PASSED = {
+    Check.SKIP: "nobody asked to skip it",
     Check.RETRY: "no retry held the schedule",
     Check.MISSED: "it was handled in time, or caught up",
     Check.BREAKER: "no breaker was open",
@@ -123,6 +128,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     invalid_since: datetime | None = None
     active: tuple[ActiveRun, ...]
     gate: Gate
+    # The request to skip the slot, if it is still to come.
+    skip: Skip | None = None
     now: datetime
 
 
@@ -306,6 +313,11 @@ def _explain_future(facts: Facts, slot: datetime, checks: tuple[Result, ...]) ->
     if not job.expects_more(0) or (job.next_run_at is None and not facts.active):
         sentence = f"The slot {rfc3339(slot)} will not come: nothing is planned any more."
         return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=checks)
+    if facts.skip is not None:
+        skipped = Result(Check.SKIP, passed=False, detail=facts.skip.reason)
+        sentence = f"The slot {rfc3339(slot)} will not fire (skipped_request): {facts.skip.reason}."
+        outcome = LedgerOutcome.SKIPPED_REQUEST.value
+        return Explanation(slot=slot, outcome=outcome, sentence=sentence, checks=(*checks, skipped))
     due = due_time(job, slot)
     known = (_future_breaker(facts, due), _future_guard(facts), _future_overlap(facts))
     failed = next((result for result in known if not result.passed), None)

@@ -147,6 +147,8 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     dead_at: datetime | None = None
     # When a pause ends by itself; None if the schedule is not paused, or until it is resumed.
     paused_until: datetime | None = None
+    # Whether slots to come are to be skipped. Only then a tick reads which.
+    has_skips: bool = False
     # The trace of the request that created or changed the schedule last.
     trace_context: str | None = None
     created_at: datetime

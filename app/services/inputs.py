@@ -38,6 +38,7 @@ from app.domain.schedule_input import (
 )
 from app.domain.schedules import DEFAULTS, IfRunning, Reason, Status
 from app.domain.secrets import NAME_PATTERN
+from app.domain.skips import MOST_SKIPS
 from app.domain.workflows import Edge
 from app.persistence.schedule_lists import Kind
 
@@ -202,6 +203,16 @@ class PauseInput(NoteInput):
     """When a pause ends by itself, if it does, and an optional note for the history."""
 
     until: Instant | None = None
+
+
+class SkipInput(Input, rename={"since": "from", "until": "to"}):
+    """Slots to come to leave out: these `slots`, the `next` ones, or those between `from` and `to`."""
+
+    slots: Annotated[list[Instant], Meta(min_length=1, max_length=MOST_SKIPS)] | None = None
+    next: Annotated[int, Meta(ge=1, le=MOST_SKIPS)] | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    note: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class NodeInput(Input):

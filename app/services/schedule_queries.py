@@ -21,9 +21,10 @@ from app.domain.revisions import REMEMBERED
 from app.domain.schedule_input import require_years
 from app.domain.schedule_lifecycle import CADENCE_FIELDS, returned
 from app.domain.schedules import Reason, ScheduledJob, Status
+from app.domain.skips import Skip
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
-from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedule_lists, schedules
+from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedule_lists, schedules, skips
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
@@ -261,6 +262,7 @@ class ScheduleQueryService:
             recorded=await _recorded(connection, then, slot) if slot is not None else None,
             invalid_since=await revisions.invalid_since(connection, job.id) if is_invalid else None,
             active=active.get(job.id, ()),
+            skip=await _skip_of(connection, job, slot),
             gate=(await breakers.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
             now=now,
         )
@@ -351,6 +353,11 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
     if entry is None or not (slot in {entry.first_slot, entry.last_slot} or _allows(then, slot)):
         return None
     return SlotRecord(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
+
+
+async def _skip_of(connection: Connection, job: ScheduledJob, slot: datetime | None) -> Skip | None:
+    found = (await skips.of(connection, [job.id])).get(job.id, ()) if job.has_skips else ()
+    return next((skip for skip in found if skip.slot == slot), None)
 
 
 def _allows(job: ScheduledJob, slot: datetime) -> bool:

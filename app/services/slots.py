@@ -14,10 +14,11 @@ from app import clock
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError
 from app.domain.executions import FAILURES, count_repeats
-from app.domain.ledger import QUEUED
+from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.schedules import ScheduledJob
+from app.domain.skips import Skip
 from app.domain.slot_strips import EXPECTED, OffSpan, SpanKind, Turn, expected_slots, off_spans, pause_turns
-from app.persistence import executions, ledger, restrictions, schedules, slots
+from app.persistence import executions, ledger, restrictions, schedules, skips, slots
 from app.persistence.database import Connection, Database
 from app.persistence.ledger import StoredEntry, Stretch
 from app.persistence.pagination import Part
@@ -80,7 +81,10 @@ class SlotService:
         repeats = {job_id: count_repeats(runs) for job_id, runs in active.items()}
         search = partial(_expected, jobs, repeats, ahead)
         # In a thread, as it may take long and must not block the event loop.
-        return await asyncio.get_running_loop().run_in_executor(self._searches, search)
+        coming = await asyncio.get_running_loop().run_in_executor(self._searches, search)
+        for job_id, skipped in (await skips.of(connection, [job.id for job in jobs if job.has_skips])).items():
+            _mark_skipped(coming.get(job_id, []), skipped)
+        return coming
 
 
 def _expected(jobs: Sequence[ScheduledJob], repeats: Mapping[UUID, int], ahead: int) -> dict[UUID, list[SlotItem]]:
@@ -91,6 +95,14 @@ def _expected(jobs: Sequence[ScheduledJob], repeats: Mapping[UUID, int], ahead: 
         found = expected_slots(job, repeats.get(job.id, 0), ahead, lambda: clock.thread_seconds() > end)
         coming[job.id] = [SlotItem(slot=slot, outcome=EXPECTED) for slot in reversed(found)]
     return coming
+
+
+def _mark_skipped(items: Sequence[SlotItem], skipped: Sequence[Skip]) -> None:
+    """Say of slots to come that they are left out, and why."""
+    reasons = {skip.slot: skip.reason for skip in skipped}
+    for item in items:
+        if item.slot in reasons:
+            item.outcome, item.reason = LedgerOutcome.SKIPPED_REQUEST.value, reasons[item.slot]
 
 
 class _Found(msgspec.Struct, frozen=True):

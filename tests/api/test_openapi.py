@@ -49,7 +49,8 @@ CALLS = {
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
-    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run")),
+    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run", "skip")),
+    "DELETE /api/v1/schedules/{schedule_id}/skip/",
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
     *("GET /api/v1/slots/", "POST /api/v1/apply/", "GET /api/v1/export/"),
     *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
@@ -94,6 +95,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
+    r"|is no slot that is still to come|`from` and `to` are needed both|The span has more than"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`|Name the user who gets"
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
@@ -331,6 +333,8 @@ class World:
         filled = {**body}
         if path == "/api/v1/schedules/bulk/":
             return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
+        if path.endswith("/skip/"):
+            return {"next": 1}
         if path == APPLY:
             return {"documents": [DECLARED], "dry_run": bool(body.get("dry_run"))}
         if body.get("workflow_id") is not None:

@@ -47,6 +47,7 @@ from app.persistence.tables.schedules import (
     ScheduledJobRow,
     ScheduleMarkRow,
     ScheduleRevisionRow,
+    SlotSkipRow,
     WorkflowRevisionRow,
     WorkflowRow,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "SessionRow",
     "SigningKeyRow",
     "SitemapPingRow",
+    "SlotSkipRow",
     "SwitchRow",
     "TeamExclusionRow",
     "TeamMemberRow",

@@ -240,6 +240,12 @@ class SpanView(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "t
     note: str
 
 
+class SkippedSlots(msgspec.Struct):
+    """Slots that are left out."""
+
+    skipped: list[Instant]
+
+
 class SlotStrip(msgspec.Struct):
     """The newest slots of a schedule, and the spans in which it could not fire."""
 
