@@ -338,7 +338,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             sender,
             _poller(settings, shared),
-            Housekeeper(database, settings.history_days, settings.audit_days),
+            Housekeeper(database, settings.history_days, settings.audit_days, settings.delete_after_seconds),
             OperationRunner(database, ringer, shared.admission.limits.caps),
             bell_health,
             lease_seconds=settings.lease_seconds,

@@ -93,6 +93,8 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int = 60
     if_running: IfRunning = IfRunning.SKIP
     max_queued: int = 1
+    # How long after it is done it is deleted; 0 is never, None as the settings say.
+    delete_after_seconds: int | None = None
     # A name that is unique for the owner, by which tools create and change the schedule.
     key: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)

@@ -135,6 +135,13 @@ class ScheduledJobRow(Base):
             postgresql_where=text("paused_until IS NOT NULL"),
             info=BUILT_LATE,
         ),
+        # Schedules that are deleted some time after they are done.
+        Index(
+            "ix_scheduled_jobs_deleted_after",
+            "id",
+            postgresql_where=text("status = 'done' AND delete_after_seconds > 0"),
+            info=BUILT_LATE,
+        ),
         # Lists by what only few schedules have.
         Index(
             "ix_scheduled_jobs_reason",
@@ -187,6 +194,7 @@ class ScheduledJobRow(Base):
     misfire_grace_seconds: Mapped[int]
     if_running: Mapped[str]
     max_queued: Mapped[int] = mapped_column(server_default="1")
+    delete_after_seconds: Mapped[int | None]
     status: Mapped[str]
     status_reason: Mapped[str]
     generation: Mapped[int] = mapped_column(BigInteger)

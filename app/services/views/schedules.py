@@ -54,6 +54,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     misfire_grace_seconds: int
     if_running: IfRunning
     max_queued: int
+    delete_after_seconds: int | None
     key: str | None
     labels: dict[str, str]
     trigger_payload: dict[str, Any]
