@@ -113,8 +113,8 @@ SCHEDULE = {
     "catch_up": with_values("What happens to missed slots.", CATCH_UP),
     "misfire_grace_seconds": "A slot that is late by at most this many seconds still fires; later it is missed.",
     "if_running": with_values("What a due slot does while a run of the schedule is active.", IF_RUNNING),
-    "delete_after_seconds": "How many seconds after it is done the schedule is deleted with its history; 0: never. Null: "
-    "as `CARILLON_DELETE_AFTER_SECONDS` says, by default never.",
+    "delete_after_seconds": "How many seconds after it is done the schedule is deleted with its history; 0: never. "
+    "Null: as `CARILLON_DELETE_AFTER_SECONDS` says, by default never.",
     "max_queued": "With `if_running: queue`, how many runs may wait; further slots are `skipped_queue_full`.",
     "status": with_values("The state of the schedule.", STATUSES),
     "status_reason": with_values("Why it has this state; empty while it is active.", REASONS),
