@@ -27,6 +27,7 @@ SPELLED = {
     "interval_seconds": 60,
     "every": "monthly",
     "cron": "0 9 * * *",
+    "rrule": "FREQ=WEEKLY;BYDAY=TU;BYHOUR=9;BYMINUTE=0",
     "after": "3d",
     "timezone": "Europe/Berlin",
     "only_between": "08:00-18:00",

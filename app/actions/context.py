@@ -121,6 +121,7 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
+    rrule: str | None = None
     at: datetime | None = None
     after: str | None = None
     timezone: str = DEFAULTS.timezone
@@ -150,6 +151,7 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: float | UnsetType = UNSET
     every: str | UnsetType = UNSET
     cron: str | UnsetType = UNSET
+    rrule: str | UnsetType = UNSET
     at: datetime | UnsetType = UNSET
     after: str | UnsetType = UNSET
     timezone: str | UnsetType = UNSET

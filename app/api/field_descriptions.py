@@ -90,13 +90,16 @@ SCHEDULE = {
     "it is in the event that targets are sent. A change applies from the next slot; retries keep what their first "
     "attempt had. Lists leave it out unless `fields` names it.",
     "interval_seconds": "Seconds of elapsed time between two slots. Exactly one of `interval_seconds`, `every`, "
-    "`cron`, `at` and `after` is given; null if another one says when.",
+    "`cron`, `rrule`, `at` and `after` is given; null if another one says when.",
     "every": "The interval as a duration (`90s`, `5m`, `1.5h`, `3d`, `2w`) or a word: `hourly`, `daily` (24 hours), "
     "`weekly`, or `monthly`, which keeps the wall time. Responses show it for each interval that has a duration.",
     "cron": "Five fields as in cron, with names, `L`, `LW`, `5L`, `1#2`, or `@daily` and similar; read in `timezone`.",
+    "rrule": "A recurrence rule of iCalendar (RFC 5545), such as `FREQ=MONTHLY;BYDAY=2TU;BYHOUR=9;BYMINUTE=0`, read in "
+    "`timezone`. It starts at `start_at`, else when the schedule is created, resumed or given another rule.",
     "at": "The only slot: an instant. It fires however late; then the schedule is `done`.",
     "after": "The only slot: this duration after the creation, such as `5m`, or after a later `start_at`.",
-    "timezone": "The IANA time zone whose wall clock `cron`, `every: monthly`, `only_between` and `not_on` use.",
+    "timezone": "The IANA time zone whose wall clock `cron`, `rrule`, `every: monthly`, `only_between` and `not_on` "
+    "use.",
     "jitter_seconds": "Each slot fires later by an offset of less than this many seconds, and before the next slot. "
     "The offset of a slot is always the same.",
     "only_between": "A daily window such as `08:00-18:00`: the start is included, the end is not. It may cross "

@@ -75,6 +75,7 @@ KINDS: Texts = {
     Kind.CRON: "`cron`",
     Kind.ONCE: "`at` or `after`",
     Kind.MONTHLY: "`every: monthly`",
+    Kind.RRULE: "`rrule`",
 }
 ORDERS: Texts = {
     Sort.NEWEST: "newest first",

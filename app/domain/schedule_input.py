@@ -12,6 +12,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.labels import Key, Labels
 from app.domain.limits import DEFAULT_CAPS, Caps
+from app.domain.rrule import LONGEST_RULE
 from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 from app.domain.specs import canonical, require_kind
 
@@ -36,6 +37,9 @@ Instant = Annotated[datetime, Meta(tz=True)]
 Duration = Annotated[str, Meta(min_length=2, max_length=64, examples=["5m", "1.5h", "3d"])]
 Every = Annotated[str, Meta(min_length=2, max_length=64, examples=["5m", "daily", "monthly"])]
 Cron = Annotated[str, Meta(min_length=1, max_length=LONGEST_EXPRESSION, examples=["0 9 * * mon-fri", "@daily"])]
+RecurrenceRule = Annotated[
+    str, Meta(min_length=1, max_length=LONGEST_RULE, examples=["FREQ=MONTHLY;BYDAY=2TU;BYHOUR=9;BYMINUTE=0"])
+]
 TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europe/Berlin"])]
 Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
 Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
@@ -51,11 +55,12 @@ class Input(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SpecInput(Input):
-    """When a schedule is due: exactly one of the first five fields, and the fields that restrict it."""
+    """When a schedule is due: exactly one of the first six fields, and the fields that restrict it."""
 
     interval_seconds: Positive | None = None
     every: Every | None = None
     cron: Cron | None = None
+    rrule: RecurrenceRule | None = None
     at: Instant | None = None
     after: Duration | None = None
     timezone: TimezoneName = DEFAULTS.timezone
@@ -87,7 +92,7 @@ class ScheduleFields(SpecInput, kw_only=True):
 
 
 class ScheduleInput(ScheduleFields, kw_only=True):
-    """A new schedule. Exactly one of interval_seconds, every, cron, at and after says when."""
+    """A new schedule. Exactly one of interval_seconds, every, cron, rrule, at and after says when."""
 
     workflow_id: Positive
     workflow_owner: Positive | None = None

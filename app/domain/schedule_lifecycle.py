@@ -28,7 +28,7 @@ PHASE_FIELDS = frozenset({*KINDS, "start_at"})
 # A change to one of these changes the cadence as well, but keeps the anchor: slots that remain do not move.
 CADENCE_FIELDS = PHASE_FIELDS | {"timezone", "only_between", "not_on"}
 # The fields that can finish a schedule, or make a finished one active again.
-LIMITS = frozenset({"total_repeats", "end_at", "at", "after"})
+LIMITS = frozenset({"total_repeats", "end_at", "at", "after", "rrule"})
 
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:

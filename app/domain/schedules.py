@@ -77,6 +77,7 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     interval_seconds: float | None = None
     every: str | None = None
     cron: str | None = None
+    rrule: str | None = None
     at: datetime | None = None
     after: str | None = None
     timezone: str = "UTC"
@@ -178,6 +179,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
             interval_seconds=self.interval_seconds,
             every=self.every,
             cron=self.cron,
+            rrule=self.rrule,
             at=self.at,
             after=self.after,
             timezone=self.timezone,

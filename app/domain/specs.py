@@ -21,7 +21,7 @@ from app.domain.rrule_times import rrule_times
 MONTHLY = "monthly"
 EVERY_WORDS = {"hourly": "1h", "daily": "1d", "weekly": "1w"}
 # The fields that say when; a spec has exactly one. ``interval_seconds`` and ``every`` are two spellings of one kind.
-KINDS = ("interval_seconds", "every", "cron", "at", "after")
+KINDS = ("interval_seconds", "every", "cron", "rrule", "at", "after")
 # Whether a spec compiles does not depend on the anchor, so any will do for a check.
 _ANY_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)
 UNITS = {

@@ -32,7 +32,7 @@ from app.persistence.pagination import (
     place_of,
     read_merged,
 )
-from app.persistence.schedules import COLUMNS, from_record
+from app.persistence.schedules import COLUMNS, from_record, stored_values
 from app.persistence.sql_batches import fetch, type_of
 from app.persistence.tables import ScheduledJobRow
 
@@ -54,13 +54,15 @@ class Kind(StrEnum):
     CRON = "cron"
     ONCE = "once"
     MONTHLY = "monthly"
+    RRULE = "rrule"
 
 
 _KINDS = {
     Kind.INTERVAL: "j.interval_seconds IS NOT NULL",
     Kind.CRON: "j.cron IS NOT NULL",
     Kind.ONCE: "(j.at IS NOT NULL OR j.after IS NOT NULL)",
-    Kind.MONTHLY: "j.every IS NOT NULL",
+    Kind.MONTHLY: "(j.every IS NOT NULL AND j.every <> 'rrule')",
+    Kind.RRULE: "j.every = 'rrule'",
 }
 
 
@@ -564,7 +566,8 @@ def _same_values(query: _Query, action: BulkAction, wanted: Mapping[str, Any]) -
         return f"(j.labels @> {added}::text::jsonb AND NOT j.labels ?| {removed}::text[])"
     if not wanted:
         return "false"
-    return "(" + " AND ".join(_same_value(query, name, value) for name, value in wanted.items()) + ")"
+    stored = stored_values(wanted)
+    return "(" + " AND ".join(_same_value(query, name, value) for name, value in stored.items()) + ")"
 
 
 def _same_value(query: _Query, name: str, value: Any) -> str:

@@ -34,6 +34,9 @@ _ENUMS = tuple(
     for field in msgspec.structs.fields(ScheduledJob)
     if isinstance(field.type, type) and issubclass(field.type, StrEnum)
 )
+# Stored as ``every`` of a schedule with a rule. Release 0.1.0 knows no rules and would finish the schedule after its
+# pending slot; a spec that it cannot compile is paused as ``invalid_spec`` instead, and resumed by newer workers.
+RULE_MARK = "rrule"
 _TIMES_OF_PEOPLE = ("at", "start_at", "end_at", "anchor_at")
 _UNIQUE_NAME = "uq_scheduled_jobs_name_of_plugin"
 _UNIQUE_KEY = "uq_scheduled_jobs_key"
@@ -65,6 +68,8 @@ def _from_columns(values: dict[str, Any]) -> ScheduledJob:
         # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
         values[name] = members.get(values[name], values[name])
     values["not_on"] = tuple(map(str, values["not_on"]))
+    if values["rrule"] is not None:
+        _unmark(values)
     for name in _TIMES_OF_PEOPLE:
         # The driver returns what Postgres calls infinity, which only an edit by hand can store, without a zone.
         if values[name] is not None and values[name].tzinfo is None:
@@ -72,9 +77,28 @@ def _from_columns(values: dict[str, Any]) -> ScheduledJob:
     return ScheduledJob(**values)
 
 
+def _unmark(values: dict[str, Any]) -> None:
+    """Remove the mark of a rule; or the rule, if an API of release 0.1.0 has given the schedule another spec."""
+    values["every" if values["every"] == RULE_MARK else "rrule"] = None
+
+
+def _marked(job: ScheduledJob) -> ScheduledJob:
+    return job if job.rrule is None else msgspec.structs.replace(job, every=RULE_MARK)
+
+
+def stored_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of fields as their columns hold them, to compare them with rows."""
+    if values.get("rrule") is not None:
+        return {**values, "every": RULE_MARK}
+    return {name: value for name, value in values.items() if name != "rrule"}
+
+
 def with_stored_values(job: ScheduledJob, stored: Mapping[str, Any]) -> ScheduledJob:
     """Return a schedule with some values of another time, as a revision has stored them as JSON."""
     values = msgspec.to_builtins(job) | stored
+    if stored.get("rrule") is not None and stored.get("every") is not None:
+        # A snapshot that a statement has made of the row.
+        _unmark(values)
     enums = {name: members.get(values[name], values[name]) for name, members in _ENUMS}
     plain = {name: value for name, value in values.items() if name not in enums}
     return msgspec.structs.replace(msgspec.convert(plain, ScheduledJob), **enums)
@@ -113,13 +137,13 @@ def _unique_names() -> Iterator[None]:
 async def add(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write new schedules."""
     with _unique_names():
-        await run_batch(connection, _INSERT, jobs)
+        await run_batch(connection, _INSERT, [_marked(job) for job in jobs])
 
 
 async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> None:
     """Write schedules whose rows this transaction has locked."""
     with _unique_names():
-        await run_batch(connection, _UPDATE, jobs)
+        await run_batch(connection, _UPDATE, [_marked(job) for job in jobs])
 
 
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:

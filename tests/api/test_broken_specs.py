@@ -32,7 +32,7 @@ BROKEN: dict[str, Json] = {
     "an interval without end": {"interval_seconds": float("inf")},
     SOUND: {"interval_seconds": 300.0},
 }
-KINDS = ("interval_seconds", "every", "cron", "at", "after")
+KINDS = ("interval_seconds", "every", "cron", "rrule", "at", "after")
 VALID: Json = {"timezone": "UTC", "only_between": None, "not_on": [], "start_at": None, "end_at": None}
 
 _BREAK_ROW = text(

@@ -99,11 +99,12 @@ async def test_kinds(carillon: Carillon) -> None:
         "cron": {"cron": "@daily"},
         "once": {"at": "2040-01-01T00:00:00Z"},
         "monthly": {"every": "monthly"},
+        "rrule": {"rrule": "FREQ=MONTHLY;BYDAY=2TU"},
     }
     for name, spec in specs.items():
         await carillon.schedule(name=name, **spec)
     await carillon.schedule(name="later", after="3d")
-    for kind in ("interval", "cron", "monthly"):
+    for kind in ("interval", "cron", "monthly", "rrule"):
         assert [kind] == await names(carillon, kind=kind)
     assert ["later", "once"] == await names(carillon, kind="once")
     await carillon.call("GET", "/schedules/", 422, params={"kind": "never"})

@@ -35,6 +35,10 @@ async def preview(carillon: Carillon, **spec: Any) -> Json:
             {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"},
         ),
         ({"cron": "@daily"}, {"cron": "0 0 * * *"}),
+        (
+            {"rrule": "rrule:freq=weekly; BYDAY=TH,TU;BYMINUTE=0;BYHOUR=9"},
+            {"rrule": "FREQ=WEEKLY;BYDAY=TU,TH;BYHOUR=9;BYMINUTE=0", "every": None, "interval_seconds": None},
+        ),
         ({"after": "90m"}, {"after": "90m", "interval_seconds": None}),
         ({"at": "2040-01-01T01:00:00+01:00"}, {"at": "2040-01-01T00:00:00Z"}),
         (
@@ -65,6 +69,9 @@ async def test_many_spellings_one_stored_form(standing: Carillon, given: Json, s
         ({"cron": "0 0 31 2 *"}, "cron"),
         ({"cron": "0 0 * * * *"}, "cron"),
         ({"cron": ",".join(map(str, range(2000))) + " * * * *"}, "cron"),
+        ({"rrule": "FREQ=HOURLY"}, "rrule"),
+        ({"rrule": "FREQ=DAILY;COUNT=3", "cron": "* * * * *"}, "rrule"),
+        ({"rrule": "FREQ=DAILY;UNTIL=20200101T000000Z"}, "rrule"),
         ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, "timezone"),
         ({"cron": "* * * * *", "only_between": "25:00-26:00"}, "only_between"),
         ({"cron": "* * * * *", "not_on": ["someday"]}, "not_on"),
@@ -118,6 +125,58 @@ async def test_a_new_kind_of_spec_replaces_the_old(carillon: Carillon) -> None:
     assert (3600, None) == (back["interval_seconds"], back["cron"])
     problem = await carillon.call("PATCH", f"/schedules/{schedule['id']}/", 422, json={"interval_seconds": None})
     assert ["interval_seconds"] == [error["field"] for error in problem["errors"]]
+
+
+async def test_a_rule_fires_until_its_end_and_a_later_end_arms_it_again(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """Each tick plans the next slot of the rule; after the last one the schedule is done."""
+    rule = "FREQ=DAILY;BYHOUR=12;BYMINUTE=0"
+    goes_on = await carillon.schedule(rrule=rule)
+    assert "every day at 12:00 UTC" == goes_on["spec_description"]
+    following = moment(goes_on["next_slot"])
+    assert (12, 0) == (following.hour, following.minute)
+    last = following - timedelta(days=1)
+    ends = await carillon.schedule(rrule=f"{rule};UNTIL={following:%Y%m%d}")
+    move = text(
+        "UPDATE scheduled_jobs SET anchor_at = :start, next_slot = :slot, next_run_at = :slot, cadence_slot = :slot, "
+        "misfire_grace_seconds = 100000, rrule = CASE WHEN id = :ends THEN :ended ELSE rrule END RETURNING generation"
+    )
+    values = {
+        "start": last - timedelta(days=1),
+        "slot": last,
+        "ends": ends["id"],
+        "ended": f"{rule};UNTIL={last:%Y%m%d}",
+    }
+    async with database.transaction() as connection:
+        (generation, *_) = (await connection.execute(move, values)).scalars()
+    async with engine_of(settings) as engine:
+        for schedule in (goes_on, ends):
+            await engine.execute_scheduled_job(UUID(schedule["id"]), generation)
+    after = await carillon.get(goes_on)
+    assert ("active", goes_on["next_slot"], 1) == (after["status"], after["next_slot"], after["run_count"])
+    done = await carillon.get(ends)
+    assert ("done", "end_reached", 1) == (done["status"], done["status_reason"], done["run_count"])
+    armed = await carillon.call("PATCH", f"/schedules/{ends['id']}/", json={"rrule": rule})
+    assert ("active", rule) == (armed["status"], armed["rrule"])
+
+
+async def test_a_rule_is_stored_so_that_older_workers_leave_it_alone(carillon: Carillon, database: Database) -> None:
+    """`every` has a value that release 0.1.0 cannot compile; a spec that an older API stores replaces the rule."""
+    schedule = await carillon.schedule(rrule="FREQ=DAILY")
+    path = f"/schedules/{schedule['id']}"
+    async with database.transaction() as connection:
+        row = (await connection.execute(text("SELECT every, rrule FROM scheduled_jobs"))).one()
+        assert ("rrule", "FREQ=DAILY") == tuple(row)
+        await connection.execute(text("UPDATE scheduled_jobs SET every = NULL, interval_seconds = 60"))
+    shown = await carillon.get(schedule)
+    assert ("1m", None) == (shown["every"], shown["rrule"])
+    changed = await carillon.call("PATCH", f"{path}/", json={"rrule": "FREQ=DAILY;INTERVAL=2"})
+    assert (None, "FREQ=DAILY;INTERVAL=2") == (changed["interval_seconds"], changed["rrule"])
+    same = {"action": "set", "ids": [schedule["id"]], "dry_run": True}
+    for rule, count in (("FREQ=DAILY;INTERVAL=2", 0), ("FREQ=DAILY;INTERVAL=3", 1)):
+        body = {**same, "arguments": {"fields": {"rrule": rule}}}
+        assert count == (await carillon.call("POST", "/schedules/bulk/", json=body))["would_change"]
 
 
 async def test_a_changed_window_moves_the_next_run(carillon: Carillon) -> None:

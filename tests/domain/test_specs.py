@@ -139,7 +139,8 @@ def test_spellings_of_the_other_fields(field: str, stored: object, spellings: li
 
 def test_a_kind_that_is_given_replaces_all_others() -> None:
     """A change from an interval to a cron expression leaves no interval behind."""
-    expected = {"interval_seconds": None, "every": None, "cron": "0 0 * * *", "at": None, "after": None}
+    expected = {"interval_seconds": None, "every": None, "cron": "0 0 * * *", "rrule": None, "at": None}
+    expected["after"] = None
     assert expected == canonical({"cron": "@daily"})
 
 

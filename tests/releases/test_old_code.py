@@ -200,6 +200,23 @@ async def test_what_is_due_fires_fails_is_tried_again_and_settles(
     assert len(set(calls)) == len(calls)
 
 
+@pytest.mark.parametrize("values", ["interval_seconds = NULL, every = 'rrule', rrule = 'FREQ=DAILY'"])
+async def test_what_it_would_misread_is_paused(
+    old_api: Carillon, old_worker: Member, migrated: Told, values: str
+) -> None:
+    """A spec that a newer release has stored, with a mark, fires nothing; newer workers resume the schedule."""
+    schedule = await old_api.schedule(interval_seconds=3600)
+    engine = create_async_engine(load_settings(migrated).database_url)
+    async with engine.begin() as connection:
+        due = "next_slot = clock_timestamp(), next_run_at = clock_timestamp(), cadence_slot = clock_timestamp()"
+        statement = text(f"UPDATE scheduled_jobs SET {values}, {due}, generation = generation + 1 WHERE id = :id")
+        await connection.execute(statement, {"id": schedule["id"]})
+    await engine.dispose()
+    paused = await reached(old_api, schedule, "paused")
+    assert ("invalid_spec", []) == (paused["status_reason"], await old_api.runs(schedule))
+    assert ["missed"] == [entry["outcome"] for entry in await old_api.ledger(schedule)]
+
+
 async def test_what_nobody_rings_for_is_found(old_api: Carillon, old_worker: Member, valkey: EmbeddedValkey) -> None:
     """Redis is emptied, and a worker dies with a run: the reconciler finds both."""
     schedule = await old_api.schedule(interval_seconds=2)

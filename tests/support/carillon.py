@@ -23,7 +23,7 @@ ADMIN_TOKEN = "the-admin-token-of-the-tests"
 PATIENCE_SECONDS = 60.0
 # A node that always fails.
 FAIL = {"id": "work", "type": "core.fail", "config": {"message": "boom"}}
-KINDS = {"interval_seconds", "every", "cron", "at", "after"}
+KINDS = {"interval_seconds", "every", "cron", "rrule", "at", "after"}
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -155,6 +155,10 @@ class ScheduledJobRow(Base):
             postgresql_where=text("owner_kind <> 'user'"),
             info=BUILT_LATE,
         ),
+        # Lists of the kinds that few schedules have; the other kinds are found among all.
+        Index(
+            "ix_scheduled_jobs_rrule", *("created_at", "id"), postgresql_where=text("every = 'rrule'"), info=BUILT_LATE
+        ),
         Index("ix_scheduled_jobs_owner_id", "owner_id", "created_at", "id", info=BUILT_LATE),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
@@ -178,6 +182,8 @@ class ScheduledJobRow(Base):
     interval_seconds: Mapped[float | None]
     every: Mapped[str | None]
     cron: Mapped[str | None]
+    # Valid while ``every`` is 'rrule': release 0.1.0 leaves it in place when it stores another spec.
+    rrule: Mapped[str | None]
     at: Mapped[datetime | None]
     after: Mapped[str | None]
     timezone: Mapped[str] = mapped_column(server_default="UTC")

@@ -37,6 +37,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     interval_seconds: int | float | None
     every: str | None
     cron: str | None
+    rrule: str | None
     at: Instant | None
     after: str | None
     timezone: str
