@@ -55,6 +55,7 @@ from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.backfills import BackfillService
 from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
@@ -191,6 +192,7 @@ def wire_services(
         schedule_queries=shared.schedule_queries,
         slots=SlotService(database),
         skips=SkipService(database),
+        backfills=BackfillService(database),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

@@ -52,6 +52,7 @@ from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.backfills import BackfillService
 from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
@@ -98,6 +99,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     schedule_queries: ScheduleQueryService
     slots: SlotService
     skips: SkipService
+    backfills: BackfillService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -245,6 +247,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
         "skip_service": services.skips,
+        "backfill_service": services.backfills,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

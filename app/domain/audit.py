@@ -88,6 +88,7 @@ class AuditAction(StrEnum):
     SCHEDULE_DELETED = "schedule_deleted"
     SCHEDULE_RUN = "schedule_run"
     SCHEDULE_SLOTS_SKIPPED = "schedule_slots_skipped"
+    SCHEDULE_BACKFILLED = "schedule_backfilled"
     SCHEDULE_SKIPS_REMOVED = "schedule_skips_removed"
     EXECUTION_CANCELLED = "execution_cancelled"
     WORKFLOW_CREATED = "workflow_created"

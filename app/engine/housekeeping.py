@@ -8,6 +8,7 @@ from app import clock
 from app.domain.idempotency import KEPT
 from app.engine import oidc_keys, schedule_changes
 from app.persistence import (
+    backfills,
     execution_queries,
     idempotency,
     operations,
@@ -111,6 +112,7 @@ class Housekeeper:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
                 await operations.delete_old(connection, now - self._keep)
+                await backfills.delete_old(connection, now - self._keep)
                 await outcome_minutes.delete_before(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         if self._keep_audit:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
-from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
+from app.domain.executions import BESIDE_CADENCE, ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome, slots_in
 from app.domain.notifications import Notice, missed_notices
 from app.domain.planning import with_started_run
@@ -326,7 +326,7 @@ async def _start_run(
     if isinstance(decision, Wait):
         return TooEarly(decision.time.total_seconds())
     execution = await executions.start(connection, request.execution_id, request.token, request.worker_id, now)
-    if execution is not None and not is_manual:
+    if execution is not None and request.waiting.trigger not in BESIDE_CADENCE:
         if not request.waiting.was_parked:
             started = with_started_run(job, execution.id, execution.scheduled_for, now)
             await schedules.save_started_run(connection, started)

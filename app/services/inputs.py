@@ -215,6 +215,19 @@ class SkipInput(Input, rename={"since": "from", "until": "to"}):
     note: Annotated[str, Meta(max_length=1000)] = ""
 
 
+class BackfillInput(Input, rename={"since": "from", "until": "to"}):
+    """Past slots to run after all, from `from` to `to`, both included."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    only: Literal["not_fired", "all"] = "not_fired"
+    order: Literal["oldest", "newest"] = "oldest"
+    max_concurrent: Annotated[int, Meta(ge=1, le=100)] = 1
+    rate: Annotated[str, Meta(max_length=20)] | int | float | None = None
+    dry_run: bool = False
+    note: Annotated[str, Meta(max_length=1000)] = ""
+
+
 class NodeInput(Input):
     """A node of a workflow."""
 
