@@ -60,6 +60,7 @@ const workflows = createRoute({
 });
 const workflow = createRoute({
   ...at("/workflows/$id"),
+  validateSearch: searchOf("tab", "run"),
   component: lazyRouteComponent(() => import("./workflows/Editor")),
 });
 const runs = createRoute({
@@ -81,7 +82,7 @@ const calendars = createRoute({
 });
 const audit = createRoute({
   ...at("/audit"),
-  validateSearch: searchOf("actor", "action", "object_id"),
+  validateSearch: searchOf("actor", "via", "object_type", "action", "object_id", "days"),
   component: lazyRouteComponent(() => import("./audit/Audit")),
 });
 const agents = createRoute({

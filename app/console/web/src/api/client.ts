@@ -30,7 +30,6 @@ export const schedules = {
   backfill: (id: string, body: object) => postNew<t.Operation>(`/schedules/${id}/backfill/`, body),
   runs: (id: string, limit = 20) => get<t.Page<t.Execution>>(`/schedules/${id}/runs/`, { limit }),
   explain: (id: string, at?: string) => get<t.Explanation>(`/schedules/${id}/explain/`, { at }),
-  history: (id: string) => get<t.Page<t.Change>>(`/schedules/${id}/history/`),
   ledger: (id: string, limit: number) => get<t.Page<t.Slot>>(`/schedules/${id}/ledger/`, { limit }),
   slots: (id: string, query: Query) => getNew<t.Slots>(`/schedules/${id}/slots/`, query),
   slotsOfMany: (ids: string[], last: number) =>
@@ -74,6 +73,7 @@ export const breakers = {
 
 export const fleet = {
   overview: () => getNew<t.Overview>("/overview/"),
+  workers: () => getNew<t.Page<t.Worker>>("/workers/"),
   search: (q: string) => getNew<{ items: t.Found[] }>("/search/", { q }),
   forecast: (body: object) => postNew<t.Forecast>("/forecast/", body),
   spread: (body: object) => postNew<t.Spread>("/forecast/spread/", body),
@@ -84,6 +84,11 @@ export const fleet = {
   approveLease: (id: number | string) => postNew<t.Lease>(`/leases/${id}/approve/`),
   revokeLease: (id: number | string) => postNew<t.Lease>(`/leases/${id}/revoke/`),
   timezones: () => getNew<{ items: (string | { name: string })[] }>("/timezones/"),
+};
+
+export const stats = {
+  outcomes: (query: Query) => getNew<{ step: number; items: t.OutcomeStep[] }>("/stats/outcomes/", query),
+  lateness: (query: Query) => getNew<{ step: number; items: t.LatenessStep[] }>("/stats/lateness/", query),
 };
 
 export const settings = {

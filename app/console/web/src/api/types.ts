@@ -143,14 +143,6 @@ export interface Plan {
   warnings: string[];
 }
 
-export interface Change {
-  at: Instant;
-  by: string;
-  action: string;
-  changes: Record<string, unknown>;
-  note: string;
-}
-
 export interface Execution {
   id: string;
   workflow_id: number | null;
@@ -231,7 +223,7 @@ export interface BreakerDetail extends Breaker {
 export interface Attention {
   kind: string;
   object_type: string;
-  id: string;
+  id: string | null;
   name: string;
   since: Instant | null;
   sentence: string;
@@ -242,10 +234,31 @@ export interface Overview {
   due: number;
   oldest_overdue_seconds: number | null;
   running: number;
-  workers: number | unknown[];
+  workers: number;
   mode: string;
   schedules_enabled: boolean;
   attention: Attention[];
+}
+
+export interface OutcomeStep {
+  at: Instant;
+  outcomes: Record<string, number>;
+}
+
+export interface LatenessStep {
+  at: Instant;
+  count: number;
+  p50_ms: number | null;
+  p99_ms: number | null;
+}
+
+export interface Worker {
+  id: string;
+  name: string;
+  started_at: Instant;
+  lease_expires_at: Instant;
+  is_live: boolean;
+  running: number;
 }
 
 export interface Forecast {
@@ -320,6 +333,8 @@ export interface AuditEvent {
   object_name: string | null;
   changes: Record<string, unknown> | null;
   note: string | null;
+  request_id: string | null;
+  address: string | null;
 }
 
 export interface Found {

@@ -1,104 +1,99 @@
 /** The audit log: who did what to what, by which way. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
+import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { useMemo, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
-import { fleet } from "../api/client";
-import type { AuditEvent } from "../api/types";
-import { Changes } from "../schedules/SchedulePage";
-import { Loaded, Name, Time } from "../ui/controls";
+import { Events } from "./Events";
 
 const route = getRouteApi("/audit");
+const WAYS = ["console", "api", "cli", "mcp", "file", "plugin", "engine"];
+const OBJECTS = [
+  "schedule",
+  "workflow",
+  "execution",
+  "operation",
+  "calendar",
+  "limit",
+  "lease",
+  "settings",
+  "user",
+  "team",
+  "token",
+  "session",
+  "secret",
+  "webhook",
+  "notification",
+];
+const DAYS = [1, 7, 30];
+const DAY_MS = 86_400_000;
+const FIELDS = ["actor", "via", "object_type", "action", "object_id", "days"] as const;
 
 export default function Audit() {
   const t = useTranslations();
   const search = route.useSearch();
   const navigate = useNavigate();
-  const query = useInfiniteQuery({
-    queryKey: ["audit", search],
-    queryFn: ({ pageParam }) => fleet.audit({ ...search, limit: 50, cursor: pageParam }),
-    initialPageParam: undefined as string | undefined,
-    getNextPageParam: (page) => page.next_cursor ?? undefined,
-    retry: false,
-  });
-  const events = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const filter = useMemo(() => {
+    const { days, ...others } = search;
+    return { ...others, from: days ? new Date(Date.now() - Number(days) * DAY_MS).toISOString() : undefined };
+  }, [search]);
+  function submit(event: FormEvent<HTMLFormElement>) {
+    event.preventDefault();
+    const data = new FormData(event.currentTarget);
+    const given = FIELDS.map((name) => [name, String(data.get(name) ?? "").trim() || undefined]);
+    void navigate({ to: "/audit", search: Object.fromEntries(given) });
+  }
+  const choice = (name: "via" | "object_type", values: string[]) => (
+    <label className="field">
+      <span>{t(`audit.${name === "via" ? "via" : "object"}`)}</span>
+      <select name={name} defaultValue={search[name] ?? ""} onChange={(event) => event.currentTarget.form?.requestSubmit()}>
+        <option value="">{t("audit.any")}</option>
+        {[...new Set([...values, ...(search[name] ? [search[name]] : [])])].map((value) => (
+          <option key={value}>{value}</option>
+        ))}
+      </select>
+    </label>
+  );
+  const text = (name: "actor" | "action" | "object_id", label: string) => (
+    <label className="field">
+      <span>{label}</span>
+      <input name={name} defaultValue={search[name]} />
+    </label>
+  );
+  const isFiltered = Object.values(search).some(Boolean);
   return (
     <div className="page">
       <h1>{t("audit.title")}</h1>
-      <form
-        className="row"
-        onSubmit={(event) => {
-          event.preventDefault();
-          const data = new FormData(event.currentTarget);
-          const text = (name: string) => String(data.get(name) ?? "").trim() || undefined;
-          void navigate({ to: "/audit", search: { ...search, actor: text("actor"), action: text("action") } });
-        }}
-      >
-        <input name="actor" aria-label={t("audit.actor")} placeholder={t("audit.actor")} defaultValue={search.actor} />
-        <input name="action" aria-label={t("audit.action")} placeholder={t("audit.action")} defaultValue={search.action} />
-        <button type="submit">{t("app.search")}</button>
+      <form className="card fields filters" onSubmit={submit} key={JSON.stringify(search)}>
+        {text("actor", t("audit.actor"))}
+        {choice("via", WAYS)}
+        {choice("object_type", OBJECTS)}
+        {text("object_id", t("audit.objectId"))}
+        {text("action", t("audit.action"))}
+        <label className="field">
+          <span>{t("audit.since")}</span>
+          <select name="days" defaultValue={search.days ?? ""} onChange={(event) => event.currentTarget.form?.requestSubmit()}>
+            <option value="">{t("audit.ever")}</option>
+            {DAYS.map((days) => (
+              <option key={days} value={days}>
+                {t("audit.days", { count: days })}
+              </option>
+            ))}
+          </select>
+        </label>
+        <div className="actions">
+          <button type="submit" className="primary">
+            {t("audit.filter")}
+          </button>
+          {isFiltered ? (
+            <button type="button" onClick={() => void navigate({ to: "/audit" })}>
+              {t("list.clear")}
+            </button>
+          ) : null}
+        </div>
       </form>
-      <div className="card scroll">
-        <Loaded query={query}>
-          {() =>
-            events.length ? (
-              <table className="plain">
-                <thead>
-                  <tr>
-                    {(["at", "actor", "via", "action", "object", "changes"] as const).map((name) => (
-                      <th key={name} scope="col">
-                        {t(`audit.${name}`)}
-                      </th>
-                    ))}
-                  </tr>
-                </thead>
-                <tbody>
-                  {events.map((event, index) => (
-                    <Row key={index} event={event} />
-                  ))}
-                </tbody>
-              </table>
-            ) : (
-              <div className="empty">{t("audit.empty")}</div>
-            )
-          }
-        </Loaded>
+      <div className="card">
+        <Events filter={filter} withObject />
       </div>
-      {query.hasNextPage ? (
-        <button type="button" onClick={() => void query.fetchNextPage()}>
-          {t("app.more")}
-        </button>
-      ) : null}
     </div>
-  );
-}
-
-function Row({ event }: { event: AuditEvent }) {
-  const name = event.object_name || event.object_id || "";
-  return (
-    <tr>
-      <td>
-        <Time at={event.at} />
-      </td>
-      <td>
-        <Name>{[event.actor, event.on_behalf_of].filter(Boolean).join(" → ") || "–"}</Name>
-      </td>
-      <td>{event.via}</td>
-      <td>{event.action}</td>
-      <td>
-        <span className="soft small">{event.object_type}</span>{" "}
-        {event.object_type === "schedule" && event.object_id ? (
-          <Link to="/schedules/$id" params={{ id: event.object_id }}>
-            <Name>{name}</Name>
-          </Link>
-        ) : (
-          <Name>{name}</Name>
-        )}
-      </td>
-      <td>
-        <Changes changes={event.changes} />
-        {event.note ? <Name>{event.note}</Name> : null}
-      </td>
-    </tr>
   );
 }

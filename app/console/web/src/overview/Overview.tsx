@@ -1,115 +1,136 @@
-/** The state of everything: four numbers, what needs attention, the latest runs. */
+/** The state of everything: four numbers, what needs attention, figures by minute, workers, the latest runs. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useEffect, useState } from "react";
 import { useTranslations } from "use-intl";
 import { executions } from "../api/client";
-import { NotSupportedError } from "../api/http";
 import type { Attention, Overview as Figures } from "../api/types";
+import { hasChanged } from "../live/pulse";
+import { useInterval, useLive, usePulseEffect } from "../live/useLive";
 import { RunTable } from "../runs/RunTable";
+import { useSession } from "../sessionContext";
 import { useOverview } from "../shell/Shell";
 import { Badge, Loaded, Name, Problem, Time } from "../ui/controls";
+import { allows } from "../ui/scopes";
+import { Charts } from "./Charts";
+import { Workers } from "./Workers";
 import "./overview.css";
 
 export default function Overview() {
   const t = useTranslations("overview");
   const overview = useOverview();
-  const recent = useQuery({
-    queryKey: ["recent-runs"],
-    queryFn: () => executions.list({ limit: 10 }),
-    refetchInterval: 5000,
-  });
-  const pulse = usePulse(!(overview.error instanceof NotSupportedError) && overview.data !== undefined);
+  const session = useSession();
   return (
     <div className="page">
-      <div className="head">
-        <h1>{t("title")}</h1>
-        {overview.data ? (
-          <span className="soft small" role="status">
-            {pulse ? t("live") : t("polling", { seconds: 10 })}
-          </span>
-        ) : null}
-      </div>
-      {overview.error ? <Problem error={overview.error} /> : null}
-      {overview.data ? <Numbers figures={{ ...overview.data, ...pulse }} /> : null}
-      {overview.data ? <AttentionList items={overview.data.attention} /> : null}
-      <section className="card stack">
-        <h2>{t("recent")}</h2>
-        <Loaded query={recent}>{(page) => <RunTable runs={page.items} withSchedule />}</Loaded>
-      </section>
+      <h1>{t("title")}</h1>
+      {overview.error && !overview.data ? <Problem error={overview.error} retry={() => void overview.refetch()} /> : null}
+      {overview.data ? (
+        <>
+          <Numbers figures={overview.data} />
+          <div className="overview-columns">
+            <AttentionList items={overview.data.attention} />
+            <Workers isAdmin={session.role === "admin" && allows(session.scopes, "admin")} figures={overview.data} />
+          </div>
+        </>
+      ) : null}
+      <Charts />
+      <Recent />
     </div>
   );
 }
 
-/** The figures of the pulse, once a second, while this page is visible. */
-function usePulse(enabled: boolean): Partial<Figures> | null {
-  const [pulse, setPulse] = useState<Partial<Figures> | null>(null);
-  useEffect(() => {
-    if (!enabled) return undefined;
-    const source = new EventSource("/api/v1/live/");
-    source.addEventListener("pulse", (event) => {
-      const { due, running, in_flight, mode } = JSON.parse((event as MessageEvent<string>).data) as Record<string, never>;
-      setPulse({ ...(due === undefined ? {} : { due }), running: running ?? in_flight, ...(mode ? { mode } : {}) });
-    });
-    source.addEventListener("error", () => {
-      setPulse(null);
-      // A server without the stream answers 404; trying again every few seconds would not help.
-      if (source.readyState === EventSource.CLOSED) source.close();
-    });
-    return () => source.close();
-  }, [enabled]);
-  return pulse;
+const RECENT_MS = 5000;
+
+function Recent() {
+  const t = useTranslations("overview");
+  const client = useQueryClient();
+  const recent = useQuery({
+    queryKey: ["recent-runs"],
+    queryFn: () => executions.list({ limit: 10 }),
+    refetchInterval: useInterval(RECENT_MS),
+  });
+  // The overview and the latest runs are asked for again while something runs or is due, and after a change.
+  usePulseEffect((pulse, before) => {
+    const isBusy = pulse.running > 0 || pulse.due > 0 || before?.running !== pulse.running;
+    if (isBusy || hasChanged(pulse, before)) void client.invalidateQueries({ queryKey: ["recent-runs"] });
+    const moved = pulse.open_breakers !== before?.open_breakers || pulse.workers !== before.workers;
+    if (moved || hasChanged(pulse, before) || JSON.stringify(pulse.outcomes) !== JSON.stringify(before?.outcomes))
+      void client.invalidateQueries({ queryKey: ["overview"] });
+  });
+  return (
+    <section className="card stack">
+      <h2>{t("recent")}</h2>
+      <Loaded query={recent}>
+        {(page) => (page.items.length ? <RunTable runs={page.items} withSchedule /> : <p className="soft">{t("noRuns")}</p>)}
+      </Loaded>
+    </section>
+  );
 }
 
 function Numbers({ figures }: { figures: Figures }) {
   const t = useTranslations("overview");
-  const failing = (figures.counts.health.failing ?? 0) + (figures.counts.health.dead ?? 0);
-  const workers = Array.isArray(figures.workers) ? figures.workers.length : figures.workers;
+  const { pulse, isLive } = useLive();
+  const now = isLive && pulse ? pulse : figures;
+  const { health, status } = figures.counts;
+  const wrong = ["failing", "dead", "silent", "invalid"].filter((word) => health[word]);
+  const failing = wrong.reduce((sum, word) => sum + (health[word] ?? 0), 0);
+  const overdue = now.oldest_overdue_seconds ?? 0;
   return (
     <>
       <div className="numbers">
         <Link to="/schedules" search={{ q: "status:active" }} className="card number">
-          <strong>{figures.counts.status.active ?? 0}</strong>
+          <strong>{status.active ?? 0}</strong>
           <span>{t("active")}</span>
         </Link>
-        <Link to="/schedules" search={{ q: "health:failing" }} className={`card number ${failing ? "tone-bad" : ""}`}>
+        <Link
+          to="/schedules"
+          search={{ q: `health:${wrong[0] ?? "failing"}` }}
+          className={`card number ${failing ? "tone-bad" : ""}`}
+        >
           <strong>{failing}</strong>
           <span>{t("failing")}</span>
         </Link>
-        <Link to="/upcoming" className="card number">
-          <strong>{figures.due}</strong>
-          <span>{t("due")}</span>
+        <Link to="/upcoming" className={`card number ${overdue > LATE_SECONDS ? "tone-warn" : ""}`}>
+          <strong>{now.due}</strong>
+          <span>{overdue > LATE_SECONDS ? t("dueSince", { seconds: Math.round(overdue) }) : t("due")}</span>
         </Link>
         <Link to="/runs" search={{ status: "running" }} className="card number">
-          <strong>{figures.running}</strong>
+          <strong>{now.running}</strong>
           <span>{t("running")}</span>
         </Link>
       </div>
-      <div className="row">
-        {Object.entries(figures.counts.health).map(([health, count]) => (
-          <Link key={health} to="/schedules" search={{ q: `health:${health}` }} className="button">
-            <Badge word={health} kind="health" /> {count}
-          </Link>
-        ))}
-        <span className="soft">
-          {t("workers")}: {workers} · {t("mode")}: {figures.mode} · {t("overdue")}:{" "}
-          {t("seconds", { count: Math.round(figures.oldest_overdue_seconds ?? 0) })}
-        </span>
-      </div>
+      <ul className="row healths" aria-label={t("health")}>
+        {Object.entries(health)
+          .filter(([, count]) => count > 0)
+          .map(([word, count]) => (
+            <li key={word}>
+              <Link to="/schedules" search={{ q: `health:${word}` }} className="button">
+                <Badge word={word} kind="health" /> {count}
+              </Link>
+            </li>
+          ))}
+      </ul>
     </>
   );
 }
+
+/** A schedule counts as late after this time. */
+const LATE_SECONDS = 5;
 
 function AttentionList({ items }: { items: Attention[] }) {
   const t = useTranslations("overview");
   return (
     <section className="card stack">
       <h2>{t("attention")}</h2>
-      {items.length === 0 ? <p className="soft">{t("calm")}</p> : null}
+      {items.length === 0 ? (
+        <p className="row tone-good">
+          <span aria-hidden="true">●</span>
+          {t("calm")}
+        </p>
+      ) : null}
       <ul className="attention">
         {items.map((item) => (
-          <li key={`${item.kind}${item.id}`}>
+          <li key={`${item.kind}${item.id}`} className={MILD.has(item.kind) ? "mild" : ""}>
             <AttentionLink item={item} />
             <span>{item.sentence}</span>
             {item.since ? (
@@ -124,14 +145,17 @@ function AttentionList({ items }: { items: Attention[] }) {
   );
 }
 
+const MILD = new Set(["late", "queue_unreachable"]);
+
 function AttentionLink({ item }: { item: Attention }) {
-  const text = <Name>{item.name || item.id}</Name>;
-  if (item.object_type === "schedule")
+  const t = useTranslations("overview");
+  const text = <Name>{item.name || item.id || ""}</Name>;
+  if (item.object_type === "schedule" && item.id)
     return (
       <Link to="/schedules/$id" params={{ id: item.id }} search={{ tab: "explain" }}>
         {text}
       </Link>
     );
   if (item.object_type === "workflow" || item.object_type === "breaker") return <Link to="/breakers">{text}</Link>;
-  return <strong>{text}</strong>;
+  return <strong>{t("deployment")}</strong>;
 }

@@ -3,10 +3,12 @@ import { useTranslations } from "use-intl";
 import type { Execution } from "../api/types";
 import { Badge, Name, Time } from "../ui/controls";
 import { durationText } from "../ui/time";
+import { useScheduleNames } from "./useScheduleNames";
 
 /** Runs as a table; the status leads to the run. */
 export function RunTable({ runs, zone, withSchedule }: { runs: Execution[]; zone?: string; withSchedule?: boolean }) {
   const t = useTranslations("runs");
+  const names = useScheduleNames(withSchedule ? runs.map((run) => run.scheduled_job_id) : []);
   return (
     <div className="scroll">
       <table className="plain">
@@ -40,7 +42,7 @@ export function RunTable({ runs, zone, withSchedule }: { runs: Execution[]; zone
                 <td>
                   {run.scheduled_job_id ? (
                     <Link to="/schedules/$id" params={{ id: run.scheduled_job_id }}>
-                      {run.scheduled_job_id.slice(0, 8)}
+                      <Name>{names[run.scheduled_job_id] ?? run.scheduled_job_id.slice(0, 8)}</Name>
                     </Link>
                   ) : (
                     "–"

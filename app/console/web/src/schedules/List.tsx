@@ -1,13 +1,15 @@
 /** The list of schedules: search with filters, health, strips, selection. Only visible rows are drawn. */
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery, useQueryClient, type InfiniteData } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { useTranslations } from "use-intl";
 import { schedules } from "../api/client";
 import { ApiError } from "../api/http";
-import type { Schedule, Slots } from "../api/types";
+import type { Page, Schedule, Slots } from "../api/types";
+import { hasChanged, movedIds, newerCount, withRows } from "../live/pulse";
+import { useInterval, usePulseEffect } from "../live/useLive";
 import { usePageKeys } from "../shell/shortcuts";
 import { useOverview } from "../shell/Shell";
 import { SmallStrip } from "../strip/Strip";
@@ -21,15 +23,20 @@ const PAGE_SIZE = 100;
 const ROW_HEIGHT = 56;
 const STRIP_SLOTS = 40;
 const MOST_STRIPS = 100;
+/** Strips are asked for in blocks of rows, so that scrolling by a row asks for nothing. */
+const BLOCK = 20;
+const NEWER_LOOKED_AT = 50;
 const TYPING_MS = 250;
 const SORTS = { "": "newest", name: "byName", next_run_at: "byNext", "-last_attempt_at": "byLast" } as const;
 
 export default function List() {
   const t = useTranslations("list");
+  const live = useTranslations("live");
   const { q = "", sort = "" } = route.useSearch();
   const navigate = useNavigate();
   const parsed = useMemo(() => parseSearch(q), [q]);
   const query = useSchedules(q, sort);
+  const newer = useNewer(q, sort, query.data);
   const rows = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
   const [selection, setSelection] = useState<Selection>({ ids: new Set() });
   const total = query.data?.pages[0]?.total ?? rows.length;
@@ -52,6 +59,11 @@ export default function List() {
       <div className="row">
         <Facets parsed={parsed} onChange={(next) => setSearch(searchText(next))} />
         <span className="grow" />
+        {newer.count > 0 ? (
+          <button type="button" onClick={newer.show}>
+            ↑ {live("newer", { count: newer.count })}
+          </button>
+        ) : null}
         <select
           aria-label={t("sort")}
           value={sort}
@@ -72,6 +84,7 @@ export default function List() {
       {rows.length > 0 ? (
         <Rows
           rows={rows}
+          listKey={["schedules", q, sort]}
           selection={selection}
           onSelect={setSelection}
           onEnd={() => query.hasNextPage && !query.isFetchingNextPage && void query.fetchNextPage()}
@@ -98,6 +111,28 @@ function useSchedules(q: string, sort: string) {
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next_cursor ?? undefined,
   });
+}
+
+type Pages = InfiniteData<Page<Schedule>>;
+
+/** How many schedules were made since the list was loaded. They are shown when they are asked for: rows do not jump. */
+function useNewer(q: string, sort: string, data: Pages | undefined) {
+  const client = useQueryClient();
+  const [newest, setNewest] = useState<string[]>([]);
+  const known = useMemo(() => new Set(data?.pages.flatMap((page) => page.items.map((row) => row.id))), [data]);
+  useEffect(() => setNewest([]), [q, sort]);
+  usePulseEffect((pulse, before) => {
+    if (!data || sort !== "" || !hasChanged(pulse, before)) return;
+    void schedules
+      .list({ ...queryOf(parseSearch(q)), limit: NEWER_LOOKED_AT, fields: "id" })
+      .then((page) => setNewest(page.items.map((row) => row.id)))
+      .catch(() => undefined);
+    void client.invalidateQueries({ queryKey: ["overview"] });
+  });
+  return {
+    count: newerCount(newest, known),
+    show: () => void client.resetQueries({ queryKey: ["schedules", q, sort] }),
+  };
 }
 
 function SearchField({ value, onChange }: { value: string; onChange: (text: string) => void }) {
@@ -134,9 +169,10 @@ function Facets({ parsed, onChange }: { parsed: ReturnType<typeof parseSearch>; 
   const [filter, values] = counts
     ? (["health", counts.health] as const)
     : (["status", { active: undefined, paused: undefined, done: undefined, dead: undefined }] as const);
+  if (overview.isPending) return <div className="row facets" />;
   const isSet = (value: string) => parsed.chips.some((chip) => chip.filter === filter && chip.value === value);
   return (
-    <div className="row">
+    <div className="row facets">
       {Object.entries(values).map(([value, count]) => (
         <button
           key={value}
@@ -189,6 +225,7 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
 
 function Rows(props: {
   rows: Schedule[];
+  listKey: string[];
   selection: Selection;
   onSelect: (selection: Selection) => void;
   onEnd: () => void;
@@ -208,7 +245,10 @@ function Rows(props: {
   useEffect(() => {
     if (last >= rows.length - 20) onEnd();
   }, [last, rows.length, onEnd]);
-  const strips = useStrips(visible.map((item) => rows[item.index]?.id ?? ""));
+  const first = visible[0]?.index ?? 0;
+  const drawn = rows.slice(first - (first % BLOCK), last + BLOCK - (last % BLOCK)).slice(0, MOST_STRIPS);
+  const strips = useStrips(drawn);
+  useLiveRows(props.listKey, drawn);
   const toggle = (id: string) => {
     const ids = new Set(selection.ids);
     if (!ids.delete(id)) ids.add(id);
@@ -309,18 +349,42 @@ function Row(props: {
   );
 }
 
+const stripsKey = (rows: Schedule[]) => ["strips", rows.map((row) => row.id).join(",")];
+
 /** The strips of visible rows, asked for all at once. Without that call of the server the column stays empty. */
-function useStrips(ids: string[]): Record<string, Slots> | undefined {
-  const wanted = ids.filter(Boolean).slice(0, MOST_STRIPS).sort().join(",");
+function useStrips(rows: Schedule[]): Record<string, Slots> | undefined {
+  const ms = useInterval(5000);
   const query = useQuery({
-    queryKey: ["strips", wanted],
-    queryFn: () => schedules.slotsOfMany(wanted.split(","), STRIP_SLOTS),
-    enabled: wanted !== "",
-    refetchInterval: (one) => (one.state.error ? false : 5000),
+    queryKey: stripsKey(rows),
+    queryFn: () => schedules.slotsOfMany(rows.map((row) => row.id), STRIP_SLOTS),
+    enabled: rows.length > 0,
+    refetchInterval: (one) => (one.state.error ? false : ms),
     retry: false,
     placeholderData: (before) => before,
   });
   return query.data?.schedules;
+}
+
+/** Asks again for those visible rows that are due or running, and for all of them after a change. */
+function useLiveRows(listKey: string[], rows: Schedule[]) {
+  const client = useQueryClient();
+  usePulseEffect((pulse, before) => {
+    const ids = movedIds(rows, pulse, before);
+    if (ids.length === 0) return;
+    void Promise.all([
+      schedules.list({ ids: ids.join(","), limit: ids.length }),
+      schedules.slotsOfMany(ids, STRIP_SLOTS),
+    ])
+      .then(([answer, slots]) => {
+        client.setQueryData<Pages>(listKey, (data) =>
+          data && { ...data, pages: data.pages.map((page) => ({ ...page, items: withRows(page.items, ids, answer.items) })) },
+        );
+        client.setQueryData<{ schedules: Record<string, Slots> }>(stripsKey(rows), (known) => ({
+          schedules: { ...known?.schedules, ...slots.schedules },
+        }));
+      })
+      .catch(() => undefined);
+  });
 }
 
 function useRowKeys(rows: Schedule[], current: number, move: (index: number) => void, toggle: (id: string) => void) {

@@ -6,8 +6,11 @@ import { useState } from "react";
 import { useTranslations } from "use-intl";
 import { schedules } from "../api/client";
 import { ApiError } from "../api/http";
-import type { Change, Schedule, Slot } from "../api/types";
+import type { Schedule, Slot } from "../api/types";
+import { Events } from "../audit/Events";
 import { Explain } from "../explain/Explain";
+import { hasChanged, movedIds } from "../live/pulse";
+import { useInterval, usePulseEffect } from "../live/useLive";
 import { OWN_ZONE } from "../preferences";
 import { RunTable } from "../runs/RunTable";
 import { usePageKeys } from "../shell/shortcuts";
@@ -28,7 +31,7 @@ export default function SchedulePage() {
   const query = useQuery({
     queryKey: ["schedule", id],
     queryFn: () => schedules.read(id),
-    refetchInterval: REFRESH_MS,
+    refetchInterval: useInterval(REFRESH_MS),
   });
   if (query.error instanceof ApiError && query.error.status === 404) return <Missing />;
   if (query.error && !query.data) return <Problem error={query.error} retry={() => void query.refetch()} />;
@@ -43,6 +46,7 @@ function Page({ schedule, etag }: { schedule: Schedule; etag: string | null }) {
   const show = (search: { tab?: string; at?: string }) =>
     void navigate({ to: "/schedules/$id", params: { id: schedule.id }, search });
   usePageKeys({ e: () => show({ tab: "explain", at }) });
+  useLiveSchedule(schedule);
   return (
     <div className="page">
       <div className="head">
@@ -87,11 +91,24 @@ function Page({ schedule, etag }: { schedule: Schedule; etag: string | null }) {
         </nav>
         {tab === "runs" ? <Runs schedule={schedule} /> : null}
         {tab === "edit" ? <Editor schedule={schedule} etag={etag} /> : null}
-        {tab === "history" ? <History schedule={schedule} /> : null}
+        {tab === "history" ? (
+          <Events filter={{ object_type: "schedule", object_id: schedule.id }} zone={schedule.timezone} />
+        ) : null}
         {tab === "explain" ? <Explain schedule={schedule} at={at} onAt={(time) => show({ tab, at: time })} /> : null}
       </div>
     </div>
   );
+}
+
+/** Asks for the schedule, its slots and its runs again when it is due, while it runs, and after a change. */
+function useLiveSchedule(schedule: Schedule) {
+  const client = useQueryClient();
+  usePulseEffect((pulse, before) => {
+    if (movedIds([schedule], pulse, before).length === 0) return;
+    for (const key of ["schedule", "slots", "schedule-runs", "explain"])
+      void client.invalidateQueries({ queryKey: [key, schedule.id] });
+    if (hasChanged(pulse, before)) void client.invalidateQueries({ queryKey: ["audit"] });
+  });
 }
 
 function Strip({ schedule, onExplain }: { schedule: Schedule; onExplain: (slot: Slot) => void }) {
@@ -324,7 +341,7 @@ function Runs({ schedule }: { schedule: Schedule }) {
   const query = useQuery({
     queryKey: ["schedule-runs", schedule.id],
     queryFn: () => schedules.runs(schedule.id, 50),
-    refetchInterval: REFRESH_MS,
+    refetchInterval: useInterval(REFRESH_MS),
   });
   return (
     <Loaded query={query}>
@@ -336,58 +353,5 @@ function Runs({ schedule }: { schedule: Schedule }) {
         )
       }
     </Loaded>
-  );
-}
-
-function History({ schedule }: { schedule: Schedule }) {
-  const t = useTranslations();
-  const query = useQuery({ queryKey: ["history", schedule.id], queryFn: () => schedules.history(schedule.id) });
-  return (
-    <Loaded query={query}>
-      {(page) => (
-        <div className="scroll">
-          <table className="plain">
-            <thead>
-              <tr>
-                <th scope="col">{t("audit.at")}</th>
-                <th scope="col">{t("audit.actor")}</th>
-                <th scope="col">{t("audit.action")}</th>
-                <th scope="col">{t("audit.changes")}</th>
-              </tr>
-            </thead>
-            <tbody>
-              {page.items.map((change: Change, index) => (
-                <tr key={index}>
-                  <td>
-                    <Time at={change.at} zone={schedule.timezone} />
-                  </td>
-                  <td>
-                    <Name>{change.by}</Name>
-                  </td>
-                  <td>{change.action}</td>
-                  <td>
-                    <Changes changes={change.changes} />
-                    {change.note ? <Name>{change.note}</Name> : null}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </Loaded>
-  );
-}
-
-/** What changed, a line for each field. */
-export function Changes({ changes }: { changes: Record<string, unknown> | null }) {
-  return (
-    <>
-      {Object.entries(changes ?? {}).map(([field, value]) => (
-        <div key={field} className="small">
-          <code>{field}</code> <bdi>{JSON.stringify(value)}</bdi>
-        </div>
-      ))}
-    </>
   );
 }

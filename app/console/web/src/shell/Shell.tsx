@@ -8,6 +8,7 @@ import { useTranslations } from "use-intl";
 import { fleet, session as sessions } from "../api/client";
 import { ApiError } from "../api/http";
 import { LOCALES, OWN_ZONE, THEMES, usePreferences, ZONES, type Locale, type Theme, type ZoneChoice } from "../preferences";
+import { useLive } from "../live/useLive";
 import { useSession } from "../sessionContext";
 import { useNewerBuild } from "../ui/controls";
 import { useShortcuts } from "./shortcuts";
@@ -66,6 +67,7 @@ function Bar({ onSearch }: { onSearch: () => void }) {
         <kbd className="soft small wide">Ctrl K</kbd>
       </button>
       <span className="grow" />
+      <LiveMark />
       <Choosers />
       <Link to="/sessions" className="small">
         <bdi>{user.username}</bdi>
@@ -80,6 +82,22 @@ function Bar({ onSearch }: { onSearch: () => void }) {
         <LogOut size={16} aria-hidden="true" />
       </button>
     </header>
+  );
+}
+
+/** Whether this page learns of changes each second, or asks for them. */
+function LiveMark() {
+  const t = useTranslations("live");
+  const { pulse, isLive } = useLive();
+  const [tone, text] = !isLive
+    ? (["wait", t("polling", { seconds: OVERVIEW_MS / 1000 })] as const)
+    : pulse?.mode === "sweep"
+      ? (["warn", t("sweep")] as const)
+      : (["good", t("live")] as const);
+  return (
+    <span className={`small live tone-${tone}`} role="status">
+      <span aria-hidden="true">{isLive ? "●" : "◌"}</span> <span>{text}</span>
+    </span>
   );
 }
 
@@ -127,7 +145,9 @@ export function Choosers() {
 function Content() {
   const main = useRef<HTMLElement>(null);
   const path = useRouterState({ select: (state) => state.location.pathname });
+  const shown = useRouterState({ select: (state) => state.resolvedLocation?.href });
   const first = useRef(true);
+  usePageTitle(path);
   useEffect(() => {
     // A new page begins at its top, for screen readers too; the first one is left to the browser.
     if (!first.current) main.current?.focus({ preventScroll: true });
@@ -135,21 +155,31 @@ function Content() {
     main.current?.scrollTo(0, 0);
   }, [path]);
   return (
-    <main className="main" id="content" ref={main} tabIndex={-1}>
+    <main className="main" id="content" ref={main} tabIndex={-1} data-shown={shown}>
       <Banners />
       <Outlet />
     </main>
   );
 }
 
-const BANNER_MS = 10_000;
+/** Names the browser's tab after the page. */
+function usePageTitle(path: string) {
+  const t = useTranslations("nav");
+  const name = PAGES.find(([place]) => path.includes(place))?.[1];
+  const title = name ? `${t(name)} · Carillon` : "Carillon";
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
+}
+
+const OVERVIEW_MS = 10_000;
 
 /** The overview, shared by the banners and the overview page. */
 export function useOverview() {
   return useQuery({
     queryKey: ["overview"],
     queryFn: fleet.overview,
-    refetchInterval: (query) => (query.state.error instanceof ApiError && query.state.error.status === 404 ? false : BANNER_MS),
+    refetchInterval: (query) => (query.state.error instanceof ApiError && query.state.error.status === 404 ? false : OVERVIEW_MS),
     retry: false,
   });
 }
@@ -158,6 +188,13 @@ function Banners() {
   const t = useTranslations("app");
   const newer = useNewerBuild();
   const overview = useOverview();
+  const { pulse, isLive } = useLive();
+  const { refetch } = overview;
+  useEffect(() => {
+    // A stream that ends is the first sign that the server is away.
+    if (!isLive) void refetch();
+  }, [isLive, refetch]);
+  const enabled = isLive && pulse ? pulse.schedules_enabled : overview.data?.schedules_enabled;
   const away = overview.error instanceof ApiError && [0, 503].includes(overview.error.status);
   return (
     <>
@@ -169,7 +206,7 @@ function Banners() {
           </button>
         </div>
       ) : null}
-      {overview.data?.schedules_enabled === false ? (
+      {enabled === false ? (
         <div className="banner" role="status">
           {t("disabled")}
         </div>

@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { schedules } from "../api/client";
 import { NotSupportedError } from "../api/http";
+import { useInterval } from "../live/useLive";
 import type { Execution, Slot, Slots } from "../api/types";
 
 const REFRESH_MS = 5000;
@@ -11,7 +12,7 @@ export function useSlots(id: string, last = 80) {
   return useQuery({
     queryKey: ["slots", id, last],
     queryFn: () => slotsOf(id, last),
-    refetchInterval: REFRESH_MS,
+    refetchInterval: useInterval(REFRESH_MS),
   });
 }
 
