@@ -218,7 +218,7 @@ OPERATION = {
     "undoable": "Whether `undo/` can restore what it has changed.",
     "undo_of": "The operation that it restores; null unless it is an undo.",
     "undone_by": "The operation that restores this one; null if none does.",
-    "starts_at": "When it begins, if not at once; null otherwise.",
+    "starts_at": "When its next step is due, if it waits for something; null otherwise.",
     "started_at": "When its first batch was carried out; null before that.",
     "finished_at": "When it ended; null before that.",
     "count": "How many schedules match; of a reason, how many schedules are left alone because of it.",
@@ -263,6 +263,7 @@ LEDGER = {
     "from": "The first slot of a range; left out for a single slot.",
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
+    "former_outcome": "What became of the slot before a backfill ran it; left out for other slots.",
 }
 SLOT = {
     "slot": "The slot, without jitter; of a range, the last slot.",
@@ -277,6 +278,23 @@ SLOT = {
     "from": "The first slot of a range; left out for a single slot.",
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
+    "former_outcome": "What became of the slot before a backfill ran it; left out for other slots.",
+}
+BACKFILL = {
+    "from": "The beginning of the span of time, included. It is required.",
+    "to": "The end of the span, included. It is required. Slots that have no outcome yet are left out.",
+    "only": "Which slots run: `not_fired`, those that did not run, also before the creation and in pauses, or `all`.",
+    "order": "Which slots come first: the `oldest` or the `newest`.",
+    "max_concurrent": "How many of its runs may be under way at a time.",
+    "rate": "How many runs may start, such as `10/s`, `30/m` or `100/h`; a number is for a second. Null: no limit.",
+    "dry_run": "Whether to only say which slots would run.",
+    "note": "Why, for the audit log.",
+    "count": "How many slots would run.",
+    "slots": "The first 100 of them, in the order in which they would run.",
+    "estimate_seconds": "How long it would take, by the latest runs of the schedule.",
+    "slot": "The time of the slot.",
+    "outcome": "What became of the slot: an outcome of the ledger, or `not_expected`.",
+    "reason": "Why it did not run; may be empty.",
 }
 SKIP = {
     "slots": "The times of the slots, each of which must be a slot that is still to come.",
@@ -683,6 +701,7 @@ FIELDS = (
     Table(("OperationView", "DryRunView", "SkippedView", "RowErrorView"), OPERATION),
     Table(("SlotItem",), SLOT),
     Table(("SkipInput", "SkippedSlots"), SKIP),
+    Table(("BackfillInput", "BackfillDryRun", "PastSlotView"), BACKFILL),
     Table(("SpanView",), SPAN),
     Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
     Table(("ExplanationView", "CheckView"), EXPLANATION),

@@ -155,7 +155,11 @@ BULK_ACTIONS: Texts = {
     BulkAction.SET: "change `fields`",
     BulkAction.MOVE: "run another workflow, `workflow_id`",
 }
-OPERATION_ACTIONS: Texts = {**BULK_ACTIONS, BulkAction.UNDO: "restore what another operation has changed"}
+OPERATION_ACTIONS: Texts = {
+    **BULK_ACTIONS,
+    BulkAction.BACKFILL: "run past slots of one schedule",
+    BulkAction.UNDO: "restore what another operation has changed",
+}
 OPERATION_STATUSES: Texts = {
     OperationStatus.RUNNING: "workers carry it out, or will",
     OperationStatus.PAUSED: "it waits to be resumed",

@@ -7,6 +7,7 @@ from typing import assert_never
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.breakers import Gate
 from app.domain.descriptions import describe
@@ -117,6 +118,14 @@ class SlotRecord(msgspec.Struct, frozen=True, kw_only=True):
     retry: tuple[int, UUID, str] | None = None
 
 
+class BackfillRun(msgspec.Struct, frozen=True):
+    """The run by which a backfill made up for a slot."""
+
+    execution_id: UUID
+    status: str
+    started_at: datetime
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts for an explanation. ``then`` is the schedule at the time of the slot, ``job`` the schedule now."""
 
@@ -130,6 +139,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     gate: Gate
     # The request to skip the slot, if it is still to come.
     skip: Skip | None = None
+    backfill: BackfillRun | None = None
     now: datetime
 
 
@@ -160,7 +170,24 @@ def next_unrestricted_slot(job: ScheduledJob, now: datetime) -> datetime | None:
 
 
 def explain(facts: Facts, slot: datetime | None) -> Explanation:
-    """Explain why a slot fired or not; for one in the future, what would happen as far as is known now."""
+    """Explain why a slot fired or not; for one in the future, what would happen as far as is known now.
+
+    Of a slot that a backfill has run, the checks say why it had not fired before.
+    """
+    explanation = _explain(facts, slot)
+    run = facts.backfill
+    if run is None:
+        return explanation
+    sentence = f"A backfill ran it at {rfc3339(run.started_at)} as execution {run.execution_id} ({run.status})."
+    return replace(
+        explanation,
+        outcome=FIRED,
+        sentence=f"{explanation.sentence} {sentence}",
+        execution_id=run.execution_id,
+    )
+
+
+def _explain(facts: Facts, slot: datetime | None) -> Explanation:
     if slot is not None and facts.recorded is not None:
         return _explain_record(facts, slot, facts.recorded)
     problem = _problem(facts)

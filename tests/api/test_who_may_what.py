@@ -25,6 +25,7 @@ BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
 OPERATIONS = ("/operations/",)
 # The answers to allowed calls that the state of the new objects forbids: the schedule is not dead, and it has a run.
 FORBIDDEN_BY_STATE = {"revive": (400, "wrong_state"), "run": (409, "conflict"), "skip": (422, "validation")}
+FORBIDDEN_BY_STATE |= {"backfill": (422, "validation")}
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
 WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/")
 WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}

@@ -206,6 +206,7 @@ class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"firs
     first: Instant | None = None
     last: Instant | None = None
     count: int | None = None
+    former_outcome: str | None = None
 
 
 class LedgerList(msgspec.Struct):
@@ -230,6 +231,7 @@ class SlotItem(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "t
     first: Instant | UnsetType = UNSET
     last: Instant | UnsetType = UNSET
     count: int | UnsetType = UNSET
+    former_outcome: str | UnsetType = UNSET
 
 
 class SpanView(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "to"}):
