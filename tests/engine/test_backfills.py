@@ -19,6 +19,14 @@ from app.persistence.sql_batches import fetch
 from app.queue.bell import Bell, RedisPool
 from tests.support.carillon import Carillon, Json, engine_of, make_due, moment, until, working
 
+# A schedule whose anchor was moved into the past was created before that, by its history too.
+AGED = (
+    "UPDATE scheduled_jobs SET created_at = anchor_at",
+    (
+        "UPDATE schedule_revisions AS r SET at = j.anchor_at, snapshot = r.snapshot || "
+        "jsonb_build_object('anchor_at', j.anchor_at) FROM scheduled_jobs AS j WHERE j.id = r.scheduled_job_id"
+    ),
+)
 AGAIN = "UPDATE operations SET starts_at = NULL"
 
 
@@ -98,6 +106,9 @@ async def test_a_missed_slot_keeps_its_former_outcome(
     """The dry run says why it did not run; afterwards the ledger and the explanation say both."""
     schedule = await carillon.schedule(misfire_grace_seconds=0)
     due = await make_due(database, schedule, 200)
+    async with database.transaction() as connection:
+        for statement in AGED:
+            await fetch(connection, statement)
     async with engine_of(settings) as engine:
         await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
         (missed,) = await carillon.ledger(schedule)
@@ -122,7 +133,7 @@ async def test_a_missed_slot_keeps_its_former_outcome(
 async def test_a_run_whose_worker_died_is_started_again_and_cancelling_ends_the_rest(
     carillon: Carillon, database: Database, runner: OperationRunner
 ) -> None:
-    """For the same slot, in its place; a slot is never started twice, and what has not begun is called off."""
+    """For the same slot, in its place. What has not begun is called off, and can be backfilled again."""
     schedule = await carillon.schedule()
     started = await backfill(carillon, schedule, {**last_hour(schedule), "max_concurrent": 2, "order": "newest"})
     await step(runner, database)
@@ -142,7 +153,8 @@ async def test_a_run_whose_worker_died_is_started_again_and_cancelling_ends_the_
     assert (row["scheduled_for"], 1) == (moment(shown["scheduled_for"]), shown["retry_attempt"])
     assert "cancelled" == (await carillon.call("POST", f"/operations/{started['id']}/cancel/"))["status"]
     assert [] == await pending(database)
-    assert 12 == (await backfill(carillon, schedule, {**last_hour(schedule), "dry_run": True}, 200))["count"] + 1
+    tried = await backfill(carillon, schedule, {**last_hour(schedule), "dry_run": True}, 200)
+    assert 12 == tried["count"]
 
 
 async def test_spans_that_cannot_be_backfilled_are_refused(standing: Carillon) -> None:
