@@ -1,4 +1,4 @@
-"""Tables of operations on many schedules."""
+"""Tables of operations on many schedules, and of plans of edits."""
 
 from datetime import datetime
 from typing import Any
@@ -76,3 +76,17 @@ class OperationItemRow(Base):
     # When it was changed, by the clock of its revision.
     at: Mapped[datetime | None]
     before: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+
+
+class EditPlanRow(Base):
+    """The plan of an edit: which version of which schedule it was made for. Rows are deleted when they are old."""
+
+    __tablename__ = "edit_plans"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    # No foreign key: the plan of a deleted schedule is worth nothing, and is deleted soon.
+    scheduled_job_id: Mapped[UUID]
+    user_profile_id: Mapped[int]
+    # The entity tag of the schedule.
+    tag: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)
