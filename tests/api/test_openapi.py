@@ -49,7 +49,10 @@ CALLS = {
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
-    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run", "plan", "skip")),
+    *(
+        f"POST /api/v1/schedules/{{schedule_id}}/{verb}/"
+        for verb in ("pause", "resume", "revive", "run", "plan", "skip")
+    ),
     "DELETE /api/v1/schedules/{schedule_id}/skip/",
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
     *("GET /api/v1/upcoming/", "GET /api/v1/schedules/{schedule_id}/upcoming/", "GET /api/v1/timezones/"),
