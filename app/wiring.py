@@ -60,6 +60,7 @@ from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
+from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
@@ -81,6 +82,7 @@ from app.services.skips import SkipService
 from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
+from app.services.upcoming import UpcomingService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -193,6 +195,8 @@ def wire_services(
         slots=SlotService(database),
         skips=SkipService(database),
         backfills=BackfillService(database),
+        upcoming=UpcomingService(database),
+        edit_plans=EditPlanService(database, limits.caps),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

@@ -47,6 +47,7 @@ from app.api.system import (
     SettingsController,
 )
 from app.api.teams import TeamController
+from app.api.upcoming import TimezoneController, UpcomingController
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
 from app.observability.tracing import Tracer
@@ -57,6 +58,7 @@ from app.services.bulk_operations import BulkService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
+from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.idempotency import IdempotencyService
 from app.services.live import LiveService
@@ -74,6 +76,7 @@ from app.services.skips import SkipService
 from app.services.slots import SlotService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
+from app.services.upcoming import UpcomingService
 from app.services.users import UserService
 from app.services.webhooks import WebhookService
 from app.services.workflows import BreakerService, WorkflowService
@@ -100,6 +103,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     slots: SlotService
     skips: SkipService
     backfills: BackfillService
+    upcoming: UpcomingService
+    edit_plans: EditPlanService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -168,6 +173,8 @@ def create_application(
             ScheduleQueryController,
             SlotController,
             InterventionController,
+            UpcomingController,
+            TimezoneController,
             BulkController,
             OperationController,
             ApplyController,
@@ -248,6 +255,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "slot_service": services.slots,
         "skip_service": services.skips,
         "backfill_service": services.backfills,
+        "upcoming_service": services.upcoming,
+        "edit_plan_service": services.edit_plans,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

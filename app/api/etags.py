@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import msgspec
-from litestar import Request, Response
+from litestar import Response
 from litestar.connection import ASGIConnection
 
 from app.domain.etags import matches
@@ -13,6 +12,7 @@ from app.services.views import (
     ExecutionDetail,
     MemberView,
     NotificationView,
+    OperationView,
     ScheduleView,
     SecretView,
     SettingsView,
@@ -23,37 +23,48 @@ from app.services.views import (
 )
 
 ETAG = "ETag"
+# The option of a handler that obeys ``If-Match``, beside all that change or delete an object with a tag.
+IF_MATCH = "if_match"
 NOT_MODIFIED = 304
 # The views of single objects, each of which has a tag.
 TAGGED = (
     *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView),
-    *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, SettingsView),
+    *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, OperationView, SettingsView),
 )
 
 
 def note_precondition(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
     """Let services know which version of an object the request is about, if it says so."""
-    if_match = connection.headers.get("if-match")
-    if_absent = connection.headers.get("if-none-match", "").strip() == "*"
-    if if_match is not None or if_absent:
-        PRECONDITION.set(Precondition(if_match, if_absent))
+    if_match, if_none_match = connection.headers.get("if-match"), connection.headers.get("if-none-match")
+    if if_match is not None or if_none_match is not None:
+        known = if_none_match if connection.scope.get("method") == "GET" else None
+        PRECONDITION.set(Precondition(if_match, (if_none_match or "").strip() == "*", known))
 
 
 async def add_etag(response: Response[Any]) -> Response[Any]:
-    """Add the tag of a single object to a response."""
-    if isinstance(response.content, TAGGED) and ETAG not in response.headers:
-        response.headers[ETAG] = tag_of(response.content)
+    """Add the tag of a single object to a response, or return 304 if the client has exactly this answer.
+
+    An object with moving parts is always sent: its tag does not tell whether they have moved.
+    """
+    view = response.content
+    if not isinstance(view, TAGGED) or ETAG in response.headers:
+        return response
+    tag = tag_of(view)
+    if not has_moving_parts(view) and _is_known(tag):
+        return _not_modified(tag)
+    response.headers[ETAG] = tag
     return response
 
 
-def unless_known(request: Request[Any, Any, Any], view: Any, tag: str, *, is_stable: bool) -> Response[Any]:
+def unless_known(view: Any, tag: str, *, is_stable: bool) -> Response[Any]:
     """Return a view with its tag, or 304 if the client has exactly this answer."""
-    known = request.headers.get("if-none-match")
-    if known is not None and is_stable and matches(known, tag):
-        return Response(None, status_code=NOT_MODIFIED, headers={ETAG: tag})
-    return Response(view, headers={ETAG: tag})
+    return _not_modified(tag) if is_stable and _is_known(tag) else Response(view, headers={ETAG: tag})
 
 
-def shown(request: Request[Any, Any, Any], view: msgspec.Struct) -> Response[Any]:
-    """Return a single object, or 304 if the client has it. An object with moving parts is always sent."""
-    return unless_known(request, view, tag_of(view), is_stable=not has_moving_parts(view))
+def _is_known(tag: str) -> bool:
+    known = PRECONDITION.get().if_none_match
+    return known is not None and matches(known, tag)
+
+
+def _not_modified(tag: str) -> Response[Any]:
+    return Response(None, status_code=NOT_MODIFIED, headers={ETAG: tag})

@@ -7,6 +7,7 @@ from litestar import Controller, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from app.api.etags import IF_MATCH
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     SCOPE,
@@ -15,6 +16,7 @@ from app.api.requests import (
     Cursor,
     Limit,
     Offset,
+    OptionalBody,
     TeamFilter,
     TextFilter,
     WorkflowFilter,
@@ -27,9 +29,9 @@ from app.api.requests import (
 )
 from app.domain.access import Scope
 from app.domain.executions import ExecutionStatus
-from app.services.executions import CallbackService, ExecutionService
-from app.services.inputs import CompletionInput
-from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage
+from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.inputs import CompletionInput, RunInput
+from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView
 
 Executions = NamedDependency[ExecutionService]
 
@@ -51,6 +53,7 @@ class ExecutionController(Controller):
         entity_type: TextFilter = None,
         entity_id: TextFilter = None,
         status: Annotated[ExecutionStatus | None, QueryParameter()] = None,
+        active: Annotated[bool | None, QueryParameter()] = None,
         team_id: TeamFilter = None,
         limit: Limit = 50,
         offset: Offset = 0,
@@ -62,6 +65,7 @@ class ExecutionController(Controller):
             "entity_type": entity_type,
             "entity_id": entity_id,
             "status": status,
+            "active": active,
         }
         return await execution_service.list(actor, filters, listed(limit, cursor, offset), team_id)
 
@@ -79,6 +83,21 @@ class ExecutionController(Controller):
         self, actor: Acting, execution_service: Executions, execution_id: FromPath[UUID]
     ) -> ExecutionDetail:
         return await execution_service.cancel(actor, execution_id)
+
+    @post(
+        "/{execution_id:uuid}/again",
+        status_code=202,
+        opt={"errors": (400, 409), SCOPE: Scope.OPERATE, IF_MATCH: True},
+        summary="Run the schedule of an execution now, with the payload that the execution had.",
+    )
+    async def again(
+        self,
+        actor: Acting,
+        manual_run_service: NamedDependency[ManualRunService],
+        execution_id: FromPath[UUID],
+        data: OptionalBody[RunInput],
+    ) -> ExecutionView:
+        return await manual_run_service.again(actor, execution_id, data)
 
 
 Callbacks = NamedDependency[CallbackService]

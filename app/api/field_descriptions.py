@@ -601,7 +601,8 @@ PROBLEM = {
 AUDIT = {
     "at": "When it happened; for refusals, the minute in which they happened.",
     "actor": "The name of the user who did it; null if no user is known.",
-    "on_behalf_of": "The name of the user for whom the actor did it; null if it was the actor.",
+    "on_behalf_of": "The name of the user for whom it was done: the one who started an operation that a worker carries "
+    "out, or the owner for whom a file was applied. Null if the actor did it for itself.",
     "via": with_values("By which way it came.", WAYS),
     "action": f"What happened: {', '.join(f'`{action}`' for action in AuditAction)}.",
     "object_type": with_values("The kind of the object that it happened to.", OBJECT_TYPES),
@@ -673,13 +674,70 @@ PULSE = {
     "version": "It changes whenever an object is changed that you see; null with a restricted token.",
 }
 
+UPCOMING = {
+    "items": "The coming fires, in the order of their due times.",
+    "at": "When it is due: the slot and its jitter.",
+    "slot": "The slot, without the jitter.",
+    "schedule_id": "The id of the schedule.",
+    "schedule_name": "The name of the schedule.",
+    "workflow_id": "The id of the workflow that runs.",
+    "workflow_name": "The name of the workflow that runs.",
+    "timezone": "The time zone of the schedule.",
+    "is_complete": "Whether these are all fires before `to`; else `limit` or the time of the search ended the list.",
+}
+PLAN = {
+    "plan_id": "An id for the PATCH: with it, the PATCH is refused (409 `plan_outdated`) if the schedule was changed "
+    "since the plan was made.",
+    "expires_at": "Until when `plan_id` is accepted.",
+    "days": "How many days ahead fires are compared.",
+    "changes": "The fields that would change, each with `from` and `to`.",
+    "fires_now": "Whether a fire would be due at once.",
+    "status": with_values("The state that the schedule would have.", STATUSES),
+    "next_run_at": "When the next run is due, without the change (`from`) and with it (`to`).",
+    "slots": "What would become of the fires of the next days.",
+    "lost": "What the change would give up beside single fires.",
+    "warnings": "What may surprise about the change.",
+    "until": "Until when fires were compared. Earlier than asked for if there are more than 2,000.",
+    "kept": "How many fires stay as they are.",
+    "added": "The fires that appear.",
+    "removed": "The fires that vanish.",
+    "moved": "The fires that move: the same slot with another jitter, or, on days on which as many fires vanish as "
+    "appear, the first to the first, and so on.",
+    "repeats": "How many of the repeats that `total_repeats` still allows would not come.",
+    "retry": "Whether a pending retry would be dropped.",
+}
+PLANNED = {
+    "at": "When it is due: the slot and its jitter.",
+    "slot": "The slot, without the jitter.",
+    "from": "Without the change.",
+    "to": "With the change.",
+    "days": "The days of the schedule's time zone that have fires now, and would have none.",
+}
+TIMEZONES = {
+    "name": "The name, as `timezone` of a schedule takes it.",
+    "offset_seconds": "How many seconds its clocks are ahead of UTC now.",
+}
+VALIDATION = {
+    "valid": "Whether the workflow could be created.",
+    "errors": "What is wrong with it; empty if it is valid.",
+    "node": "The id of the node that it is about; null if it is about none.",
+    "field": "The place in the body, such as `nodes[1].config.url`.",
+    "message": "What is wrong, for people.",
+}
+
 FIELDS = (
+    Table(("UpcomingItem", "UpcomingList"), UPCOMING),
+    Table(("FireView", "MovedFireView", "NextRunsView", "LossesView"), PLANNED),
+    Table(("PlanView", "PlannedSlotsView", "LossesView", "PlanInput", "ScheduleChanges"), PLAN),
+    Table(("TimezoneView",), TIMEZONES),
+    Table(("ValidationView", "WorkflowProblemView"), VALIDATION),
     Table(("PreviewInput",), PREVIEW_INPUT),
     Table(("DeclaredScheduleInput",), DECLARED_SCHEDULE),
     Table(
         (
             "ScheduleInput",
             "ScheduleChanges",
+            "PlanInput",
             "BulkFields",
             "ScheduleView",
             "ListedSchedule",
@@ -811,7 +869,22 @@ PARAMETERS = (
     ),
     Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),
     Table(("workflows",), {"key": "The key of the workflow. It may have slashes."}),
-    Table(("executions",), {"status": with_values("Only executions with this status.", RUN_STATUSES)}),
+    Table(
+        ("executions",),
+        {
+            "status": with_values("Only executions with this status.", RUN_STATUSES),
+            "active": "True: only executions that are pending or running. False: only those that have ended.",
+        },
+    ),
+    Table(
+        ("upcoming",),
+        {
+            "from": "Only what is due at or after this time. Left out: now.",
+            "to": "Only what is due before this time. Left out: 366 days after `from`.",
+            "limit": "At most this many fires.",
+            "feed": "A token of the kind `feed`, instead of a bearer token.",
+        },
+    ),
     Table(("breakers",), {"limit": "At most this many: breakers of the list, or transitions of one breaker."}),
     Table(
         (),

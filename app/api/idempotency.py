@@ -46,7 +46,7 @@ async def begin_idempotent(connection: ASGIConnection[Any, Any, Any, Any], actor
     key = connection.headers[HEADER]
     if not is_sound(key):
         raise InvalidError(FieldError("Idempotency-Key", "Expected 1 to 255 printable ASCII characters."))
-    if _holds_secret(connection.route_handler):
+    if holds_secret(connection.route_handler):
         message = "The answer to this call holds a secret, and is not stored. Send it without a key."
         raise InvalidError(FieldError("Idempotency-Key", message))
     service: IdempotencyService = connection.app.state.idempotency
@@ -60,7 +60,7 @@ async def begin_idempotent(connection: ASGIConnection[Any, Any, Any, Any], actor
 
 
 @lru_cache(maxsize=1024)
-def _holds_secret(handler: Any) -> bool:
+def holds_secret(handler: Any) -> bool:
     """Return whether the answer of a handler holds a token or a key, so that nothing on its way may store it."""
     controls = [one for one in handler.resolve_response_headers() if one.name.lower() == "cache-control"]
     return any("no-store" in (control.value or "") for control in controls)

@@ -9,7 +9,10 @@ msgspec's: Litestar's leave out forbidden fields and some bounds. What each fiel
 - ``other_responses``: statuses with another response, by its type;
 - ``other_media_types``: further types of content that ``Accept`` can ask for, each with the type that describes it;
 - ``empty_statuses``: statuses without a body;
-- ``body_schema``: the type that describes the body, where the handler reads it as a looser one.
+- ``body_schema``: the type that describes the body, where the handler reads it as a looser one;
+- ``if_match``: whether the call obeys ``If-Match``, beside those that change or delete an object with an ETag.
+
+Headers and descriptions come from ``app.api.operation_details``, examples from ``app.api.openapi_examples``.
 """
 
 import re
@@ -28,7 +31,10 @@ from litestar.datastructures import ResponseHeader
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.plugins import OpenAPIRenderPlugin
 
+from app.api.etags import TAGGED
 from app.api.field_descriptions import FIELDS, PARAMETERS, description_of
+from app.api.openapi_examples import add_examples
+from app.api.operation_details import ETAG_HEADER, NOT_MODIFIED, REPLAYED_HEADER, OperationDetails
 from app.api.problems import PROBLEM_TYPE, Problem
 from app.api.requests import MAY_BE_MISSING, AnyRequest
 from app.services.inputs import Input
@@ -72,12 +78,14 @@ def document(app: Litestar) -> Json:
     """Return the whole document as JSON values."""
     schema: Json = app.openapi_schema.to_schema()
     operations = list(_operations(app, schema["paths"]))
-    types = _described_types(handler for handler, _ in operations)
+    types = _described_types(call.handler for call in operations)
     described, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     refs = dict(zip(types, described, strict=True))
     _describe_fields(schemas)
-    for handler, operation in operations:
-        _mend(handler, operation, refs)
+    tagged = {call.path for call in operations if _response_type(call.handler) in TAGGED}
+    for call in operations:
+        _mend(call, call.path in tagged, refs)
+        add_examples(call.operation, schemas)
     schema["paths"] = {_with_slash(path): item for path, item in schema["paths"].items()}
     schema["components"] = {
         "schemas": schemas,
@@ -93,7 +101,7 @@ NEEDS_NO_TOKEN = "needs_no_token"  # noqa: S105 - the name of an option
 
 def operation_id(handler: HTTPRouteHandler, _method: Any, _path: Any) -> str:
     """Return the name of a call: its first tag and the name of its handler."""
-    return f"{handler.resolve_tags()[0]}_{handler.handler_name}"
+    return f"{handler.resolve_tags()[0]}_{handler.handler_name}".replace(" ", "_")
 
 
 def _describe_fields(schemas: Json) -> None:
@@ -104,13 +112,22 @@ def _describe_fields(schemas: Json) -> None:
             described["description"] = " ".join(filter(None, texts))
 
 
-def _operations(app: Litestar, paths: Json) -> Iterator[tuple[HTTPRouteHandler, Json]]:
+class _Call(msgspec.Struct, frozen=True):
+    """A call of the API: its path and method, its handler, and its part of the document."""
+
+    path: str
+    method: str
+    handler: HTTPRouteHandler
+    operation: Json
+
+
+def _operations(app: Litestar, paths: Json) -> Iterator[_Call]:
     for route in app.routes:
         for handler in getattr(route, "route_handlers", ()):
             for method in handler.http_methods:
                 operation = paths.get(route.path_format, {}).get(method.lower())
                 if operation is not None:
-                    yield handler, operation
+                    yield _Call(route.path_format, method, handler, operation)
 
 
 def _described_types(handlers: Iterable[HTTPRouteHandler]) -> list[Any]:
@@ -152,8 +169,9 @@ def _response_type(handler: HTTPRouteHandler) -> Any:
     return None if kind.is_none_type else kind.annotation
 
 
-def _mend(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> None:
-    """Replace what Litestar describes wrongly in one operation."""
+def _mend(call: _Call, has_tag: bool, refs: dict[Any, Json]) -> None:  # noqa: FBT001 - of the object of the path
+    """Replace what Litestar describes wrongly in one operation, and add what it does not know."""
+    handler, operation = call.handler, call.operation
     operation.pop("requestBody", None)
     if handler.opt.get(NEEDS_NO_TOKEN):
         operation.pop("security", None)
@@ -164,7 +182,12 @@ def _mend(handler: HTTPRouteHandler, operation: Json, refs: dict[Any, Json]) -> 
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
         parameter["description"] = description_of(PARAMETERS, operation["tags"][0], parameter["name"])
-    operation["responses"] = _responses(handler, refs) | _problem_refs(handler, operation)
+    shows_tag = _response_type(handler) in TAGGED
+    details = OperationDetails(handler, call.method, has_tag=has_tag, shows_tag=shows_tag)
+    operation["description"] = details.description(operation.get("description"), operation.get("parameters", []))
+    operation["responses"] = _responses(handler, refs, details) | _problem_refs(handler, operation, details.problems)
+    if details.headers:
+        operation["parameters"] = [*operation.get("parameters", ()), *details.headers]
 
 
 def _without_null(schema: Json) -> Json:
@@ -173,27 +196,31 @@ def _without_null(schema: Json) -> Json:
     return {name: value for name, value in schema.items() if name != "oneOf"} | given
 
 
-def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json]) -> Json:
+def _responses(handler: HTTPRouteHandler, refs: dict[Any, Json], details: OperationDetails) -> Json:
     kind = _response_type(handler)
     media_type = (handler.media_type or MediaType.JSON).split(";")[0]
     others = {name: {"schema": refs[other]} for name, other in handler.opt.get("other_media_types", {}).items()}
     kinds = dict.fromkeys((handler.status_code, *handler.opt.get("other_statuses", ())), kind)
     kinds |= handler.opt.get("other_responses", {})
-    empty = {
+    empty: Json = {
         str(status): {"description": HTTPStatus(status).phrase} for status in handler.opt.get("empty_statuses", ())
     }
+    if details.may_be_known:
+        empty[str(NOT_MODIFIED)] = {"description": HTTPStatus(NOT_MODIFIED).phrase, "headers": ETAG_HEADER}
+    replayed = REPLAYED_HEADER if details.takes_key else {}
     return {
         str(status): {
             "description": HTTPStatus(status).phrase,
+            **({"headers": headers} if (headers := (ETAG_HEADER if kind in TAGGED else {}) | replayed) else {}),
             **({} if kind is None else {"content": {media_type: {"schema": refs[kind]}, **others}}),
         }
         for status, kind in kinds.items()
     } | empty
 
 
-def _problem_refs(handler: HTTPRouteHandler, operation: Json) -> Json:
+def _problem_refs(handler: HTTPRouteHandler, operation: Json, added: set[int]) -> Json:
     """Return the problems that a call may be answered with."""
-    statuses = {*QUERY_ERRORS, *handler.opt.get("errors", ())}
+    statuses = {*QUERY_ERRORS, *handler.opt.get("errors", ()), *added}
     if "security" in operation:
         places = {parameter["in"] for parameter in operation.get("parameters", ())}
         statuses.update(COMMON_ERRORS)
@@ -211,8 +238,8 @@ def _problem_responses(ref: Json) -> Json:
 
 
 def _with_slash(path: str) -> str:
-    """Return the path of an API call with a trailing slash; the API accepts it with and without."""
-    return f"{path}/" if path.startswith("/api/v1/") else path
+    """Return the path of an API call with a trailing slash, unless it names a file; both ways are accepted."""
+    return f"{path}/" if path.startswith("/api/v1/") and not path.endswith(".ics") else path
 
 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -311,7 +338,7 @@ def _call_text(operation: Json) -> str:
         for one in operation.get("parameters", ())
     )
     table = f"<details><summary>Parameters</summary><table>{parameters}</table></details>" if parameters else ""
-    return _marked(operation["summary"]) + named + table
+    return f"{_marked(operation['summary'])}<br>{_marked(operation['description'])}{named}{table}"
 
 
 def _object_name(content: Json) -> str:

@@ -28,7 +28,7 @@ from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from app.api.idempotency import begin_idempotent
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
-from app.domain.access import Actor, Scope, require_kind, require_scope
+from app.domain.access import Actor, Scope, feed_reader, require_kind, require_scope
 from app.domain.audit import Origin, Via
 from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
 from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
@@ -127,8 +127,9 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
             await begin_idempotent(connection, actor, await request.body())
 
 
-# The option of a handler that a token for calendars (`kind: feed`) may call. No handler has it so far.
+# The option of a handler that a token for calendars (`kind: feed`) may call, also as a part of the address.
 FEEDS = "feeds"
+FEED = "feed"
 # The option of a handler that keeps to the restriction of a token. To all other calls such a token does not reach.
 RESTRICTABLE = "restrictable"
 # For controllers all of whose handlers do.
@@ -155,8 +156,11 @@ async def _authenticate(connection: AnyConnection) -> Actor:
     """Return the user that the token or the session belongs to; refuse one that is used too often."""
     authenticator: Authenticator = connection.app.state.authenticator
     token, secret = bearer_token(connection), session_secret(connection)
+    feed = connection.query_params.get(FEED) if connection.route_handler.opt.get(FEEDS) else None
     async with counting_failures(connection):
-        if token is None and secret is not None:
+        if token is None and feed:
+            actor = feed_reader(await authenticator.by_token(feed))
+        elif token is None and secret is not None:
             # Before anything is looked up: the answer to another site must not tell whether somebody is logged in.
             refuse_cross_site(connection)
             actor = (await authenticator.by_session(secret)).actor
@@ -374,6 +378,8 @@ TeamFilter = Annotated[int | None, QueryParameter(ge=1, le=INT_MAX)]
 Since = Annotated[str | None, QueryParameter(name="from", schema_extra={"format": "date-time"})]
 At = Annotated[str | None, QueryParameter(name="at", schema_extra={"format": "date-time"})]
 Until = Annotated[str | None, QueryParameter(name="to", schema_extra={"format": "date-time"})]
+# Read by ``check_request`` of handlers with the option ``FEEDS``.
+Feed = Annotated[str | None, QueryParameter(name=FEED, max_length=500, pattern=r"^[^\x00]*$")]
 
 
 def listed(limit: int, cursor: str | None, offset: int = 0, *, counts: bool = True) -> Part:

@@ -7,13 +7,12 @@ from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from app.api.etags import unless_known
+from app.api.etags import IF_MATCH, unless_known
 from app.api.filters import UUIDS, IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     SCOPE,
     Acting,
-    AnyRequest,
     At,
     Cursor,
     Limit,
@@ -30,6 +29,7 @@ from app.domain.access import OwnerKind, Scope
 from app.domain.health import Health
 from app.domain.schedules import Reason, Status
 from app.persistence.schedule_lists import Filters, Kind, Sort
+from app.services.edit_plans import EditPlanService
 from app.services.executions import ManualRunService
 from app.services.inputs import (
     Input,
@@ -37,6 +37,7 @@ from app.services.inputs import (
     Moment,
     NoteInput,
     PauseInput,
+    PlanInput,
     PreviewInput,
     RunInput,
     ScheduleBatchInput,
@@ -55,6 +56,7 @@ from app.services.views import (
     ExplanationView,
     HistoryList,
     LedgerList,
+    PlanView,
     PreviewView,
     RunList,
     ScheduleList,
@@ -97,7 +99,6 @@ class ScheduleController(Controller):
     )
     async def read_by_key(
         self,
-        request: AnyRequest,
         actor: Acting,
         schedule_service: Schedules,
         schedule_queries: ScheduleQueries,
@@ -106,11 +107,11 @@ class ScheduleController(Controller):
     ) -> Response[Encoded[ScheduleView]]:
         schedule_id = await schedule_service.id_of_key(actor, key_of(key), team_id)
         schedule = await schedule_queries.get(actor, schedule_id)
-        return unless_known(request, schedule.view, schedule.tag, is_stable=schedule.is_stable)
+        return unless_known(schedule.view, schedule.tag, is_stable=schedule.is_stable)
 
     @put(
         "/by-key/{key:path}",
-        opt={"errors": (404, 409, 412), "other_statuses": (201,)},
+        opt={"errors": (404, 409), "other_statuses": (201,)},
         summary="Create the schedule with this key (201), or change it where it differs (200). A pause is not lifted.",
     )
     async def put_by_key(
@@ -185,10 +186,10 @@ class ScheduleController(Controller):
 
     @get("/{schedule_id:uuid}", summary="Return one schedule.")
     async def read(
-        self, request: AnyRequest, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
+        self, actor: Acting, schedule_queries: ScheduleQueries, schedule_id: FromPath[UUID]
     ) -> Response[Encoded[ScheduleView]]:
         schedule = await schedule_queries.get(actor, schedule_id)
-        return unless_known(request, schedule.view, schedule.tag, is_stable=schedule.is_stable)
+        return unless_known(schedule.view, schedule.tag, is_stable=schedule.is_stable)
 
     @patch(
         "/{schedule_id:uuid}",
@@ -211,7 +212,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/pause",
         status_code=200,
-        opt={SCOPE: Scope.OPERATE},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Pause an active schedule, with `until` for a time only. A pause that lasts gets another end, or none.",
     )
     async def pause(
@@ -226,7 +227,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/resume",
         status_code=200,
-        opt={SCOPE: Scope.OPERATE},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Resume a paused schedule. Its next slot is computed from now.",
     )
     async def resume(
@@ -241,7 +242,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/revive",
         status_code=200,
-        opt={"errors": (400,), SCOPE: Scope.OPERATE},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Make a dead schedule active again, with all its retries.",
     )
     async def revive(
@@ -256,7 +257,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/run",
         status_code=202,
-        opt={"errors": (409,), SCOPE: Scope.OPERATE},
+        opt={"errors": (409,), SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Run a schedule now. Its cadence and counters do not change.",
     )
     async def run(
@@ -286,6 +287,21 @@ class ScheduleQueryController(Controller):
         self, actor: Acting, schedule_queries: ScheduleQueries, data: JSONBody[PreviewInput]
     ) -> PreviewView:
         return await schedule_queries.preview(actor, data)
+
+    @post(
+        "/{schedule_id:uuid}/plan",
+        status_code=200,
+        opt={"errors": (409,), SCOPE: Scope.READ, IF_MATCH: True},
+        summary="Say what a change would do in the next days: which fires stay, move, appear and vanish.",
+    )
+    async def plan(
+        self,
+        actor: Acting,
+        edit_plan_service: NamedDependency[EditPlanService],
+        schedule_id: FromPath[UUID],
+        data: OptionalBody[PlanInput],
+    ) -> PlanView:
+        return await edit_plan_service.plan(actor, schedule_id, data)
 
     @get("/{schedule_id:uuid}/runs", summary="List the runs of a schedule, newest first.")
     async def runs(

@@ -1,17 +1,17 @@
 """``/api/v1/workflows`` and ``/api/v1/breakers``."""
 
+from typing import Any
+
 from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.etags import shown
 from app.api.filters import KeyInPath, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
     RESTRICTABLE,
     SCOPE,
     Acting,
-    AnyRequest,
     Cursor,
     Id,
     Limit,
@@ -22,7 +22,7 @@ from app.api.requests import (
 )
 from app.domain.access import Scope
 from app.services.inputs import WorkflowChanges, WorkflowInput
-from app.services.views import BreakerDetail, BreakerList, HistoryList, WorkflowPage, WorkflowView
+from app.services.views import BreakerDetail, BreakerList, HistoryList, ValidationView, WorkflowPage, WorkflowView
 from app.services.workflows import BreakerService, WorkflowService
 
 Workflows = NamedDependency[WorkflowService]
@@ -43,21 +43,27 @@ class WorkflowController(Controller):
     async def create(self, actor: Acting, workflow_service: Workflows, data: JSONBody[WorkflowInput]) -> WorkflowView:
         return await workflow_service.create(actor, data)
 
+    @post(
+        "/validate",
+        status_code=200,
+        opt={RESTRICTABLE: False, SCOPE: Scope.READ},
+        summary="Say whether a workflow could be created (its body is that of a POST), and what is wrong with it.",
+    )
+    async def validate(
+        self, actor: Acting, workflow_service: Workflows, data: OptionalBody[dict[str, Any]]
+    ) -> ValidationView:
+        return await workflow_service.validate(actor, data)
+
     @get("/by-key/{key:path}", summary="Return the workflow with this key, of a team if `team_id` names one.")
     async def read_by_key(
-        self,
-        request: AnyRequest,
-        actor: Acting,
-        workflow_service: Workflows,
-        key: KeyInPath,
-        team_id: TeamFilter = None,
-    ) -> Response[WorkflowView]:
+        self, actor: Acting, workflow_service: Workflows, key: KeyInPath, team_id: TeamFilter = None
+    ) -> WorkflowView:
         workflow_id = await workflow_service.id_of_key(actor, key_of(key), team_id)
-        return shown(request, await workflow_service.get(actor, workflow_id))
+        return await workflow_service.get(actor, workflow_id)
 
     @put(
         "/by-key/{key:path}",
-        opt={"errors": (404, 409, 412), "other_statuses": (201,), RESTRICTABLE: False},
+        opt={"errors": (404, 409), "other_statuses": (201,), RESTRICTABLE: False},
         summary="Create the workflow with this key (201), or change it where it differs (200).",
     )
     async def put_by_key(
@@ -85,10 +91,8 @@ class WorkflowController(Controller):
         return await workflow_service.list(actor, listed(limit, cursor, offset), team_id)
 
     @get("/{workflow_id:int}", summary="Return one workflow.")
-    async def read(
-        self, request: AnyRequest, actor: Acting, workflow_service: Workflows, workflow_id: Id
-    ) -> Response[WorkflowView]:
-        return shown(request, await workflow_service.get(actor, workflow_id))
+    async def read(self, actor: Acting, workflow_service: Workflows, workflow_id: Id) -> WorkflowView:
+        return await workflow_service.get(actor, workflow_id)
 
     @patch(
         "/{workflow_id:int}",

@@ -13,6 +13,7 @@ from app.domain.errors import (
     InsufficientScopeError,
     NotFoundError,
     RestrictedError,
+    UnauthenticatedError,
 )
 
 
@@ -331,6 +332,13 @@ def require_kind(actor: Actor, *, reads_feeds: bool) -> None:
     """Raise ``FeedTokenError`` for a token that reads calendars, unless the call does so."""
     if actor.token_kind is TokenKind.FEED and not reads_feeds:
         raise FeedTokenError
+
+
+def feed_reader(actor: Actor) -> Actor:
+    """Return the actor of a token that stood in an address; refuse tokens that were not made for that."""
+    if actor.token_kind is not TokenKind.FEED:
+        raise UnauthenticatedError("Only a token of the kind `feed` may be part of an address.")
+    return actor
 
 
 def require_labels(actor: Actor, labels: Mapping[str, str]) -> None:

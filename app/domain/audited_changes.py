@@ -48,7 +48,8 @@ def authored_event(  # noqa: PLR0913 - the parts of an event
     event = audit_event(
         author.actor, action, subject, author.origin, now, key, changes=changes, details=details, note=_cut(note)
     )
-    return event if author.actor is not None else replace(event, actor=author.name)
+    actor = event.actor if author.actor is not None else author.name
+    return replace(event, actor=actor, on_behalf_of=author.on_behalf_of)
 
 
 def schedule_event(revision: Revision, job: ScheduledJob, author: Author, key: str) -> AuditEvent | None:

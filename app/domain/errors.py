@@ -94,6 +94,13 @@ class ConflictError(CarillonError):
     message = "The object was changed by another request. Read it again and retry."
 
 
+class PlanOutdatedError(ConflictError):
+    """The schedule was changed since the plan was made, or the plan has expired."""
+
+    code = "plan_outdated"
+    message = "The schedule was changed since the plan was made, or the plan is older than ten minutes. Plan again."
+
+
 class KeyTakenError(ConflictError):
     """Another object of the owner has the key already."""
 

@@ -190,6 +190,11 @@ def canonical_zone(name: str) -> str:
     return known
 
 
+def zone_names() -> list[str]:
+    """Return the names of all time zones that a spec can have, sorted."""
+    return sorted(_names().values())
+
+
 @cache
 def _names() -> dict[str, str]:
     return {name.lower(): name for name in sorted(available_timezones() - _NOT_PORTABLE)}

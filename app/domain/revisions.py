@@ -34,6 +34,8 @@ class Author(msgspec.Struct, frozen=True):
     # None if Carillon itself made the change.
     actor: Actor | None = None
     origin: Origin = ENGINE
+    # The name of the user for whom it was done, if not by the actor for itself.
+    on_behalf_of: str | None = None
 
 
 # The author of changes that no user made: a limit was reached, retries were used up, a spec became invalid.

@@ -45,7 +45,7 @@ from app.engine.manual_runs import manual_run
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Change
 from app.persistence import audit, executions, operations, restrictions, revisions, schedules, users, workflows
-from app.persistence.audit import ORIGIN
+from app.persistence.audit import ORIGIN, current_origin
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Batch, Item, Operation
 from app.persistence.revisions import ScheduleChange
@@ -230,6 +230,11 @@ async def _backfill(connection: Connection, operation: Operation, actor: Actor, 
     return Handled(batch=Batch(at=now), pending=await backfills.carry_out(connection, operation, actor))
 
 
+def author_of(actor: Actor) -> Author:
+    """Return the author of what a worker does for the user who started an operation, by the origin of the request."""
+    return Author(actor.user_id, actor.username, actor, current_origin(), on_behalf_of=actor.username)
+
+
 class _Locked(msgspec.Struct, frozen=True):
     jobs: dict[UUID, ScheduledJob]
     skipped: dict[UUID, str]
@@ -295,7 +300,7 @@ async def _change_all(
     actor: Actor,
     note: str,
 ) -> Handled:
-    done = await schedule_changes.change_many(connection, jobs, change, Author(actor.user_id, actor.username), note)
+    done = await schedule_changes.change_many(connection, jobs, change, author_of(actor), note)
     same = dict.fromkeys(jobs.keys() - done.changed.keys() - done.refused.keys(), UNCHANGED)
     return Handled(
         batch=Batch(
@@ -326,7 +331,7 @@ async def _run(connection: Connection, actor: Actor, items: Sequence[Item]) -> H
     await executions.add(connection, list(new.values()))
     await schedules.touch_many(connection, list(new))
     subjects = [schedule_subject(found.jobs[job_id]) for job_id in new]
-    await audit.record_by(connection, Author(actor.user_id, actor.username), AuditAction.SCHEDULE_RUN, subjects)
+    await audit.record_by(connection, author_of(actor), AuditAction.SCHEDULE_RUN, subjects)
     pending = tuple(PendingRun(run.id, run.token, run.due_at) for run in new.values() if not run.queued)
     return Handled(batch=Batch(at=now, changed=dict.fromkeys(new), skipped=skipped), pending=pending)
 
@@ -334,7 +339,7 @@ async def _run(connection: Connection, actor: Actor, items: Sequence[Item]) -> H
 async def _delete(connection: Connection, actor: Actor, items: Sequence[Item]) -> Handled:
     found = await _locked(connection, actor, items)
     now = await database_now(connection)
-    author = Author(actor.user_id, actor.username)
+    author = author_of(actor)
     running = await schedule_changes.delete_scheduled_jobs(connection, list(found.jobs), author)
     return Handled(batch=Batch(at=now, changed=found.jobs, skipped=found.skipped), called_off=tuple(running))
 
@@ -359,7 +364,7 @@ async def _add_again(connection: Connection, actor: Actor, items: Sequence[Item]
     left = [job for job in deleted.values() if job.id not in skipped]
     jobs = [undeleted(job, now) for job in left if job.workflow_id in owners]
     await schedules.add_again(connection, jobs)
-    author = Author(actor.user_id, actor.username)
+    author = author_of(actor)
     made = partial(revision, None, action=Action.CREATED, author=author, now=now, note=note)
     await revisions.add_schedule_revisions(connection, [ScheduleChange(made(job), job, author) for job in jobs])
     failed = {job.id: WORKFLOW_GONE for job in left if job.workflow_id not in owners}

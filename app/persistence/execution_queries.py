@@ -150,7 +150,7 @@ async def _page_of(
 async def _page(
     connection: AsyncConnection, filters: Mapping[str, Any], part: Part, others: ColumnElement[bool]
 ) -> Page[ListedExecution]:
-    source = await _source(connection, filters.get("status"))
+    source = await _source(connection, filters)
     query = select(*_LISTED).select_from(_TABLE)
     if source is not _TABLE:
         query = query.join(source, source.c.id == _TABLE.c.id)
@@ -167,7 +167,7 @@ async def _page(
 
 def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
     """Return the condition for a value as the API shows it: a sleeping run is stored as pending, shown as running."""
-    stored: ColumnElement[bool] = source.c[name] == value
+    stored: ColumnElement[bool] = source.c.status.in_(ACTIVE) == value if name == "active" else source.c[name] == value
     if name == "status" and value == ExecutionStatus.RUNNING:
         asleep = and_(source.c.status == ExecutionStatus.PENDING, source.c.deadline_at.is_not(None))
         return or_(stored, asleep)
@@ -186,9 +186,10 @@ def _leading(source: Any, filters: Mapping[str, Any]) -> list[str]:
     return [*names, *(["status"] if source is _UNSUCCESSFUL else [])]
 
 
-async def _source(connection: AsyncConnection, status: str | None) -> Any:
-    """Return the table in which executions of a status are found without reading all others."""
-    if status in ACTIVE:
+async def _source(connection: AsyncConnection, filters: Mapping[str, Any]) -> Any:
+    """Return the table in which the executions of a filter by status are found without reading all others."""
+    status = filters.get("status")
+    if status in ACTIVE or filters.get("active"):
         return _ACTIVE
     return _UNSUCCESSFUL if status in _UNSUCCESSFUL_STATUSES and await unsuccessful_is_complete(connection) else _TABLE
 

@@ -101,6 +101,7 @@ async def release_lock(connection: AsyncConnection, name: str, owner: UUID) -> N
 SCHEDULES_SWITCH = "schedules_enabled"
 SCHEDULES_ENABLED = "coalesce((SELECT s.is_on FROM switches AS s WHERE s.name = 'schedules_enabled'), true)"
 _READ_SWITCH = text(f"SELECT {SCHEDULES_ENABLED}")
+_LOCK_SWITCHES = text("SELECT pg_advisory_xact_lock(hashtextextended('switches', 1))")
 _WRITE_SWITCH = text(
     "INSERT INTO switches (name, is_on) VALUES (:name, :is_on) "
     "ON CONFLICT (name) DO UPDATE SET is_on = EXCLUDED.is_on, changed_at = clock_timestamp()"
@@ -110,6 +111,11 @@ _WRITE_SWITCH = text(
 async def schedules_enabled(connection: AsyncConnection) -> bool:
     """Return whether the switch for schedules is on."""
     return bool((await connection.execute(_READ_SWITCH)).scalar_one())
+
+
+async def lock_switches(connection: AsyncConnection) -> None:
+    """Let other changes of the settings wait until this transaction ends."""
+    await connection.execute(_LOCK_SWITCHES)
 
 
 async def turn_switch(connection: AsyncConnection, name: str, *, on: bool) -> None:

@@ -96,6 +96,8 @@ class _Scope(msgspec.Struct, frozen=True):
         return not self.values
 
 
+# Not ``clock_timestamp()``, which may change within a statement: no index answers a comparison with it.
+_NOW = "statement_timestamp()"
 _ALL_DUE = "due_ticks AS d"
 _ALL_RUNNING = "active_executions AS a"
 _RUNNING = "active_executions AS a JOIN workflow_executions AS e ON e.id = a.id"
@@ -109,9 +111,9 @@ async def read_moment(connection: AsyncConnection, reach: Reach) -> Moment:
     (row,) = await fetch(
         connection,
         f"SELECT clock_timestamp() AS now, (SELECT count(*) FROM (SELECT FROM {ticks} "  # noqa: S608
-        f"WHERE d.next_run_at <= clock_timestamp(){of_ticks} LIMIT {MOST_COUNTED}) AS due) AS due, "
-        "coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - d.next_run_at), 0) "
-        f"FROM {ticks} WHERE d.next_run_at <= clock_timestamp(){of_ticks} ORDER BY d.next_run_at LIMIT 1), 0)::float "
+        f"WHERE d.next_run_at <= {_NOW}{of_ticks} LIMIT {MOST_COUNTED}) AS due) AS due, "
+        f"coalesce((SELECT greatest(extract(epoch FROM {_NOW} - d.next_run_at), 0) "
+        f"FROM {ticks} WHERE d.next_run_at <= {_NOW}{of_ticks} ORDER BY d.next_run_at LIMIT 1), 0)::float "
         f"AS oldest, (SELECT count(*) FROM {runs} WHERE a.status = 'running'{of_runs}) AS running, "
         "(SELECT count(*) FROM workers WHERE lease_expires_at > clock_timestamp()) AS workers, "
         f"{SCHEDULES_ENABLED} AS enabled, (SELECT count(*) FROM circuit_breakers AS b JOIN workflows AS w "
@@ -158,8 +160,8 @@ async def read_counts(connection: AsyncConnection, reach: Reach, now: datetime) 
         status[row["status"]] += row["number"]
         invalid = row["status_reason"] == Reason.INVALID_SPEC
         health[Health.INVALID if invalid else _HEALTH_OF_STATUS.get(row["status"], Health.PAUSED)] += row["number"]
-    status[Status.ACTIVE] = await _active(connection, scope)
-    overdue, total = await _overdue(connection, scope, now)
+    status[Status.ACTIVE] = await _active(connection, scope, resting=status.total())
+    overdue, total = await _overdue(connection, scope)
     found = Counter(str(health_facts(job).at(now)) for job in overdue)
     found[Health.LATE] += total - len(overdue)
     marks = await _marks(connection, scope)
@@ -171,10 +173,11 @@ async def read_counts(connection: AsyncConnection, reach: Reach, now: datetime) 
     return Counts(dict(status), dict(health), (*_overdue_items(overdue, now), *await _items(connection, scope)))
 
 
-async def _active(connection: AsyncConnection, scope: _Scope) -> int:
+async def _active(connection: AsyncConnection, scope: _Scope, *, resting: int) -> int:
     if not scope.is_all:
-        sql = f"SELECT count(*) AS number FROM scheduled_jobs AS j WHERE j.status = 'active'{scope.of('j')}"  # noqa: S608
-        return int((await fetch(connection, sql, *scope.values))[0]["number"])
+        # All, less those that are not active: an index of owners has the number, and nothing of the status.
+        sql = f"SELECT count(*) AS number FROM scheduled_jobs AS j WHERE true{scope.of('j')}"  # noqa: S608
+        return max(0, int((await fetch(connection, sql, *scope.values))[0]["number"]) - resting)
     # An active schedule without a tick has its last run under way.
     (row,) = await fetch(
         connection,
@@ -197,19 +200,20 @@ async def _marks(connection: AsyncConnection, scope: _Scope) -> Counter[str]:
     return marks
 
 
-async def _overdue(connection: AsyncConnection, scope: _Scope, now: datetime) -> tuple[list[ScheduledJob], int]:
+async def _overdue(connection: AsyncConnection, scope: _Scope) -> tuple[list[ScheduledJob], int]:
     """Return the schedules that are overdue for longest, and how many are overdue at all."""
-    late = f"FROM {_TICKS} WHERE d.next_run_at < ${len(scope.values) + 1}{scope.of('j')}"
-    values = (*scope.values, now - LATE_AFTER)
+    # Not as a parameter, of which a plan would not know that few ticks are before it.
+    before = f"{_NOW} - interval '{LATE_AFTER.total_seconds():.0f} seconds'"
+    late = f"FROM {_TICKS} WHERE d.next_run_at < {before}{scope.of('j')}"
     rows = await fetch(
         connection,
         f"SELECT {_LISTED} {late} ORDER BY d.next_run_at LIMIT {MOST_OVERDUE}",
-        *values,
+        *scope.values,
     )
     if len(rows) < MOST_OVERDUE:
         return [from_record(row) for row in rows], len(rows)
     counted = f"SELECT count(*) AS number FROM (SELECT {late} LIMIT {MOST_COUNTED}) AS few"  # noqa: S608
-    return [from_record(row) for row in rows], (await fetch(connection, counted, *values))[0]["number"]
+    return [from_record(row) for row in rows], (await fetch(connection, counted, *scope.values))[0]["number"]
 
 
 def _overdue_items(overdue: list[ScheduledJob], now: datetime) -> list[Attention]:

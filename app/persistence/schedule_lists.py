@@ -110,7 +110,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def need_plans_of_their_own(self) -> bool:
         """Return whether a plan has to know the values: what few schedules match needs another than what most do."""
-        return bool(self.q or self.labels or self.health or self.namespace or self.kind)
+        return bool(self.q or self.labels or self.health or self.namespace or self.kind or self.owner_id)
 
 
 NO_FILTERS = Filters()
@@ -123,6 +123,11 @@ class Listing(msgspec.Struct, frozen=True):
     filters: Filters
     part: Part
     sort: Sort = Sort.NEWEST
+
+    @property
+    def needs_plan_of_its_own(self) -> bool:
+        """Return whether a plan has to know the values, of an order too: some owners have few schedules, some most."""
+        return self.filters.need_plans_of_their_own or self.sort.field != "created_at"
 
 
 class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +201,7 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
     listing = _restricted(listing)
     filters, sort = listing.filters, listing.sort
     sources = listing.reach.of_workflow(filters.workflow_id).sources
-    if filters.need_plans_of_their_own:
+    if listing.needs_plan_of_its_own:
         # Until the transaction ends, which such lists are read in.
         await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
     if filters.health in _OVERDUE:
@@ -232,8 +237,40 @@ async def _page_of(
     connection: AsyncConnection, listing: Listing, source: Source, totals: KnownTotals, now: datetime
 ) -> Page[ListedRow]:
     """Return a page of what one source has."""
-    part = listing.part
-    cursor = _read_cursor(part.cursor, listing.sort)
+    part, total, is_estimate = listing.part, None, False
+    if part.counts:
+        total, is_estimate = await _total(connection, listing.filters, source, totals, now)
+    is_short = total is not None and not is_estimate and listing.sort.field != "created_at"
+    if is_short and await _is_sparse(connection, total or 0, part.limit, totals):
+        items = await _sorted_rows(connection, listing, source, now)
+    else:
+        items = await _ordered_rows(connection, listing, source, now)
+    total = len(items) if total is None else total
+    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
+    return Page(items, total, is_estimate, more, ("place", "id"))
+
+
+_TABLE_ROWS = "SELECT reltuples::bigint AS number FROM pg_class WHERE oid = 'scheduled_jobs'::regclass"
+
+
+async def _is_sparse(connection: AsyncConnection, matching: int, limit: int, totals: KnownTotals) -> bool:
+    """Return whether reading all schedules that match costs less than reading in order until a page is full.
+
+    In order, ``limit`` of them are found among ``limit`` / ``matching`` of the table.
+    """
+    key = (("table", "scheduled_jobs"),)
+    rows = totals.fresh(key, clock.monotonic())
+    if rows is None:
+        rows = int((await fetch(connection, _TABLE_ROWS))[0]["number"])
+        totals.keep(key, rows, clock.monotonic() + FRESH_SECONDS)
+    return matching * matching < limit * max(rows, matching)
+
+
+async def _ordered_rows(
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+) -> list[ListedRow]:
+    """Return the rows of a page in the order of an index, from one stage of the list after another."""
+    part, cursor = listing.part, _read_cursor(listing.part.cursor, listing.sort)
     items: list[ListedRow] = []
     for stage in _stages(listing):
         if len(items) == part.limit:
@@ -243,11 +280,7 @@ async def _page_of(
             continue
         after = cursor if cursor is not None and (cursor[0] is None) is (stage.place is None) else None
         items += await _rows(connection, listing, source, _At(stage, after, part.limit - len(items)), now)
-    total, is_estimate = (len(items), False)
-    if part.counts:
-        total, is_estimate = await _total(connection, listing.filters, source, totals, now)
-    more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
-    return Page(items, total, is_estimate, more, ("place", "id"))
+    return items
 
 
 def _stages(listing: Listing) -> tuple[_Stage, ...]:
@@ -275,6 +308,33 @@ class _At(msgspec.Struct, frozen=True):
     stage: _Stage
     after: tuple[Any, UUID] | None
     limit: int
+
+
+async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
+    """Return the rows of a page of a list that is known to be short: all that match are read, then sorted.
+
+    In the order of an index Postgres would read, and drop, all that does not match until the page is full.
+    """
+    field, part = listing.sort.field, listing.part
+    place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
+    stage = _Stage(_MARKED if listing.filters.health in _MARKS else _JOBS, place)
+    query = _conditions(listing.filters, source, stage, now)
+    matching = f"SELECT j.id, j.xmin AS version, j.workflow_id, {place} AS place FROM {stage.source} WHERE {query.text}"  # noqa: S608
+    sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
+    cursor, after = _read_cursor(part.cursor, listing.sort), "TRUE"
+    if cursor is not None and cursor[0] is None:
+        after = f"few.place IS NULL AND few.id {sign} {query.bind(cursor[1])}"
+    elif cursor is not None:
+        after = f"((few.place, few.id) {sign} ({query.bind(cursor[0])}, {query.bind(cursor[1])}) OR few.place IS NULL)"
+    rows = await fetch(
+        connection,
+        f"WITH few AS MATERIALIZED ({matching}) SELECT p.*, w.name AS workflow_name, m.namespace FROM (SELECT * "  # noqa: S608
+        f"FROM few WHERE {after} ORDER BY few.place {order} NULLS LAST, few.id {order} LIMIT {part.limit:d} "
+        f"OFFSET {part.offset:d}) AS p LEFT JOIN workflows AS w ON w.id = p.workflow_id "
+        "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
+        *query.values,
+    )
+    return sorted(map(_listed, rows), key=_position(listing.sort), reverse=listing.sort.is_descending)
 
 
 async def _rows(

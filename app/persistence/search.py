@@ -24,17 +24,29 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # What begins with the text comes first, then what contains it; newest first among equals.
-_SCHEDULES = """
-SELECT j.id::text AS id, j.name, j.status, CASE WHEN j.id = $2 THEN 'id' WHEN j.name ILIKE $1 THEN 'name'
-    WHEN j.key ILIKE $1 THEN 'key' ELSE 'target_host' END AS match
-FROM scheduled_jobs AS j
-WHERE (j.name ILIKE $1 OR j.key ILIKE $1 OR j.id = $2
-    OR j.workflow_id IN (SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1))
-    AND ($3::int[] IS NULL OR j.user_profile_id = ANY($3)) AND ($4::int[] IS NULL OR j.workflow_id = ANY($4))
-    AND j.labels @> $6::text::jsonb AND ($7::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
-        WHERE m.namespace = $7 AND m.scheduled_job_id = j.id))
-ORDER BY j.created_at DESC, j.id DESC LIMIT $5
+# Each way to match is a query of its own, answered by its index: a plan for all of them would read every schedule.
+_SCHEDULE = "SELECT j.id::text AS id, j.name, j.status, {match} AS match, j.created_at FROM scheduled_jobs AS j WHERE "
+_IN_REACH = """
+    AND ($2::int[] IS NULL OR j.user_profile_id = ANY($2)) AND ($3::int[] IS NULL OR j.workflow_id = ANY($3))
+    AND ($5::text = '{}' OR j.labels @> $5::text::jsonb)
+    AND ($6::text = '' OR EXISTS (SELECT FROM managed_schedules AS m
+        WHERE m.namespace = $6 AND m.scheduled_job_id = j.id))
+ORDER BY j.created_at DESC, j.id DESC LIMIT $4
 """
+_BY_TEXT = (
+    _SCHEDULE.format(match="CASE WHEN j.name ILIKE $1 THEN 'name' ELSE 'key' END")
+    + "(j.name ILIKE $1 OR j.key ILIKE $1)"
+    + _IN_REACH
+)
+_BY_ID = _SCHEDULE.format(match="'id'") + "j.id = $1" + _IN_REACH
+_BY_WORKFLOW = _SCHEDULE.format(match="'target_host'") + "j.workflow_id = ANY($1::int[])" + _IN_REACH
+# So many workflows that call a host are looked at, the newest.
+MOST_WORKFLOWS = 1000
+_CALLING = (
+    "SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE $1 "
+    "AND ($2::int[] IS NULL OR w.user_profile_id = ANY($2)) "
+    "AND ($3::int[] IS NULL OR w.id = ANY($3)) ORDER BY w.id DESC LIMIT $4"
+)
 _WORKFLOWS = """
 SELECT w.id::text AS id, w.name, CASE WHEN w.active THEN 'active' ELSE 'inactive' END AS status,
     CASE WHEN w.id = $2 THEN 'id' WHEN w.name ILIKE $1 THEN 'name' WHEN w.key ILIKE $1 THEN 'key'
@@ -54,12 +66,27 @@ async def search(connection: AsyncConnection, reach: Reach, wanted: str, limit: 
     owners = None if reach.owners is None else list(reach.owners)
     flows = None if reach.workflow_ids is None else list(reach.workflow_ids)
     common = (owners, flows, limit, msgspec.json.encode(dict(reach.labels)).decode(), reach.namespace)
-    schedules = await fetch(connection, _SCHEDULES, containing(wanted), _uuid(wanted), *common)
+    schedules = await _schedules(connection, wanted, common)
     workflows = await fetch(connection, _WORKFLOWS, containing(wanted), _number(wanted), *common)
     found = [*_found("schedule", schedules), *_found("workflow", workflows)]
     lowered = wanted.lower()
     # Stable: the newest stay first among equals.
     return sorted(found, key=lambda one: _rank(one, lowered))[:limit]
+
+
+async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Return the schedules that match in one way or another, newest first, each with the first way."""
+    pattern, job_id = containing(wanted), _uuid(wanted)
+    rows = [] if job_id is None else await fetch(connection, _BY_ID, job_id, *common)
+    rows += await fetch(connection, _BY_TEXT, pattern, *common)
+    calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, *common[:2], MOST_WORKFLOWS)]
+    if calling:
+        rows += await fetch(connection, _BY_WORKFLOW, calling, *common)
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        found.setdefault(row["id"], dict(row))
+    newest = sorted(found.values(), key=lambda one: one["created_at"], reverse=True)
+    return [{name: value for name, value in one.items() if name != "created_at"} for one in newest]
 
 
 def _rank(found: Found, lowered: str) -> int:

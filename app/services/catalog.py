@@ -1,22 +1,35 @@
-"""What can be used and what is polled: the catalog of actions and triggers, and the types of entities."""
+"""What can be used and what is polled: the catalog of actions and triggers, types of entities, and time zones."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from app import clock
 from app.actions.catalog import Action, Catalog, Trigger
 from app.actions.palette import output_schema
 from app.actions.plugins import PluginProblem
 from app.domain.access import Actor
+from app.domain.local_time import zone, zone_names
 from app.engine.entity_schedulers import LoadedScheduler, LoadedSchedulers
 from app.persistence import entity_runs
 from app.persistence.database import Database
 from app.persistence.entity_runs import ActiveRuns
 from app.persistence.pagination import Part, page_of
-from app.services.views import ActionList, ActionView, EntityTypeList, EntityTypeView, PluginProblemView
+from app.services.views import (
+    ActionList,
+    ActionView,
+    EntityTypeList,
+    EntityTypeView,
+    PluginProblemView,
+    TimezoneList,
+    TimezoneView,
+)
 
 NO_RUNS = ActiveRuns()
+# All of them fit on one page: a choice shows the whole list.
+MOST_TIMEZONES = 1000
 
 
 class ActionService:
@@ -105,3 +118,15 @@ def _entity_type(loaded: LoadedScheduler) -> EntityTypeView:
 
 def _with_counts(view: EntityTypeView, runs: ActiveRuns) -> EntityTypeView:
     return msgspec.structs.replace(view, pending_runs=runs.pending, running_runs=runs.running)
+
+
+async def timezones(part: Part) -> TimezoneList:
+    """Return a page of the time zones that schedules can have, by name, with their offsets now."""
+    # In a thread: the first call reads several hundred files.
+    page = page_of(await asyncio.to_thread(_timezone_views), "name", part)
+    return TimezoneList(list(page.items), page.next_cursor)
+
+
+def _timezone_views() -> list[TimezoneView]:
+    now = clock.now()
+    return [TimezoneView(name, int(zone(name).offset(now).total_seconds())) for name in zone_names()]

@@ -41,8 +41,21 @@ class ManualRunService:
         self._database = database
         self._ringer = ringer
 
-    async def run(self, actor: Actor, job_id: UUID, request: RunInput) -> ExecutionView:
-        """Start a run now, if ``if_running`` of the request or the schedule allows it."""
+    async def again(self, actor: Actor, execution_id: UUID, request: RunInput) -> ExecutionView:
+        """Start a run of the same schedule with the payload of an earlier one."""
+        async with self._database.reading() as connection:
+            earlier = await _owned(connection, actor, execution_id)
+        if earlier.scheduled_job_id is None:
+            raise WrongStateError("Only runs of schedules can be started again: this one belongs to an entity.")
+        return await self.run(actor, earlier.scheduled_job_id, request, earlier)
+
+    async def run(
+        self, actor: Actor, job_id: UUID, request: RunInput, earlier: StoredExecution | None = None
+    ) -> ExecutionView:
+        """Start a run now, if ``if_running`` of the request or the schedule allows it.
+
+        It has the payload of the schedule, or of an ``earlier`` run.
+        """
         async with self._database.transaction() as connection:
             job = await fresh_schedule(connection, actor, job_id)
             policy = request.if_running or job.if_running
@@ -56,8 +69,10 @@ class ManualRunService:
             # Read without a lock: whether the run is refused is decided below, once its schedule is locked.
             if not isinstance(decision, Refuse) and decision.cancels:
                 stopped = await _make_room(connection, job_id, actor)
-            new = await _add(connection, job_id, policy)
+            new = await _add(connection, job_id, policy, None if earlier is None else earlier.payload)
             details = {"execution_id": str(new.id)}
+            if earlier is not None:
+                details["again"] = str(earlier.id)
             await audit.record(connection, actor, AuditAction.SCHEDULE_RUN, schedule_subject(job), details=details)
             row = await execution_queries.get(connection, new.id)
         if row is None:
@@ -86,7 +101,7 @@ async def _make_room(connection: Connection, job_id: UUID, actor: Actor) -> list
     return [result for result in results if isinstance(result, Settled)]
 
 
-async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewExecution:
+async def _add(connection: Connection, job_id: UUID, policy: IfRunning, payload: dict[str, Any] | None) -> NewExecution:
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         raise NotFoundError("There is no such schedule.")
@@ -94,7 +109,7 @@ async def _add(connection: Connection, job_id: UUID, policy: IfRunning) -> NewEx
     start = _start(policy, active.get(job_id, ()), job.max_queued)
     if start.cancels:
         raise ConflictError("Another run of the schedule started at the same moment. Retry.")
-    new = manual_run(job, now, policy, start)
+    new = manual_run(job, now, policy, start, payload)
     await executions.add(connection, [new])
     await schedules.touch(connection, job_id)
     return new

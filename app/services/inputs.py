@@ -90,7 +90,16 @@ class DeclaredScheduleInput(ScheduleFields, kw_only=True):
 
 @optional_fields_of(ScheduleInput, without=("team_id",))
 class ScheduleChanges(Changes):
-    """New values for some fields of a schedule."""
+    """New values for some fields of a schedule; with `plan_id` only if it is as the plan found it."""
+
+    plan_id: UUID | UnsetType = UNSET
+
+
+@optional_fields_of(ScheduleInput, without=("team_id",))
+class PlanInput(Changes):
+    """New values for some fields of a schedule, to see what they would do in the next `days`."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 7
 
 
 class ScheduleBatchInput(Input):

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from app import clock
+from app.cache import ExpiringCache
 from app.domain.access import Actor, Reach, require_admin
 from app.domain.attention import Attention, AttentionKind, ranked
 from app.domain.errors import FieldError, InvalidError
@@ -16,7 +17,7 @@ from app.persistence import outcome_minutes, overview
 from app.persistence.database import Connection, Database
 from app.persistence.outcome_minutes import Figures
 from app.persistence.overview import Moment, StoredWorker
-from app.persistence.pagination import Page, Part
+from app.persistence.pagination import COUNTED, Page, Part
 from app.services.listing import read_views
 from app.services.views.figures import (
     AttentionView,
@@ -40,6 +41,10 @@ MOST_STEPS = 1500
 DEFAULT_SPAN = timedelta(hours=1)
 # A queue that does not answer in this time counts as unreachable.
 PING_SECONDS = 1.0
+# With more schedules than this, counting takes long: an overview is kept for some seconds. Of as many reaches at most.
+COUNTED_EACH_TIME = COUNTED
+KEPT_SECONDS = 5.0
+MOST_KEPT = 100
 
 
 class FigureRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +64,23 @@ class OverviewService:
         self._database = database
         self._ping = ping
         self._enabled_by_environment = enabled_by_environment
+        self._kept: ExpiringCache[Reach, OverviewView] = ExpiringCache(MOST_KEPT)
 
     async def overview(self, actor: Actor) -> OverviewView:
-        """Return the counts of schedules, what is due and running, and what needs attention."""
+        """Return the counts of schedules, what is due and running, and what needs attention.
+
+        If there are very many schedules, it is up to five seconds old.
+        """
         reach = actor.reach()
+        kept = self._kept.fresh(reach, clock.monotonic())
+        if kept is not None:
+            return kept
+        view = await self._overview(reach)
+        if sum(view.counts.status.values()) > COUNTED_EACH_TIME:
+            self._kept.keep(reach, view, clock.monotonic() + KEPT_SECONDS)
+        return view
+
+    async def _overview(self, reach: Reach) -> OverviewView:
         mode = await self.mode()
         async with self._database.reading() as connection:
             moment = await overview.read_moment(connection, reach)

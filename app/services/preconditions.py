@@ -29,6 +29,8 @@ class Precondition(msgspec.Struct, frozen=True):
     if_match: str | None = None
     # ``If-None-Match: *``: there must be no such object.
     if_absent: bool = False
+    # The tags of the answers that the client has, of a GET: the header ``If-None-Match``.
+    if_none_match: str | None = None
 
 
 PRECONDITION: ContextVar[Precondition] = ContextVar("precondition", default=Precondition())  # noqa: B039 - frozen

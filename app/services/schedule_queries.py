@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app import clock
+from app.cache import ExpiringCache
 from app.domain.access import Actor, Reach, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
@@ -86,6 +87,9 @@ NAMES = ScheduleView.__struct_fields__
 # It may be large: a list has it only if the request names it.
 PAYLOAD = "trigger_payload"
 
+# For how long a page is kept that takes long to find, and how many of them.
+KEPT_SECONDS = 5.0
+MOST_KEPT = 1000
 # Batchers of owners that are listing nothing are dropped beyond this number.
 MOST_BATCHERS = 1000
 
@@ -104,7 +108,7 @@ class ListRequest(msgspec.Struct, frozen=True):
     @property
     def needs_transaction(self) -> bool:
         """Return whether the list is read in a transaction, which alone has settings of its own."""
-        return self.listing.filters.need_plans_of_their_own
+        return self.listing.needs_plan_of_its_own
 
 
 def given_fields(text: str | None) -> frozenset[str] | None:
@@ -143,6 +147,7 @@ class ScheduleQueryService:
         self._whole_views = database.history.watch(ViewCache(whole=True))
         self._listed_views = database.history.watch(ViewCache(whole=False))
         self._totals = database.history.watch(known_totals())
+        self._kept_pages: ExpiringCache[Listing, Page[ListedRow]] = ExpiringCache(MOST_KEPT)
         self._reads = MicroBatcher("read", self._read, shared=(UnavailableError,))
         # One for each set of owners: the slow lists of one do not delay the others.
         self._lists: dict[Reach, MicroBatcher[ListRequest, SchedulePage]] = {}
@@ -189,7 +194,7 @@ class ScheduleQueryService:
         now = clock.now()
 
         async def read(part: Part) -> Page[ListedRow]:
-            page = await schedule_lists.page(connection, replace(request.listing, part=part), self._totals)
+            page = await self._rows(connection, replace(request.listing, part=part))
             cached = await cache.read(connection, [(row.id, row.version) for row in page.items])
             rows = [row for row in page.items if row.id in cached]
             for row in rows:
@@ -200,6 +205,16 @@ class ScheduleQueryService:
         first_rows = FIRST_ROWS if whole else part.limit
         page = await read_encoded(read, lambda row: select_fields(views[row.id], fields), part, first_rows)
         return SchedulePage(page.items, page.total, page.total_is_estimate, page.next_cursor)
+
+    async def _rows(self, connection: Connection, listing: Listing) -> Page[ListedRow]:
+        """Return a page of rows. Long lists by the last attempt, which have no index, may be some seconds old."""
+        kept = self._kept_pages.fresh(listing, clock.monotonic())
+        if kept is not None:
+            return kept
+        page = await schedule_lists.page(connection, listing, self._totals)
+        if listing.sort.field == "last_attempt_at" and page.total_is_estimate:
+            self._kept_pages.keep(listing, page, clock.monotonic() + KEPT_SECONDS)
+        return page
 
     async def get(self, actor: Actor, job_id: UUID) -> ShownSchedule:
         """Return a schedule, encoded."""

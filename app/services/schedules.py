@@ -12,6 +12,7 @@ import msgspec
 from app import clock
 from app.domain.access import Actor, owner_for
 from app.domain.audit import Origin
+from app.domain.edit_plans import PLAN_LIFETIME
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -21,6 +22,7 @@ from app.domain.errors import (
     KeyTakenError,
     NoSuchTeamError,
     NotFoundError,
+    PlanOutdatedError,
     QuotaExceededError,
     UnavailableError,
 )
@@ -38,7 +40,7 @@ from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
-from app.persistence import keys, schedules, workflows
+from app.persistence import edit_plans, keys, schedules, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection, Database
 from app.services.admission import (
@@ -121,11 +123,13 @@ class ScheduleService:
     async def change(self, actor: Actor, job_id: UUID, changes: ScheduleChanges) -> ScheduleView:
         """Give a schedule new values; a changed cadence moves the next run at once."""
         values = changed_values(changes)
-        named = given(changes).get("workflow_owner")
+        named, plan_id = given(changes).get("workflow_owner"), given(changes).get("plan_id")
 
         async def edit(connection: Connection, schedule_id: UUID) -> Changed:
+            if plan_id is not None:
+                await _require_planned(connection, schedule_id, plan_id)
             if "workflow_id" in values or named is not None:
-                await _require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
+                await require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
             author = author_of(actor)
             return await schedule_changes.edit_scheduled_job(connection, schedule_id, values, author, self.limits.caps)
 
@@ -216,7 +220,7 @@ class ScheduleService:
         values = spec_values(schedule)
         # ``after`` counts from the moment of the request: what has the same duration is left as it is.
         await fresh_schedule(connection, actor, job_id)
-        await _require_workflow(connection, actor, job_id, values["workflow_id"], schedule.workflow_owner)
+        await require_workflow(connection, actor, job_id, values["workflow_id"], schedule.workflow_owner)
         return await schedule_changes.edit_scheduled_job(connection, job_id, values, author_of(actor), self.limits.caps)
 
     async def id_of_key(self, actor: Actor, key: str, team_id: int | None) -> UUID:
@@ -256,6 +260,14 @@ async def fresh_schedule(connection: Connection, actor: Actor, job_id: UUID) -> 
     return locked or job
 
 
+async def _require_planned(connection: Connection, job_id: UUID, plan_id: UUID) -> None:
+    """Refuse an edit whose plan was made for another version of the schedule, or has expired."""
+    locked = (await schedules.lock(connection, [job_id])).get(job_id)
+    planned = await edit_plans.tag_of(connection, plan_id, job_id, PLAN_LIFETIME)
+    if locked is None or planned != tag_of_row(row_fields(locked, whole=True)):
+        raise PlanOutdatedError
+
+
 async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:
     """Return a schedule that the actor may see."""
     job = await schedules.get(connection, job_id)
@@ -277,7 +289,7 @@ def spec_values(wanted: SpecInput) -> dict[str, Any]:
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
     """The same values without what is a part of the request only."""
-    return {name: value for name, value in values.items() if name not in {"workflow_owner", "team_id"}}
+    return {name: value for name, value in values.items() if name not in {"workflow_owner", "team_id", "plan_id"}}
 
 
 def draft(values: dict[str, Any], actor: Actor, team_id: int | None = None) -> ScheduledJob:
@@ -389,7 +401,7 @@ async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[S
     return await schedule_changes.start_scheduled_jobs(connection, drafts)
 
 
-async def _require_workflow(
+async def require_workflow(
     connection: Connection, actor: Actor, job_id: UUID, workflow_id: int | None, named: int | None
 ) -> None:
     """Refuse to move a schedule to a workflow that its owner may not run; it may keep the one it has."""

@@ -78,8 +78,11 @@ class SecretService:
             require_admin(actor)
         owner = owner_for(actor, team_id).user_profile_id
         async with self._database.transaction() as connection:
-            if not await secrets.remove(connection, owner_id or owner, name):
+            before = await secrets.lock(connection, owner_id or owner, name)
+            if before is None:
                 raise NotFoundError("There is no such secret.")
+            require_match(lambda: tag_of(_view(actor, before)))
+            await secrets.remove(connection, owner_id or owner, name)
             subject = Subject(ObjectType.SECRET, None, name, owner_id or owner)
             await audit.record(connection, actor, AuditAction.SECRET_DELETED, subject)
         log.info("secret_deleted", secret=name, by=actor.user_id)

@@ -32,6 +32,7 @@ from app.observability.metrics import (
 from app.persistence import audit, gauges, leases, sitemap_pings
 from app.persistence.database import Connection, Database, unreachable_reason
 from app.services.inputs import SettingsChanges, given, require_url
+from app.services.preconditions import require_match, tag_of
 from app.services.views import (
     SettingsView,
 )
@@ -259,7 +260,9 @@ class SwitchService:
         for index, url in enumerate(values.get("sitemap_urls") or ()):
             require_url(url, f"sitemap_urls[{index}]")
         async with self._database.transaction() as connection:
+            await leases.lock_switches(connection)
             before = await self._view(connection)
+            require_match(lambda: tag_of(before))
             await self._store(connection, values)
             after = await self._view(connection)
             changed = differences(msgspec.structs.asdict(before), msgspec.structs.asdict(after))

@@ -121,6 +121,7 @@ class TeamService:
             await _lock_user(connection, user_id)
             team = await _managed(connection, actor, team_id)
             before = await _member(connection, team_id, user_id)
+            require_match(lambda: tag_of(_member_view(before)))
             if role is None:
                 return _member_view(before)
             if role is not TeamRole.OWNER:
@@ -140,6 +141,7 @@ class TeamService:
             await _lock_user(connection, user_id)
             team = await _locked(connection, team_id)
             row = await _member(connection, team_id, user_id)
+            require_match(lambda: tag_of(_member_view(row)))
             await _require_other_owner(connection, team_id, row)
             await teams.remove_member(connection, team_id, user_id)
             await _record(connection, actor, AuditAction.TEAM_MEMBER_REMOVED, team, row)

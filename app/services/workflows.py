@@ -1,5 +1,6 @@
 """Workflows and their circuit breakers: create, change, delete and read workflows, read and reset breakers."""
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -10,7 +11,8 @@ from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_graph_editor
 from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.breakers import Transition
-from app.domain.errors import FieldError, InvalidError
+from app.domain.errors import FieldError, InvalidError, NotFoundError
+from app.domain.field_errors import read_as
 from app.domain.limits import Quota
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine import schedule_changes
@@ -31,7 +33,9 @@ from app.services.views import (
     BreakerView,
     HistoryList,
     TransitionView,
+    ValidationView,
     WorkflowPage,
+    WorkflowProblemView,
     WorkflowView,
     history_item,
     workflow_view,
@@ -39,6 +43,7 @@ from app.services.views import (
 
 # The fields that decide what a workflow does.
 GRAPH = ("nodes", "edges")
+_NODE = re.compile(r"nodes\[([0-9]{1,4})\]")
 # Reads a workflow, locked or not.
 Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
@@ -63,6 +68,21 @@ class WorkflowService:
             await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
             row = await workflows.add(connection, owner, values, author_of(actor))
         return workflow_view(row)
+
+    async def validate(self, actor: Actor, raw: dict[str, Any]) -> ValidationView:
+        """Return what is wrong with a workflow that the actor would create. Nothing is stored."""
+        try:
+            workflow = read_as({"name": "workflow", **raw}, WorkflowInput)
+            values = msgspec.to_builtins(workflow)
+            self.check(values)
+            async with self._database.reading() as connection:
+                owner = await new_owner(connection, actor, workflow.team_id)
+                await self.check_secrets(connection, actor, owner.user_profile_id, values)
+        except InvalidError as error:
+            return ValidationView(valid=False, errors=[_problem(raw, found) for found in error.errors])
+        except NotFoundError as error:
+            return ValidationView(valid=False, errors=[WorkflowProblemView(None, "team_id", str(error))])
+        return ValidationView(valid=True, errors=[])
 
     async def put(self, actor: Actor, key: str, workflow: WorkflowInput) -> tuple[WorkflowView, bool]:
         """Create the workflow of a key, or change it where it differs; return it, and whether it is new."""
@@ -147,6 +167,15 @@ class WorkflowService:
         errors = await self._admission.secret_errors(connection, actor, (owner_id, "workflow"), nodes)
         if errors:
             raise InvalidError(*errors)
+
+
+def _problem(raw: dict[str, Any], error: FieldError) -> WorkflowProblemView:
+    """Return an error with the id of the node that it is about, if it is about one that has an id."""
+    index = _NODE.match(error.field)
+    nodes = raw.get("nodes")
+    node = nodes[int(index[1])] if index and isinstance(nodes, list) and int(index[1]) < len(nodes) else None
+    node_id = node.get("id") if isinstance(node, dict) else None
+    return WorkflowProblemView(node_id if isinstance(node_id, str) else None, error.field, error.message)
 
 
 def check_workflow(values: dict[str, Any], catalog: Catalog, *, checks_config: bool = True) -> None:

@@ -33,10 +33,10 @@ def fields() -> Iterator[tuple[str, str, Json]]:
 
 
 def parameters() -> Iterator[tuple[str, str, Json]]:
-    """Return the tag of the call, the name and the whole of every parameter."""
+    """Return the tag of the call, the name and the whole of every parameter of a path or a query."""
     for methods in DOCUMENT["paths"].values():
         for operation in methods.values():
-            for parameter in operation.get("parameters", ()):
+            for parameter in (one for one in operation.get("parameters", ()) if one["in"] != "header"):
                 yield operation["tags"][0], parameter["name"], parameter
 
 

@@ -51,10 +51,13 @@ CALLS = {
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *(
         f"POST /api/v1/schedules/{{schedule_id}}/{verb}/"
-        for verb in ("pause", "resume", "revive", "run", "skip", "backfill")
+        for verb in ("pause", "resume", "revive", "run", "plan", "skip", "backfill")
     ),
     "DELETE /api/v1/schedules/{schedule_id}/skip/",
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
+    *("GET /api/v1/upcoming/", "GET /api/v1/schedules/{schedule_id}/upcoming/", "GET /api/v1/timezones/"),
+    *("GET /api/v1/upcoming.ics", "GET /api/v1/schedules/{schedule_id}/upcoming.ics"),
+    *("POST /api/v1/workflows/validate/", "POST /api/v1/executions/{execution_id}/again/"),
     *("GET /api/v1/slots/", "POST /api/v1/apply/", "GET /api/v1/export/"),
     *("POST /api/v1/schedules/bulk/", "GET /api/v1/operations/", "GET /api/v1/operations/{operation_id}/"),
     *(f"POST /api/v1/operations/{{operation_id}}/{verb}/" for verb in ("pause", "resume", "cancel", "undo")),
@@ -100,14 +103,15 @@ BEYOND_SCHEMAS = re.compile(
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
     r"|This field is required|The time is in the future|Expected a rate|The rate must be between"
     r"|is no slot that is still to come|`from` and `to` are needed both|The span has more than"
-    r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`|Name the user who gets"
+    r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`"
+    r"|Name the user who gets|Name the user or the team that gets"
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
     r"|The action `.*` (does not take|needs) this argument"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
-SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/")}
+SPEC_PATHS = {f"/api/v1/schedules/{part}" for part in ("", "preview/", "{schedule_id}/", "{schedule_id}/plan/")}
 APPLY = "/api/v1/apply/"
 DECLARED: Json = {
     "namespace": "n",
@@ -119,6 +123,9 @@ NEVER_SUCCEED = {
     "POST /api/v1/operations/{operation_id}/undo/",
     *(f"POST /api/v1/executions/{{execution_id}}/{verb}/" for verb in ("complete", "heartbeat")),
 }
+
+CONDITIONS = ("If-Match", "If-None-Match", "Idempotency-Key")
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 
 # Schemathesis wants the document before there is a server; this one connects to nothing.
 APPLICATION = wire_api(
@@ -268,6 +275,36 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
             assert told["headers"]["WWW-Authenticate"]["schema"]["const"] == response.headers["WWW-Authenticate"]
 
 
+def header_names(operation: Json) -> set[str]:
+    """Return the headers that a call takes."""
+    return {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "header"}
+
+
+def test_a_stale_version_is_refused_where_the_document_says_so(world: "World") -> None:
+    """By 412, of each call on one object, and of no other; the body is the document's example."""
+    stale = {**AUTHORIZATION, "If-Match": '"stale"'}
+    told, refused = set(), set()
+    for name, operation in operations():
+        method, path = name.split()
+        if method not in UNSAFE or "{" not in path or operation["tags"] == ["callbacks"]:
+            continue
+        parameters = [one["name"] for one in operation["parameters"] if one["in"] == "path"]
+        ids = {parameter: world.fresh(parameter) for parameter in parameters}
+        world.join(ids)
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+        url = f"{world.address}{path.format(**ids)}"
+        sent = None if body is None else world.filled(body, path)
+        response = world.session.request(method, url, json=sent, headers=stale)
+        assert response.status_code < 500
+        if response.status_code == 412:
+            refused.add(name)
+        if "If-Match" in header_names(operation):
+            told.add(name)
+            assert "412" in operation["responses"]
+    assert told == refused
+    assert {"POST /api/v1/schedules/{schedule_id}/run/", "DELETE /api/v1/secrets/{secret_name}/"} <= told
+
+
 class Links(HTMLParser):
     """Collects what a page refers to."""
 
@@ -319,21 +356,25 @@ class World:
 
     def fill(self, case: ApiCase) -> None:
         """Put ids that exist wherever the case does not mean to be wrong; one in four keeps what was made up."""
+        # No object has a version that was made up.
+        for name in CONDITIONS:
+            case.headers.pop(name, None)
         sent = repr((case.path_parameters, case.query, case.body))
         # What is applied is exported, and schemathesis reads no YAML with several documents.
         if not is_negative(case) and crc32(sent.encode()) % 4 == 0 and case.path != APPLY:
             return
         if case.path_parameters and not meta_of(case).is_negative_at(ParameterLocation.PATH):
-            case.path_parameters = {name: self._fresh(name) for name in case.path_parameters}
-            self._join(case.path_parameters)
+            case.path_parameters = {name: self.fresh(name) for name in case.path_parameters}
+            self.join(case.path_parameters)
             if case.path.endswith("/resume/"):
                 self._made(case.formatted_path.removeprefix("/api/v1").replace("/resume/", "/pause/"))
         if isinstance(case.body, dict) and not meta_of(case).is_negative_at(ParameterLocation.BODY):
-            case.body = self._filled(case.body, case.path)
+            case.body = self.filled(case.body, case.path)
             if case.path in SPEC_PATHS:
                 case.body = _sane(case.body)
 
-    def _filled(self, body: Json, path: str = "") -> Json:  # noqa: C901 - one for each kind of body
+    def filled(self, body: Json, path: str = "") -> Json:  # noqa: C901 - one for each kind of body
+        """Return a body with ids that exist."""
         filled = {**body}
         if path == "/api/v1/schedules/bulk/":
             return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
@@ -353,12 +394,13 @@ class World:
         if body.get("token") is not None:
             filled["token"] = ADMIN_TOKEN
         if isinstance(body.get("schedules"), list):
-            filled["schedules"] = [_sane(self._filled(one)) for one in body["schedules"]]
+            filled["schedules"] = [_sane(self.filled(one)) for one in body["schedules"]]
         if body.get("schedule_ids"):
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def _fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
+    def fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
+        """Return the id of a new object."""
         match name:
             case "user_id":
                 return self._made("/users/", {"username": f"u{uuid4().hex}"})
@@ -370,7 +412,7 @@ class World:
                 return self._key()
             case "token_id":
                 # Of a new user: the number of a user's tokens is bounded.
-                return self._made(f"/users/{self._fresh('user_id')}/tokens/", {"name": "t"})
+                return self._made(f"/users/{self.fresh('user_id')}/tokens/", {"name": "t"})
             case "workflow_id":
                 return self._workflow()
             case "schedule_id":
@@ -387,7 +429,7 @@ class World:
                 return self._made(f"/schedules/{self._schedule()}/run/")
         raise AssertionError(f"nobody knows what a {name} is")
 
-    def _join(self, ids: Json) -> None:
+    def join(self, ids: Json) -> None:
         """Let a user belong to a team, where a path names both."""
         if {"team_id", "user_id"} <= ids.keys():
             body = {"user_id": ids["user_id"], "role": "viewer"}
@@ -403,7 +445,7 @@ class World:
         return key
 
     def _session(self) -> int:
-        tokens = f"{self.address}/api/v1/users/{self._fresh('user_id')}/tokens/"
+        tokens = f"{self.address}/api/v1/users/{self.fresh('user_id')}/tokens/"
         token = self.session.post(tokens, json={"name": "t"}, headers=AUTHORIZATION).json()["token"]
         login = f"{self.address}/api/v1/session/"
         self.session.post(login, json={"token": token}).raise_for_status()

@@ -12,7 +12,7 @@ import pytest
 
 from app.config import Settings
 from app.domain.access import Scope, TeamRole
-from tests.api.test_scopes import CALLS
+from tests.api.test_scopes import CALLS, code_of
 from tests.api.test_teams import join, member_with, team_of
 from tests.support.carillon import Carillon, Json
 from tests.support.declarations import applying
@@ -23,9 +23,9 @@ ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
 BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
 # Operations belong to who started them: tests/engine/test_bulk_operations.py.
 OPERATIONS = ("/operations/",)
-# The answers to allowed calls that the state of the new objects forbids: the schedule is not dead, and it has a run.
-FORBIDDEN_BY_STATE = {"revive": (400, "wrong_state"), "run": (409, "conflict"), "skip": (422, "validation")}
-FORBIDDEN_BY_STATE |= {"backfill": (422, "validation")}
+# Other answers to allowed calls: the schedule is not dead, and has a run, which is cancelled before it is run again.
+OTHER_ANSWERS = {"revive": (400, "wrong_state"), "run": (409, "conflict"), "again": (202, "")}
+OTHER_ANSWERS |= {"skip": (422, "validation"), "backfill": (422, "validation")}
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
 WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/")
 WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}
@@ -83,14 +83,14 @@ async def limited(client: Carillon, token: Scope, **terms: Any) -> Carillon:
 
 def answer_to(method: str, path: str) -> tuple[int, str]:
     """Return status and code of the answer to an allowed call about a new object."""
-    return (204, "") if method == "DELETE" else FORBIDDEN_BY_STATE.get(path.split("/")[-2], (200, ""))
+    return (204, "") if method == "DELETE" else OTHER_ANSWERS.get(path.split("/")[-2], (200, ""))
 
 
 async def check(client: Carillon, calls: list[tuple[str, str, Scope]], rights: Scope | None, token: Scope) -> None:
     """Make all calls; each must be allowed, hidden, or refused for its scope, and in this order of precedence."""
     for method, path, needed in calls:
         response = await client.request(method, path)
-        code = response.json().get("code", "") if response.content else ""
+        code = code_of(response)
         told = (method, path, token, response.text)
         if not token.includes(needed):
             # Refused before anything is looked up: it tells nothing of the object.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import text
 
 from app.cli.operators import OPERATOR
 from app.config import Settings
@@ -258,6 +259,11 @@ async def test_a_namespace_belongs_to_one_owner(apply: Applying, database: Datab
     await apply(NIGHTLY, owner="mia")
     (job,) = (await state(database))["scheduled_jobs"]
     assert (mia.id, "user", str(mia.id)) == (job["user_profile_id"], job["owner_kind"], job["owner_id"])
+    async with database.reading() as connection:
+        told_of = "SELECT DISTINCT actor, on_behalf_of, via FROM audit_events WHERE owner_id = :owner AND via = 'file'"
+        assert [("admin", "mia", "file")] == list(
+            map(tuple, await connection.execute(text(told_of), {"owner": mia.id}))
+        )
     told = await apply(NIGHTLY, prune=True)
     assert ["a.yaml:1: namespace: It belongs to the user 'mia', not to 'admin'."] == told.problems
     assert [] == (await apply(NIGHTLY, owner="mia")).problems

@@ -470,6 +470,12 @@ async def test_the_audit_log_has_the_operation(carillon: Carillon, runner: Opera
     )
     assert {"ids": 2} == first["details"]["selection"]
     assert (undo["id"], done["id"]) == (second["object_id"], second["details"]["undo_of"])
+    of_one = await carillon.call("GET", "/audit/", params={"object_id": made[0]["id"], "actor": "admin"})
+    resumed, paused, _ = of_one["items"]
+    assert ["schedule_resumed", "schedule_paused"] == [resumed["action"], paused["action"]]
+    # A worker did it, for the one who had asked, by the way and in the request of the latter.
+    told = [(one["on_behalf_of"], one["via"], one["request_id"]) for one in (resumed, paused)]
+    assert [("admin", "api", one["request_id"]) for one in (second, first)] == told
 
 
 async def test_late_schedules_can_be_named_by_their_health(

@@ -1,17 +1,27 @@
-"""Filters of schedules find their rows by an index, however many other schedules there are."""
+"""Filters and orders of schedules find their rows by an index, however many other schedules there are.
 
+Covers app.persistence.search.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence import schedule_lists, sql_batches
+from app.domain.health import Health
+from app.embedded import EmbeddedPostgres
+from app.persistence import overview, schedule_lists, search, sql_batches
 from app.persistence.database import Database
 from app.persistence.pagination import Part, known_totals
-from app.persistence.schedule_lists import Filters, Listing, page
+from app.persistence.schedule_lists import Filters, Kind, Listing, Sort, page
+from tests.bench.filling import fill_rows
 from tests.support.carillon import Carillon
+from tests.support.databases import fresh_database
 
 MANY = text(
     "INSERT INTO scheduled_jobs SELECT (jsonb_populate_record(j, jsonb_build_object("
@@ -89,3 +99,104 @@ async def test_what_several_owners_have_is_read_by_the_index_of_owners(
         plan = await plans(connection, Listing(Reach(owners), Filters(), Part(50)), monkeypatch)
     assert 3 <= plan.count("ix_scheduled_jobs_owner_newest"), plan
     assert "Sort" not in plan
+
+
+# Of so many schedules of 50 owners, of whom the second has a fifth.
+SCHEDULES, LARGE_OWNER = 20_000, 2
+MOST_ROWS = SCHEDULES // 2
+LISTS = [
+    *((Filters(), sort) for sort in Sort if sort.field != "last_attempt_at"),
+    *((Filters(status=status), Sort.NEWEST) for status in ("active", "paused", "dead")),
+    *((Filters(health=health), Sort.NEWEST) for health in Health),
+    *((Filters(kind=kind), Sort.NEWEST) for kind in Kind),
+    *((Filters(q=q), sort) for q in ("report", "-777", "nothing") for sort in (Sort.NEWEST, Sort.NEXT_RUN)),
+    *((Filters(health=Health.FAILING), sort) for sort in (Sort.NAME, Sort.NEXT_RUN, Sort.LAST_ATTEMPT)),
+    *((Filters(labels=(("app", "app-17"),)), sort) for sort in Sort),
+    (Filters(labels=(("env", "prod"),)), Sort.NEXT_RUN),
+    (Filters(namespace="namespace-7"), Sort.NAME),
+    (Filters(q="report", status="paused"), Sort.NEWEST),
+    (Filters(status_reason="manual"), Sort.NEWEST),
+    (Filters(owner_id="30"), Sort.NAME),
+    (Filters(status="dead"), Sort.LAST_ATTEMPT),
+]
+
+
+@pytest.fixture(scope="module")
+async def filled(postgres: EmbeddedPostgres) -> AsyncIterator[Database]:
+    """A database with schedules of all kinds, states and outcomes."""
+    async with fresh_database(postgres) as url:
+        database = Database(url, pool_size=2)
+        async with database.transaction() as connection:
+
+            async def sql(statement: str, *values: Any) -> Any:
+                return await sql_batches.fetch(connection, statement, *values)
+
+            await fill_rows(sql, SCHEDULES, owners=50, workflows=100)
+        async with database.transaction() as connection:
+            await connection.execute(text("ANALYZE"))
+        yield database
+        await database.close()
+
+
+async def rows_read(
+    connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Awaitable[Any]]
+) -> dict[str, int]:
+    """Return how many schedules and ticks each query has read, but for those that count up to a bound."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    async def watched(connection: AsyncConnection, sql: str, *values: Any) -> list[Any]:
+        asked.append((sql, values))
+        return await sql_batches.fetch(connection, sql, *values)
+
+    for module in (schedule_lists, search, overview):
+        monkeypatch.setattr(module, "fetch", watched)
+    await ask()
+    pages = [(sql, values) for sql, values in asked if "count(*)" not in sql or "clock_timestamp" in sql]
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert driver is not None
+    found = {}
+    for sql, values in pages:
+        await driver.execute(f"PREPARE listed AS {sql}")
+        given = f"({', '.join(map(literal, values))})" if values else ""
+        (plan,) = await driver.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE listed{given}")
+        await driver.execute("DEALLOCATE listed")
+        found[sql] = _rows_of(plan[0][0]["Plan"])
+    return found
+
+
+def literal(value: Any) -> str:
+    """Return a value as SQL."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return f"'{{{','.join(map(str, value))}}}'"
+    written = value.isoformat() if isinstance(value, datetime) else str(value)
+    return written if isinstance(value, int) else f"'{written}'"
+
+
+def _rows_of(plan: dict[str, Any]) -> int:
+    """Return how many rows a plan has read from schedules and their ticks."""
+    removed = sum(value for name, value in plan.items() if name.startswith("Rows Removed"))
+    is_read = plan.get("Relation Name") in {"scheduled_jobs", "due_ticks"}
+    own = int((plan["Actual Rows"] + removed) * plan["Actual Loops"]) if is_read else 0
+    return own + sum(map(_rows_of, plan.get("Plans", ())))
+
+
+@pytest.mark.parametrize("reach", [Reach(None), Reach((LARGE_OWNER,)), Reach((30,))], ids=["all", "large", "small"])
+async def test_no_list_search_or_overview_reads_the_table(
+    filled: Database, monkeypatch: pytest.MonkeyPatch, reach: Reach
+) -> None:
+    """Whatever the filter, the order and the owner: a page, a search and a pulse read a part of the schedules."""
+    read: dict[str, int] = {}
+    totals = known_totals()
+    for filters, sort in LISTS:
+        async with filled.transaction() as connection:
+            listing = Listing(reach, filters, Part(20), sort)
+            found = await rows_read(connection, monkeypatch, lambda: page(connection, listing, totals))  # noqa: B023
+            read |= {f"{filters} {sort} {sql}": number for sql, number in found.items()}
+    async with filled.transaction() as connection:
+        for wanted in ("report", "host-39", "nothing", str(UUID(int=7))):
+            read |= await rows_read(connection, monkeypatch, lambda: search.search(connection, reach, wanted, 20))  # noqa: B023
+        read |= await rows_read(connection, monkeypatch, lambda: overview.read_moment(connection, reach))
+    assert len(read) > len(LISTS)
+    assert {} == {name: number for name, number in read.items() if number > MOST_ROWS}

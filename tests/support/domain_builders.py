@@ -81,3 +81,19 @@ def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -
     settlement = settle_schedule(job, run, other_active, now)
     assert settlement.retry_at is None
     return settlement.job
+
+
+def live(job: ScheduledJob, until: datetime, most: int = 1000) -> list[tuple[datetime, datetime]]:
+    """Return the due times and slots that fire before a moment if every tick is on time and every run succeeds."""
+    return lived(job, until, most)[1]
+
+
+def lived(job: ScheduledJob, until: datetime, most: int = 1000) -> tuple[ScheduledJob, list[tuple[datetime, datetime]]]:
+    """Return a schedule as it is at a moment if all went well until then, with the due times and slots that fired."""
+    fires: list[tuple[datetime, datetime]] = []
+    while job.next_run_at is not None and job.next_run_at < until and len(fires) < most:
+        now = job.next_run_at
+        job, fire = fired(job, now)
+        fires.append((now, fire.slot))
+        job = settle(job, ended(fire, ExecutionStatus.SUCCESS), 0, now)
+    return job, fires

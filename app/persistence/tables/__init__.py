@@ -16,7 +16,7 @@ from app.persistence.tables.accounts import (
 )
 from app.persistence.tables.audit import AuditEventRow, TokenAddressRow, UserAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
-from app.persistence.tables.bulk import BackfilledSlotRow, OperationItemRow, OperationRow
+from app.persistence.tables.bulk import BackfilledSlotRow, EditPlanRow, OperationItemRow, OperationRow
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
     BackfillRow,
@@ -67,6 +67,7 @@ __all__ = [
     "DeletedHistoryRow",
     "DeliveryRow",
     "DueTickRow",
+    "EditPlanRow",
     "IdempotencyKeyRow",
     "IdentityRow",
     "LedgerEntryRow",

@@ -1,4 +1,4 @@
-"""Tables of operations on many schedules."""
+"""Tables of operations on many schedules, and of plans of edits."""
 
 from datetime import datetime
 from typing import Any
@@ -96,3 +96,17 @@ class BackfilledSlotRow(Base):
     # Whether the end of the run has been counted in the operation.
     is_counted: Mapped[bool] = mapped_column(server_default=text("false"))
     at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+
+
+class EditPlanRow(Base):
+    """The plan of an edit: which version of which schedule it was made for. Rows are deleted when they are old."""
+
+    __tablename__ = "edit_plans"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    # No foreign key: the plan of a deleted schedule is worth nothing, and is deleted soon.
+    scheduled_job_id: Mapped[UUID]
+    user_profile_id: Mapped[int]
+    # The entity tag of the schedule.
+    tag: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)

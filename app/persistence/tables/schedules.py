@@ -126,6 +126,16 @@ class ScheduledJobRow(Base):
         ),
         # Schedules that are not active, for lists by status and their counts.
         Index("ix_scheduled_jobs_resting", "status", postgresql_where=text("status <> 'active'")),
+        *(
+            Index(
+                f"ix_scheduled_jobs_{name}",
+                *(*first, "status", "created_at", "id"),
+                postgresql_where=text("status <> 'active'"),
+                postgresql_include=["status_reason"],
+                info=BUILT_LATE,
+            )
+            for name, first in (("resting_newest", ()), ("owner_resting", ("user_profile_id",)))
+        ),
         # Schedules that wait for their spec to become valid again.
         Index("ix_scheduled_jobs_invalid", "id", postgresql_where=text("status_reason = 'invalid_spec'")),
         # Pauses that end by themselves.

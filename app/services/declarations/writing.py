@@ -66,7 +66,8 @@ class Applier(msgspec.Struct, frozen=True):
     def author(self, namespace: str) -> Author:
         """Return the author of changes by files. No user has such a name, as user names have no colon."""
         origin = replace(current_origin(), via=Via.FILE)
-        return Author(None, f"apply:{namespace}", self.actor, origin)
+        owner = None if self.owner.username == self.actor.username else self.owner.username
+        return Author(None, f"apply:{namespace}", self.actor, origin, on_behalf_of=owner)
 
 
 async def write_workflows(connection: Connection, flows: Work, by: Applier, there: Inventory) -> dict[Key, int]:

@@ -1,6 +1,7 @@
 """Views of schedules and workflows: the objects, their ledger, previews, explanations, revisions and breakers."""
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -10,10 +11,12 @@ from msgspec import UNSET, UnsetType
 from app.domain.access import OwnerKind
 from app.domain.breakers import BreakerState
 from app.domain.descriptions import describe
+from app.domain.edit_plans import EditPlan
 from app.domain.health import Health, health_of
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 from app.domain.slot_strips import SpanKind
+from app.domain.upcoming import Fire
 from app.domain.workflows import Edge, Node
 from app.persistence.ledger import StoredEntry
 from app.persistence.revisions import StoredRevision
@@ -269,6 +272,112 @@ class SlotStrips(msgspec.Struct):
     schedules: dict[str, SlotStrip]
 
 
+class UpcomingItem(msgspec.Struct, kw_only=True):
+    """A coming fire: when it is due, and its slot, which differs by the jitter."""
+
+    at: Instant
+    slot: Instant
+    schedule_id: UUID
+    schedule_name: str
+    workflow_id: int
+    workflow_name: str
+    timezone: str
+
+
+class UpcomingList(msgspec.Struct):
+    """Coming fires, in the order of their due times."""
+
+    items: list[UpcomingItem]
+    is_complete: bool
+
+
+class FireView(msgspec.Struct):
+    """A fire: when it is due, and its slot, which differs by the jitter."""
+
+    at: Instant
+    slot: Instant
+
+
+class MovedFireView(msgspec.Struct, rename={"before": "from", "after": "to"}):
+    """A fire that an edit moves."""
+
+    before: FireView
+    after: FireView
+
+
+class PlannedSlotsView(msgspec.Struct, kw_only=True):
+    """What becomes of the fires of the next days."""
+
+    until: Instant
+    kept: int
+    added: list[FireView]
+    removed: list[FireView]
+    moved: list[MovedFireView]
+
+
+class NextRunsView(msgspec.Struct, rename={"before": "from", "after": "to"}):
+    """The next run before and after an edit."""
+
+    before: Instant | None
+    after: Instant | None
+
+
+class LossesView(msgspec.Struct, kw_only=True):
+    """What an edit gives up beside single fires."""
+
+    repeats: int
+    retry: bool
+    days: list[date]
+
+
+class EditPlanView(msgspec.Struct, kw_only=True):
+    """What an edit of a schedule would do."""
+
+    changes: dict[str, Any]
+    fires_now: bool
+    status: Status
+    next_run_at: NextRunsView
+    slots: PlannedSlotsView
+    lost: LossesView
+    warnings: list[str]
+
+
+class PlanView(EditPlanView, kw_only=True):
+    """The plan of an edit, to which a PATCH can refer until it expires."""
+
+    plan_id: UUID
+    expires_at: Instant
+
+
+class TimezoneView(msgspec.Struct):
+    """A time zone, and how far its clocks are ahead of UTC now."""
+
+    name: str
+    offset_seconds: int
+
+
+class TimezoneList(msgspec.Struct):
+    """A page of the time zones, by name."""
+
+    items: list[TimezoneView]
+    next_cursor: str | None
+
+
+class WorkflowProblemView(msgspec.Struct):
+    """What is wrong with a workflow: with which node, if it is about one, and with which field."""
+
+    node: str | None
+    field: str
+    message: str
+
+
+class ValidationView(msgspec.Struct):
+    """Whether a workflow could be created, and what stands in the way."""
+
+    valid: bool
+    errors: list[WorkflowProblemView]
+
+
 class PreviewRun(msgspec.Struct):
     """A run that would come: when, and what is special about it."""
 
@@ -376,3 +485,26 @@ def ledger_item(entry: StoredEntry) -> LedgerItem:
     if entry.slot_count > 1:
         item.first, item.last, item.count = entry.first_slot, entry.last_slot, entry.slot_count
     return item
+
+
+def edit_plan_fields(plan: EditPlan) -> dict[str, Any]:
+    """Return the fields of the view of a plan."""
+    return {
+        "changes": plan.changes,
+        "fires_now": plan.fires_now,
+        "status": plan.status[1],
+        "next_run_at": NextRunsView(*plan.next_run_at),
+        "slots": PlannedSlotsView(
+            until=plan.fires.until,
+            kept=plan.fires.kept,
+            added=_fire_views(plan.fires.added),
+            removed=_fire_views(plan.fires.removed),
+            moved=[MovedFireView(*_fire_views((pair.before, pair.after))) for pair in plan.fires.moved],
+        ),
+        "lost": LossesView(repeats=plan.lost.repeats, retry=plan.lost.retry, days=list(plan.lost.days)),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _fire_views(fires: Iterable[Fire]) -> list[FireView]:
+    return [FireView(fire.at, fire.slot) for fire in fires]

@@ -1,0 +1,164 @@
+"""The plan of an edit: what a change of a schedule would do to its coming fires, before it is made."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from app.domain.declarations import same
+from app.domain.schedule_lifecycle import CADENCE_FIELDS
+from app.domain.schedules import EDITABLE, ScheduledJob, Status
+from app.domain.spec_preview import spec_warnings
+from app.domain.trigger_event import rfc3339
+from app.domain.upcoming import Fire, coming_fires
+
+# How long a plan can be referred to.
+PLAN_LIFETIME = timedelta(minutes=10)
+# How many fires are compared, before and after. A schedule that fires more often is compared for a shorter time.
+MOST_FIRES = 2_000
+
+
+class MovedFire(msgspec.Struct, frozen=True):
+    """A fire that comes at another time than it would without the edit."""
+
+    before: Fire
+    after: Fire
+
+
+class FireChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of the fires that are due before ``until``."""
+
+    until: datetime
+    kept: int
+    added: tuple[Fire, ...]
+    removed: tuple[Fire, ...]
+    moved: tuple[MovedFire, ...]
+
+
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """What an edit gives up beside single fires."""
+
+    # How many of the repeats that ``total_repeats`` still allows will not come.
+    repeats: int
+    # Whether a pending retry is dropped.
+    retry: bool
+    # The days of the schedule's time zone that had fires and have none any more.
+    days: tuple[date, ...]
+
+
+class EditPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What an edit would do."""
+
+    # The changed fields, each with ``from`` and ``to``.
+    changes: dict[str, Any]
+    # Whether a fire is due at once.
+    fires_now: bool
+    status: tuple[Status, Status]
+    next_run_at: tuple[datetime | None, datetime | None]
+    fires: FireChanges
+    lost: Losses
+    warnings: tuple[str, ...]
+
+
+def plan_edit(before: ScheduledJob, after: ScheduledJob, active_runs: int, now: datetime, until: datetime) -> EditPlan:
+    """Compare a schedule with what an edit now would make of it, by what is due before ``until``."""
+    old, new, until = _fires_of_both(before, after, active_runs, now, until)
+    lost = Losses(
+        repeats=max(0, _repeats_left(before, active_runs) - _repeats_left(after, active_runs)),
+        retry=before.next_attempt > 0 and after.next_attempt == 0,
+        days=tuple(sorted({_day(after, fire) for fire in old} - {_day(after, fire) for fire in new})),
+    )
+    return EditPlan(
+        changes=_changes(before, after),
+        fires_now=after.status is Status.ACTIVE and after.next_run_at is not None and after.next_run_at <= now,
+        status=(before.status, after.status),
+        next_run_at=(before.next_run_at, after.next_run_at),
+        fires=_compared(after, old, new, until),
+        lost=lost,
+        warnings=tuple(_warnings(before, after, lost, now)),
+    )
+
+
+def _compared(after: ScheduledJob, old: Sequence[Fire], new: Sequence[Fire], until: datetime) -> FireChanges:
+    kept = set(old) & set(new)
+    removed = [fire for fire in old if fire not in kept]
+    added = [fire for fire in new if fire not in kept]
+    moved = list(_moved(after, removed, added))
+    gone, come = {pair.before for pair in moved}, {pair.after for pair in moved}
+    return FireChanges(
+        until=until,
+        kept=len(kept),
+        added=tuple(fire for fire in added if fire not in come),
+        removed=tuple(fire for fire in removed if fire not in gone),
+        moved=tuple(moved),
+    )
+
+
+def _fires_of_both(
+    before: ScheduledJob, after: ScheduledJob, active_runs: int, now: datetime, until: datetime
+) -> tuple[list[Fire], list[Fire], datetime]:
+    """Return the fires without and with the edit, and until when; earlier if there are too many of one."""
+    lists = [list(islice(coming_fires(job, active_runs, now, until), MOST_FIRES + 1)) for job in (before, after)]
+    until = min([until, *(fires[MOST_FIRES].at for fires in lists if len(fires) > MOST_FIRES)])
+    old, new = ([fire for fire in fires if fire.at < until] for fires in lists)
+    return old, new, until
+
+
+def _moved(job: ScheduledJob, removed: Sequence[Fire], added: Sequence[Fire]) -> Iterator[MovedFire]:
+    """Yield the fires that move.
+
+    The same slot with another jitter has moved. On days on which as many fires vanish as appear, each has moved to the
+    next in their order; otherwise nobody could say which went where.
+    """
+    slots = {fire.slot: fire for fire in added}
+    same_slot = [MovedFire(fire, slots[fire.slot]) for fire in removed if fire.slot in slots]
+    yield from same_slot
+    gone, come = {pair.before for pair in same_slot}, {pair.after for pair in same_slot}
+    by_day: dict[date, tuple[list[Fire], list[Fire]]] = defaultdict(lambda: ([], []))
+    for side, fires, known in ((0, removed, gone), (1, added, come)):
+        for fire in fires:
+            if fire not in known:
+                by_day[_day(job, fire)][side].append(fire)
+    for old, new in by_day.values():
+        if len(old) == len(new):
+            yield from map(MovedFire, old, new)
+
+
+def _day(job: ScheduledJob, fire: Fire) -> date:
+    return job.spec.hours.zone.local(fire.slot).date()
+
+
+def _repeats_left(job: ScheduledJob, active_runs: int) -> int:
+    """Return how many repeats ``total_repeats`` still allows; 0 without a limit."""
+    if not job.is_limited or job.status in {Status.DONE, Status.DEAD}:
+        return 0
+    return max(0, job.total_repeats - job.current_repeat - active_runs)
+
+
+def _changes(before: ScheduledJob, after: ScheduledJob) -> dict[str, Any]:
+    pairs = ((name, getattr(before, name), getattr(after, name)) for name in EDITABLE)
+    return {name: {"from": old, "to": new} for name, old, new in pairs if not same(old, new)}
+
+
+def _warnings(before: ScheduledJob, after: ScheduledJob, lost: Losses, now: datetime) -> Iterator[str]:
+    if lost.retry and before.next_slot is not None:
+        yield f"The pending retry of the slot {rfc3339(before.next_slot)} is dropped."
+    if before.status is not after.status:
+        yield f"The schedule becomes {after.status}{f' ({after.status_reason})' if after.status_reason else ''}."
+    elif after.status is not Status.ACTIVE:
+        yield f"The schedule is {after.status}: nothing fires."
+    is_overdue = before.next_run_at is not None and before.next_run_at <= now
+    if is_overdue and before.next_slot is not None and after.next_slot != before.next_slot:
+        yield f"The slot {rfc3339(before.next_slot)} is overdue. It does not fire after the edit."
+    if any(not same(getattr(before, name), getattr(after, name)) for name in (*CADENCE_FIELDS, "end_at")):
+        yield from spec_warnings(
+            after.spec,
+            anchor=after.anchor_at,
+            start_at=after.start_at,
+            end_at=after.end_at,
+            timeout_seconds=after.timeout_seconds,
+            now=now,
+        )
