@@ -55,6 +55,8 @@ async def test_what_is_skipped_is_shown_and_can_be_taken_back(standing: Carillon
     assert [(first, "expected"), (second, "skipped_request"), (third, "skipped_request")] == await shown(
         standing, schedule
     )
+    upcoming = await standing.call("GET", f"/schedules/{schedule['id']}/upcoming/", params={"limit": 2})
+    assert (first, True) == (upcoming["items"][0]["slot"], upcoming["items"][1]["slot"] > third)
     assert "will not fire (skipped_request)" in (await standing.explain(schedule, second))["sentence"]
     await standing.call("DELETE", f"/schedules/{schedule['id']}/skip/", 204, params={"from": third})
     assert [(first, "expected"), (second, "skipped_request"), (third, "expected")] == await shown(standing, schedule)
