@@ -9,6 +9,7 @@ from app.domain.idempotency import KEPT
 from app.engine import oidc_keys, schedule_changes
 from app.persistence import (
     backfills,
+    calendars,
     execution_queries,
     idempotency,
     operations,
@@ -113,6 +114,7 @@ class Housekeeper:
                 await retention.delete_unpartitioned(connection, now - self._keep)
                 await operations.delete_old(connection, now - self._keep)
                 await backfills.delete_old(connection, now - self._keep)
+                await calendars.delete_old_contents(connection, now - self._keep)
                 await outcome_minutes.delete_before(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))
         if self._keep_audit:
