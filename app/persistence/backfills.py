@@ -13,6 +13,7 @@ from app.domain.revisions import REMEMBERED
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
 from app.persistence import schedules
+from app.persistence.calendars import with_calendars
 from app.persistence.ledger import Stretch
 from app.persistence.sql_batches import fetch
 
@@ -108,9 +109,9 @@ async def live_work_waits(connection: AsyncConnection) -> bool:
 
 async def eras_of(connection: AsyncConnection, job: ScheduledJob, first: datetime, last: datetime) -> list[Era]:
     """Return how the slots of a schedule were counted between two moments."""
-    versions = [
-        (row["at"], _as_it_was(job, row["snapshot"])) for row in await fetch(connection, _VERSIONS, job.id, first, last)
-    ]
+    rows = await fetch(connection, _VERSIONS, job.id, first, last)
+    jobs = await with_calendars(connection, [_as_it_was(job, row["snapshot"]) for row in rows])
+    versions = [(row["at"], then) for row, then in zip(rows, jobs, strict=True)]
     return eras(job.created_at, versions or [(job.created_at, job)])
 
 
