@@ -431,8 +431,12 @@ def _add_searches(query: _Query, filters: Filters) -> None:
 
 def containing(part: str) -> str:
     """Return the pattern of ILIKE for texts that contain a part."""
-    escaped = part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
+    return f"%{escaped(part)}%"
+
+
+def escaped(text: str) -> str:
+    """Return the pattern of ILIKE for texts that are equal but for upper and lower case."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _as_id(text: str) -> UUID | None:
