@@ -10,7 +10,7 @@ from app.domain.audit import AuditAction
 from app.domain.audited_changes import schedule_subject
 from app.domain.backfills import MOST_SLOTS, BackfillOnly, BackfillOrder, BackfillTerms, PastSlot, parse_rate
 from app.domain.bulk_operations import BulkAction, Terms
-from app.domain.errors import FieldError, InvalidError
+from app.domain.errors import FieldError, InvalidError, WrongStateError
 from app.domain.schedule_input import require_years
 from app.domain.schedules import ScheduledJob
 from app.domain.trigger_event import rfc3339
@@ -78,6 +78,8 @@ def _terms(job: ScheduledJob, wanted: BackfillInput, now: datetime) -> BackfillT
         raise InvalidError(FieldError("to", "The end must not be before `from`."))
     if first > now:
         raise InvalidError(FieldError("from", "The time is in the future. A backfill runs past slots."))
+    if job.lease_id is not None:
+        raise WrongStateError("Cannot backfill job with a lease: its runs would not be charged to the lease.")
     pending = job.cadence_slot
     if pending is not None:
         last = min(last, pending - timedelta.resolution)
