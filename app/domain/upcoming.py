@@ -29,8 +29,7 @@ class ComingFire(msgspec.Struct, frozen=True):
 def coming_fires(job: ScheduledJob, active_runs: int, since: datetime, until: datetime) -> Iterator[Fire]:
     """Yield the fires that are due from ``since`` on and before ``until``, in their order.
 
-    ``active_runs`` are those that may still count as repeats. Of a schedule whose pause ends by itself, these are the
-    fires after the pause.
+    ``active_runs`` are those that may still count as repeats. A schedule whose pause ends by itself fires after it.
     """
     if job.paused_until is not None:
         job = returned(job, active_runs)
