@@ -142,6 +142,7 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int = DEFAULTS.max_queued
     delete_after_seconds: int | None = DEFAULTS.delete_after_seconds
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    limit: str | None = DEFAULTS.limit
 
 
 class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +176,7 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int | UnsetType = UNSET
     delete_after_seconds: int | UnsetType | None = UNSET
     labels: dict[str, str] | UnsetType = UNSET
+    limit: str | UnsetType | None = UNSET
 
 
 class PluginSchedule(PluginScheduleInput, frozen=True, kw_only=True):

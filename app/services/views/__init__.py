@@ -42,6 +42,7 @@ from app.services.views.executions import (
     execution_fields,
     node_view,
     shown_status,
+    waiting_reason,
 )
 from app.services.views.forecasts import (
     BucketView,
@@ -62,6 +63,8 @@ from app.services.views.operations import (
     EntityTypeList,
     EntityTypeView,
     FoundView,
+    LimitList,
+    LimitView,
     NotificationList,
     NotificationView,
     OperationList,
@@ -165,6 +168,8 @@ __all__ = [
     "JwksView",
     "LedgerItem",
     "LedgerList",
+    "LimitList",
+    "LimitView",
     "ListedSchedule",
     "LossesView",
     "MemberList",
@@ -246,5 +251,6 @@ __all__ = [
     "skipped_views",
     "token_view",
     "user_view",
+    "waiting_reason",
     "workflow_view",
 ]
