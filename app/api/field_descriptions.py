@@ -342,13 +342,13 @@ GRAPH = {
     "to": "The id of the node that runs after it.",
 }
 LIMIT = {
-    "name": "The name by which schedules, workflows and HTTP actions mean it; unique for the owner.",
-    "max_concurrent": "How many runs or calls may hold a permit at once. Null: no bound.",
+    "name": "The name by which schedules and workflows mean it; unique for the owner.",
+    "max_concurrent": "How many runs may hold a permit at once. Null: no bound.",
     "rate": "How many may start in a second, a minute or an hour: `100/s`, `30/m`, `500/h`. Null: no bound.",
     "burst": "How many may start at once after a pause. Null: as many as the rate allows in a second, at least 1.",
     "public": "Whether everybody may name it. Only admins may say so.",
-    "held": "How many permits runs and calls hold now.",
-    "waiting": "How many runs and calls wait for a permit.",
+    "held": "How many permits runs hold now.",
+    "waiting": "How many runs wait for a permit.",
 }
 BREAKER = {
     "workflow_id": "The id of the workflow.",

@@ -24,7 +24,7 @@ class LimitController(Controller):
     @post(
         "/",
         opt={"errors": (404, 409)},
-        summary="Create a limit, which schedules, workflows and HTTP actions can name.",
+        summary="Create a limit, which schedules and workflows can name.",
     )
     async def create(self, actor: Acting, limit_service: Limits, data: JSONBody[LimitInput]) -> LimitView:
         return await limit_service.create(actor, data)
@@ -64,7 +64,7 @@ class LimitController(Controller):
     @delete(
         "/{limit_name:str}",
         opt={"errors": (404, 409)},
-        summary="Delete a limit. One that a schedule, a workflow or a node names is kept.",
+        summary="Delete a limit. One that a schedule or a workflow names is kept.",
     )
     async def remove(
         self, actor: Acting, limit_service: Limits, limit_name: LimitPath, team_id: TeamFilter = None

@@ -85,9 +85,7 @@ class LimitService:
             row = await _locked(connection, actor, name, team_id)
             require_match(lambda: tag_of(_view(row)))
             if await limits.is_used(connection, row):
-                raise ConflictError(
-                    f"Schedules, workflows or nodes name the limit '{name}'. Let them name another one first."
-                )
+                raise ConflictError(f"Schedules or workflows name the limit '{name}'. Let them name another one first.")
             await audit.record(connection, actor, AuditAction.LIMIT_DELETED, _subject(row))
             await limits.remove(connection, row.id)
 
