@@ -34,7 +34,7 @@ POSITIVE = (
     *("http_connections", "http_connections_per_address"),
 )
 NOT_NEGATIVE = (
-    *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days"),
+    *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days", "delete_after_seconds"),
     *("quota_schedules", "quota_workflows", "quota_webhooks", "quota_notifications", "quota_parked_runs"),
 )
 # As in ``app.domain.limits``, which knows what one ping may call.
@@ -42,7 +42,7 @@ MOST_SITEMAP_URLS = 20
 SITEMAP_URL = re.compile(r"https?://[^\s/]+\S*")
 # The largest value of an integer column in Postgres.
 LARGEST_INTEGER = 2**31 - 1
-STORED_AS_INTEGER = ("max_retries_limit", "timeout_seconds_limit")
+STORED_AS_INTEGER = ("max_retries_limit", "timeout_seconds_limit", "delete_after_seconds")
 
 
 class SettingsError(Exception):
@@ -122,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history_days: int = 30
     # The same for the audit log. -1: as long as the history.
     audit_days: int = -1
+    # Seconds after which a schedule that is done is deleted, unless it says so itself. 0: never.
+    delete_after_seconds: int = 0
     # Seconds that a stopping worker has to finish its runs before it hands them back.
     drain_seconds: float = 25.0
     # Runs that one worker process executes at the same time.

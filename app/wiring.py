@@ -58,6 +58,7 @@ from app.services.admission import Admission, Limits, admission_of
 from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.backfills import BackfillService
 from app.services.bulk_operations import BulkService
 from app.services.calendars import CalendarService
 from app.services.catalog import ActionService, EntityTypeService
@@ -83,6 +84,7 @@ from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
+from app.services.skips import SkipService
 from app.services.slots import SlotService
 from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
@@ -202,6 +204,8 @@ def wire_services(
         manual_runs=shared.manual_runs,
         schedule_queries=shared.schedule_queries,
         slots=SlotService(database),
+        skips=SkipService(database),
+        backfills=BackfillService(database),
         upcoming=UpcomingService(database),
         edit_plans=EditPlanService(database, limits.caps),
         forecasts=ForecastService(database, limits.caps),
@@ -355,7 +359,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             sender,
             _poller(settings, shared),
-            Housekeeper(database, settings.history_days, settings.audit_days),
+            Housekeeper(database, settings.history_days, settings.audit_days, settings.delete_after_seconds),
             OperationRunner(database, ringer, shared.admission.limits.caps),
             bell_health,
             lease_seconds=settings.lease_seconds,

@@ -140,6 +140,7 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int = DEFAULTS.misfire_grace_seconds
     if_running: IfRunning = DEFAULTS.if_running
     max_queued: int = DEFAULTS.max_queued
+    delete_after_seconds: int | None = DEFAULTS.delete_after_seconds
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     limit: str | None = DEFAULTS.limit
 
@@ -173,6 +174,7 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int | UnsetType = UNSET
     if_running: IfRunning | UnsetType = UNSET
     max_queued: int | UnsetType = UNSET
+    delete_after_seconds: int | UnsetType | None = UNSET
     labels: dict[str, str] | UnsetType = UNSET
     limit: str | UnsetType | None = UNSET
 

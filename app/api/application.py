@@ -20,6 +20,7 @@ from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.forecasts import ForecastController
 from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.interventions import InterventionController
 from app.api.limits import LimitController
 from app.api.mcp import AgentController, ProtectedResourceController, agent_server
 from app.api.notifications import NotificationController, WebhookController
@@ -59,6 +60,7 @@ from app.observability.tracing import Tracer
 from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
+from app.services.backfills import BackfillService
 from app.services.bulk_operations import BulkService
 from app.services.calendars import CalendarService
 from app.services.catalog import ActionService, EntityTypeService
@@ -80,6 +82,7 @@ from app.services.search import SearchService
 from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
+from app.services.skips import SkipService
 from app.services.slots import SlotService
 from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
@@ -110,6 +113,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     manual_runs: ManualRunService
     schedule_queries: ScheduleQueryService
     slots: SlotService
+    skips: SkipService
+    backfills: BackfillService
     upcoming: UpcomingService
     edit_plans: EditPlanService
     forecasts: ForecastService
@@ -186,6 +191,7 @@ def create_application(
             ScheduleController,
             ScheduleQueryController,
             SlotController,
+            InterventionController,
             UpcomingController,
             TimezoneController,
             ForecastController,
@@ -274,6 +280,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "manual_run_service": services.manual_runs,
         "schedule_queries": services.schedule_queries,
         "slot_service": services.slots,
+        "skip_service": services.skips,
+        "backfill_service": services.backfills,
         "upcoming_service": services.upcoming,
         "edit_plan_service": services.edit_plans,
         "forecast_service": services.forecasts,

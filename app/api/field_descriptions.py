@@ -126,6 +126,8 @@ SCHEDULE = {
     "catch_up": with_values("What happens to missed slots.", CATCH_UP),
     "misfire_grace_seconds": "A slot that is late by at most this many seconds still fires; later it is missed.",
     "if_running": with_values("What a due slot does while a run of the schedule is active.", IF_RUNNING),
+    "delete_after_seconds": "How many seconds after it is done the schedule is deleted with its history; 0: never. "
+    "Null: as `CARILLON_DELETE_AFTER_SECONDS` says, by default never.",
     "limit": LIMIT_NAME,
     "max_queued": "With `if_running: queue`, how many runs may wait; further slots are `skipped_queue_full`.",
     "status": with_values("The state of the schedule.", STATUSES),
@@ -228,7 +230,7 @@ OPERATION = {
     "undoable": "Whether `undo/` can restore what it has changed.",
     "undo_of": "The operation that it restores; null unless it is an undo.",
     "undone_by": "The operation that restores this one; null if none does.",
-    "starts_at": "When it begins, if not at once; null otherwise.",
+    "starts_at": "When its next step is due, if it waits for something; null otherwise.",
     "started_at": "When its first batch was carried out; null before that.",
     "finished_at": "When it ended; null before that.",
     "count": "How many schedules match; of a reason, how many schedules are left alone because of it.",
@@ -273,6 +275,7 @@ LEDGER = {
     "from": "The first slot of a range; left out for a single slot.",
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
+    "former_outcome": "What became of the slot before a backfill ran it; left out for other slots.",
 }
 SLOT = {
     "slot": "The slot, without jitter; of a range, the last slot.",
@@ -287,6 +290,31 @@ SLOT = {
     "from": "The first slot of a range; left out for a single slot.",
     "to": "The last slot of a range; left out for a single slot.",
     "count": "How many slots the range has; left out for a single slot.",
+    "former_outcome": "What became of the slot before a backfill ran it; left out for other slots.",
+}
+BACKFILL = {
+    "from": "The beginning of the span of time, included. It is required.",
+    "to": "The end of the span, included. It is required. Slots that have no outcome yet are left out.",
+    "only": "Which slots run: `not_fired`, those that did not run, also before the creation and in pauses, or `all`.",
+    "order": "Which slots come first: the `oldest` or the `newest`.",
+    "max_concurrent": "How many of its runs may be under way at a time.",
+    "rate": "How many runs may start, such as `10/s`, `30/m` or `100/h`; a number is for a second. Null: no limit.",
+    "dry_run": "Whether to only say which slots would run.",
+    "note": "Why, for the audit log.",
+    "count": "How many slots would run.",
+    "slots": "The first 100 of them, in the order in which they would run.",
+    "estimate_seconds": "How long it would take, by the latest runs of the schedule.",
+    "slot": "The time of the slot.",
+    "outcome": "What became of the slot: an outcome of the ledger, or `not_expected`.",
+    "reason": "Why it did not run; may be empty.",
+}
+SKIP = {
+    "slots": "The times of the slots, each of which must be a slot that is still to come.",
+    "next": "How many of the next slots that are not skipped yet.",
+    "from": "The beginning of a span of time; its slots that are still to come are skipped.",
+    "to": "The end of the span, included.",
+    "note": "Why, for the ledger and the audit log.",
+    "skipped": "The slots that are left out, earliest first.",
 }
 SPAN = {
     "kind": with_values("Why nothing could fire.", SPANS),
@@ -306,7 +334,7 @@ EXPLANATION = {
     "sentence": "The explanation in one or two sentences.",
     "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
     "checks": "The checks in their order, up to the one that did not pass.",
-    "check": "The name of the check: spec, start_end, window, weekday, calendar, active, retry, missed, breaker, "
+    "check": "The name of the check: spec, start_end, window, weekday, calendar, active, skip, retry, missed, breaker, "
     "guard, overlap.",
     "passed": "Whether the slot passed the check.",
     "detail": "What the check found.",
@@ -841,6 +869,8 @@ FIELDS = (
     Table(("DryRunView",), DRY_RUN),
     Table(("OperationView", "DryRunView", "SkippedView", "RowErrorView"), OPERATION),
     Table(("SlotItem",), SLOT),
+    Table(("SkipInput", "SkippedSlots"), SKIP),
+    Table(("BackfillInput", "BackfillDryRun", "PastSlotView"), BACKFILL),
     Table(("SpanView",), SPAN),
     Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
     Table(("ExplanationView", "CheckView"), EXPLANATION),

@@ -121,6 +121,7 @@ TRIGGERS: Texts = {
     Trigger.SCHEDULE: "a slot of the schedule",
     Trigger.CATCH_UP: "a missed slot that is made up for",
     Trigger.CRON: "a slot that a ping of `/api/cron/run` found due",
+    Trigger.BACKFILL: "a past slot that a backfill runs",
     Trigger.MANUAL: "a request, an action or a plugin",
     Trigger.ENTITY: "the time of a webhook or of a plugin's entity",
 }
@@ -131,6 +132,7 @@ OUTCOMES: Texts = {
     LedgerOutcome.SKIPPED_BREAKER: "the workflow's breaker was open",
     LedgerOutcome.SKIPPED_QUEUE_FULL: "`max_queued` runs were waiting already",
     LedgerOutcome.SKIPPED_RETRY: "a retry of an earlier slot held the schedule",
+    LedgerOutcome.SKIPPED_REQUEST: "somebody asked to leave it out",
     LedgerOutcome.MISSED: "nothing could fire it in time, or schedules were switched off",
     LedgerOutcome.COALESCED: "a later missed slot ran instead",
 }
@@ -173,7 +175,11 @@ BULK_ACTIONS: Texts = {
     BulkAction.SET: "change `fields`",
     BulkAction.MOVE: "run another workflow, `workflow_id`",
 }
-OPERATION_ACTIONS: Texts = {**BULK_ACTIONS, BulkAction.UNDO: "restore what another operation has changed"}
+OPERATION_ACTIONS: Texts = {
+    **BULK_ACTIONS,
+    BulkAction.BACKFILL: "run past slots of one schedule",
+    BulkAction.UNDO: "restore what another operation has changed",
+}
 OPERATION_STATUSES: Texts = {
     OperationStatus.RUNNING: "workers carry it out, or will",
     OperationStatus.PAUSED: "it waits to be resumed",

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from app.domain import schedule_lifecycle
 from app.domain.access import Scope
+from app.domain.backfills import BackfillTerms
 from app.domain.errors import FieldError, InvalidError
 from app.domain.labels import MOST_LABELS
 from app.domain.limits import Caps
@@ -28,6 +29,8 @@ class BulkAction(StrEnum):
     LABEL = "label"
     SET = "set"
     MOVE = "move"
+    # Runs past slots of one schedule.
+    BACKFILL = "backfill"
     # Restores what another operation has changed.
     UNDO = "undo"
 
@@ -37,7 +40,7 @@ class BulkAction(StrEnum):
         return Scope.OPERATE if self in _OPERATE else Scope.WRITE
 
 
-_OPERATE = {BulkAction.PAUSE, BulkAction.RESUME, BulkAction.RUN, BulkAction.REVIVE}
+_OPERATE = {BulkAction.PAUSE, BulkAction.RESUME, BulkAction.RUN, BulkAction.REVIVE, BulkAction.BACKFILL}
 
 
 class OperationStatus(StrEnum):
@@ -98,6 +101,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     workflow_id: int | None = None
     # When a pause ends by itself.
     until: datetime | None = None
+    backfill: BackfillTerms | None = None
 
 
 def changes_of(action: BulkAction, terms: Terms, job: ScheduledJob) -> dict[str, Any]:

@@ -39,7 +39,12 @@ class Trigger(StrEnum):
     MANUAL = "manual"
     CATCH_UP = "catch_up"
     CRON = "cron"
+    BACKFILL = "backfill"
     ENTITY = "entity"
+
+
+# Runs beside the cadence: they change no counter, no retry and no planned tick of their schedule.
+BESIDE_CADENCE = frozenset({Trigger.MANUAL, Trigger.BACKFILL})
 
 
 class ActiveRun(msgspec.Struct, frozen=True):
@@ -57,8 +62,8 @@ class ActiveRun(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> bool:
-        """Return whether the run completes a repeat of its schedule; a manual run never does."""
-        return self.trigger is not Trigger.MANUAL
+        """Return whether the run completes a repeat of its schedule; one beside the cadence never does."""
+        return self.trigger not in BESIDE_CADENCE
 
 
 def count_repeats(runs: tuple[ActiveRun, ...]) -> int:

@@ -7,6 +7,7 @@ from typing import assert_never
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.breakers import Gate
 from app.domain.calendars import calendar_names
@@ -17,6 +18,7 @@ from app.domain.overlap import Arrival, Refuse, overlap
 from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.planning import due_time
 from app.domain.schedules import ScheduledJob, Status
+from app.domain.skips import Skip
 from app.domain.trigger_event import rfc3339
 
 
@@ -29,6 +31,7 @@ class Check(StrEnum):
     WEEKDAY = "weekday"
     CALENDAR = "calendar"
     ACTIVE = "active"
+    SKIP = "skip"
     RETRY = "retry"
     MISSED = "missed"
     BREAKER = "breaker"
@@ -48,6 +51,8 @@ UNKNOWN = "unknown"
 def failed_check(outcome: LedgerOutcome) -> Check:
     """Return the check at which a slot with this outcome did not pass."""
     match outcome:
+        case LedgerOutcome.SKIPPED_REQUEST:
+            return Check.SKIP
         case LedgerOutcome.SKIPPED_RETRY:
             return Check.RETRY
         case LedgerOutcome.MISSED | LedgerOutcome.COALESCED:
@@ -65,6 +70,7 @@ def failed_check(outcome: LedgerOutcome) -> Check:
 _LEDGER_OUTCOMES = frozenset(LedgerOutcome)
 # The checks of an expected slot, with the text if it passes.
 _PASSED = {
+    Check.SKIP: "nobody asked to skip it",
     Check.RETRY: "no retry held the schedule",
     Check.MISSED: "it was handled in time, or caught up",
     Check.BREAKER: "no breaker was open",
@@ -118,6 +124,14 @@ class SlotRecord(msgspec.Struct, frozen=True, kw_only=True):
     retry: tuple[int, UUID, str] | None = None
 
 
+class BackfillRun(msgspec.Struct, frozen=True):
+    """The run by which a backfill made up for a slot."""
+
+    execution_id: UUID
+    status: str
+    started_at: datetime
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts for an explanation. ``then`` is the schedule at the time of the slot, ``job`` the schedule now."""
 
@@ -129,6 +143,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     invalid_since: datetime | None = None
     active: tuple[ActiveRun, ...]
     gate: Gate
+    # The request to skip the slot, if it is still to come.
+    skip: Skip | None = None
+    backfill: BackfillRun | None = None
     now: datetime
 
 
@@ -159,7 +176,24 @@ def next_unrestricted_slot(job: ScheduledJob, now: datetime) -> datetime | None:
 
 
 def explain(facts: Facts, slot: datetime | None) -> Explanation:
-    """Explain why a slot fired or not; for one in the future, what would happen as far as is known now."""
+    """Explain why a slot fired or not; for one in the future, what would happen as far as is known now.
+
+    Of a slot that a backfill has run, the checks say why it had not fired before.
+    """
+    explanation = _explain(facts, slot)
+    run = facts.backfill
+    if run is None:
+        return explanation
+    sentence = f"A backfill ran it at {rfc3339(run.started_at)} as execution {run.execution_id} ({run.status})."
+    return replace(
+        explanation,
+        outcome=FIRED,
+        sentence=f"{explanation.sentence} {sentence}",
+        execution_id=run.execution_id,
+    )
+
+
+def _explain(facts: Facts, slot: datetime | None) -> Explanation:
     if slot is not None and facts.recorded is not None:
         return _explain_record(facts, slot, facts.recorded)
     problem = _problem(facts)
@@ -325,6 +359,11 @@ def _explain_future(facts: Facts, slot: datetime, checks: tuple[Result, ...]) ->
     if not job.expects_more(0) or (job.next_run_at is None and not facts.active):
         sentence = f"The slot {rfc3339(slot)} will not come: nothing is planned any more."
         return Explanation(slot=slot, outcome=NOT_EXPECTED, sentence=sentence, checks=checks)
+    if facts.skip is not None:
+        skipped = Result(Check.SKIP, passed=False, detail=facts.skip.reason)
+        sentence = f"The slot {rfc3339(slot)} will not fire (skipped_request): {facts.skip.reason}."
+        outcome = LedgerOutcome.SKIPPED_REQUEST.value
+        return Explanation(slot=slot, outcome=outcome, sentence=sentence, checks=(*checks, skipped))
     due = due_time(job, slot)
     known = (_future_breaker(facts, due), _future_guard(facts), _future_overlap(facts))
     failed = next((result for result in known if not result.passed), None)

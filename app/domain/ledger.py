@@ -22,6 +22,8 @@ class LedgerOutcome(StrEnum):
     SKIPPED_BREAKER = "skipped_breaker"
     SKIPPED_QUEUE_FULL = "skipped_queue_full"
     SKIPPED_RETRY = "skipped_retry"
+    # A person asked to leave the slot out.
+    SKIPPED_REQUEST = "skipped_request"
     MISSED = "missed"
     COALESCED = "coalesced"
 

@@ -8,7 +8,7 @@ import msgspec
 
 from app.domain.agent_leases import Lease
 from app.domain.breakers import Breaker, BreakerState
-from app.domain.executions import FAILURES, Entity, ExecutionStatus, Trigger
+from app.domain.executions import BESIDE_CADENCE, FAILURES, Entity, ExecutionStatus
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.settle import EndedRun
@@ -50,8 +50,8 @@ def run_notices(before: ScheduledJob, after: ScheduledJob, run: EndedRun) -> lis
         notices.append(_notice(NoticeEvent.RUN_FAILED, after, failed))
     if after.status is Status.DEAD and before.status is not Status.DEAD:
         notices.append(_notice(NoticeEvent.SCHEDULE_DEAD, after, {**about, "error": run.error}))
-    # A manual run does not clear the schedule's error, so its success is not a recovery.
-    was_failing = run.trigger is not Trigger.MANUAL and before.last_error
+    # A run beside the cadence does not clear the schedule's error, so its success is not a recovery.
+    was_failing = run.trigger not in BESIDE_CADENCE and before.last_error
     if run.status is ExecutionStatus.SUCCESS and was_failing:
         notices.append(_notice(NoticeEvent.SCHEDULE_RECOVERED, after, about))
     return notices

@@ -55,7 +55,7 @@ Overlap = Begin | Queue | Refuse
 def overlap(policy: IfRunning, arrival: Arrival, active: tuple[ActiveRun, ...], max_queued: int) -> Overlap:
     """Decide what an arriving run does beside the active runs of its schedule."""
     # A retry goes before the queued runs, which are later slots.
-    others = tuple(run for run in active if not run.queued) if arrival is Arrival.RETRY else active
+    others = tuple(run for run in _in_the_way(active) if not (run.queued and arrival is Arrival.RETRY))
     if not others:
         return Begin()
     match policy:
@@ -69,6 +69,13 @@ def overlap(policy: IfRunning, arrival: Arrival, active: tuple[ActiveRun, ...], 
             return _skip(others) if arrival is Arrival.RETRY else _queue(others, max_queued)
         case _:
             assert_never(policy)
+
+
+def _in_the_way(active: tuple[ActiveRun, ...]) -> tuple[ActiveRun, ...]:
+    """Return the runs that count for an arriving one. Those of backfills are in nobody's way."""
+    if not active:
+        return active
+    return tuple(run for run in active if run.trigger is not Trigger.BACKFILL)
 
 
 def runs_alone(policy: IfRunning) -> bool:
@@ -104,7 +111,7 @@ def _queue(others: tuple[ActiveRun, ...], max_queued: int) -> Queue | Refuse:
 
 def must_wait(active: tuple[ActiveRun, ...], *, alone: bool) -> bool:
     """Return whether a run waits for one of these: one that runs alone for all, another one for caught-up slots."""
-    return any(alone or run.trigger is Trigger.CATCH_UP for run in active)
+    return any(alone or run.trigger is Trigger.CATCH_UP for run in _in_the_way(active))
 
 
 def next_queued(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> UUID | None:

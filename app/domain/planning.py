@@ -224,8 +224,13 @@ def _latest_due(job: ScheduledJob, cadence: Cadence, first: datetime, now: datet
     return first if latest is None else max(first, latest)
 
 
-def catch_up_plan(job: ScheduledJob, due: DueSlots, room: int | None, now: datetime) -> CatchUpPlan:
-    """Decide by ``catch_up`` which missed slots run, if the repeats allow at most ``room`` more runs (None: any)."""
+def catch_up_plan(
+    job: ScheduledJob, due: DueSlots, room: int | None, now: datetime, skipped: frozenset[datetime] = frozenset()
+) -> CatchUpPlan:
+    """Decide by ``catch_up`` which missed slots run, if the repeats allow at most ``room`` more runs (None: any).
+
+    Of the ``skipped`` slots none runs.
+    """
     if due.missed is None:
         return CatchUpPlan()
     first, last = due.missed
@@ -239,18 +244,21 @@ def catch_up_plan(job: ScheduledJob, due: DueSlots, room: int | None, now: datet
         reason = f"it could not be made up for: {exclusion}"
         return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, reason),))
     most = 1 if job.catch_up is CatchUp.RUN_ONCE else MAX_CAUGHT_UP
-    slots = _newest(job, first, last, most if room is None else min(most, room))
+    slots = _newest(job, first, last, most if room is None else min(most, room), skipped)
     if not slots:
         return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, "the repeats were used up"),))
     return CatchUpPlan(slots, _left_out(job, first, slots))
 
 
-def _newest(job: ScheduledJob, first: datetime, last: datetime, most: int) -> tuple[datetime, ...]:
+def _newest(
+    job: ScheduledJob, first: datetime, last: datetime, most: int, skipped: frozenset[datetime]
+) -> tuple[datetime, ...]:
     """Return the newest slots from ``first`` to ``last``, at most ``most`` of them, oldest first."""
     slots: list[datetime] = []
     slot: datetime | None = last
     while slot is not None and slot >= first and len(slots) < most:
-        slots.append(slot)
+        if slot not in skipped:
+            slots.append(slot)
         slot = job.cadence.before(slot)
     return tuple(reversed(slots))
 

@@ -46,6 +46,7 @@ _NOT_REMEMBERED = frozenset(
     {
         *("name", "description", "trigger_node_id", "trigger_payload"),
         *("max_retries", "backoff_base_seconds", "timeout_seconds", "key", "labels"),
+        "delete_after_seconds",
     }
 )
 # The fields of a snapshot, by which ``explain`` says later whether a slot was expected then. A new field is remembered

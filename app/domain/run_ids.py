@@ -41,6 +41,11 @@ def manual_execution_id(job_id: UUID, slot: datetime, nonce: str) -> UUID:
     return _timed_id(_microseconds(slot), f"{job_id}/manual/{nonce}")
 
 
+def backfill_execution_id(operation: UUID, slot: datetime, now: datetime, attempt: int) -> UUID:
+    """Return the id of a run of a backfill. It begins with the time at which it was made, not with its past slot."""
+    return _timed_id(_microseconds(now), f"{operation}/backfill/{_microseconds(slot)}/{attempt}", attempt)
+
+
 def audit_event_id(moment: datetime, name: str) -> UUID:
     """Return the id of an event of the audit log: the same moment and name give the same id."""
     microseconds = _microseconds(moment)

@@ -93,6 +93,7 @@ class ScheduleFields(SpecInput, kw_only=True):
     misfire_grace_seconds: NotNegative = DEFAULTS.misfire_grace_seconds
     if_running: IfRunning = DEFAULTS.if_running
     max_queued: NotNegative = DEFAULTS.max_queued
+    delete_after_seconds: NotNegative | None = DEFAULTS.delete_after_seconds
     trigger_payload: Payload = msgspec.field(default_factory=dict)
     key: Key | None = DEFAULTS.key
     labels: Labels = msgspec.field(default_factory=dict)

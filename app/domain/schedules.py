@@ -101,6 +101,8 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     misfire_grace_seconds: int = 60
     if_running: IfRunning = IfRunning.SKIP
     max_queued: int = 1
+    # How long after it is done it is deleted; 0 is never, None as the settings say.
+    delete_after_seconds: int | None = None
     # A name that is unique for the owner, by which tools create and change the schedule.
     key: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
@@ -157,6 +159,8 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     dead_at: datetime | None = None
     # When a pause ends by itself; None if the schedule is not paused, or until it is resumed.
     paused_until: datetime | None = None
+    # Whether slots to come are to be skipped. Only then a tick reads which.
+    has_skips: bool = False
     # The trace of the request that created or changed the schedule last.
     trace_context: str | None = None
     created_at: datetime

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.backoff import schedule_backoff
-from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
+from app.domain.executions import BESIDE_CADENCE, FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import runs_alone
 from app.domain.planning import finished, past_end, stopped, with_next_slot, with_retry
@@ -52,7 +52,7 @@ def after_run(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime
     """Return the schedule after this run; ``other_active`` counts its other runs that are still active."""
     if job.unknown_value:
         return _after_run_of_newer(job, run, other_active, now)
-    if run.trigger is Trigger.MANUAL:
+    if run.trigger in BESIDE_CADENCE:
         return Settlement(job)
     job = _with_outcome(job, run)
     if run.status is ExecutionStatus.SUCCESS:

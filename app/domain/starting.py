@@ -15,6 +15,8 @@ from app.domain.schedules import ScheduledJob, Status
 GUARD_WAIT = timedelta(seconds=1)
 # Before a worker asks again about a schedule with a value that this release does not know.
 NEWER_RELEASE_WAIT = timedelta(seconds=5)
+# How long a run of a backfill waits while schedules are switched off, the breaker is open or the guard is full.
+BACKFILL_WAIT = timedelta(seconds=2)
 SWITCHED_OFF = "schedules are switched off"
 
 
@@ -78,6 +80,8 @@ def may_start(
         return GiveUp("the lease of its schedule has ended")
     if run.trigger is Trigger.MANUAL or run.was_parked:
         return Go(gate)
+    if run.trigger is Trigger.BACKFILL:
+        return _check_backfill(run, gate, now, switched_off=switched_off)
     if run.handed_back:
         return Wait(GUARD_WAIT) if gate.guard_refusal else Go(gate.entered(run.execution_id, now))
     return GiveUp(SWITCHED_OFF) if switched_off else _check_all(run, job, gate, now)
@@ -88,6 +92,14 @@ def _check_all(run: Candidate, job: ScheduledJob, gate: Gate, now: datetime) -> 
         # Stored by a newer release, whose workers know whether it may start.
         return Wait(NEWER_RELEASE_WAIT)
     return _check_schedule(run, job, now) or _check_workflow(run, gate, now)
+
+
+def _check_backfill(run: Candidate, gate: Gate, now: datetime, *, switched_off: bool) -> Go | Wait:
+    """Let a run of a backfill wait where a slot would be refused. It is no probe, and takes no place of the guard."""
+    if switched_off:
+        return Wait(BACKFILL_WAIT)
+    refusal = gate.breaker.refusal(now, run.execution_id) if gate.breaker else ""
+    return Wait(BACKFILL_WAIT) if refusal or gate.guard_refusal else Go(gate)
 
 
 def _check_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | GiveUp | None:

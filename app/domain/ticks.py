@@ -33,6 +33,7 @@ from app.domain.planning import (
 )
 from app.domain.run_ids import execution_id
 from app.domain.schedules import Reason, ScheduledJob, Status
+from app.domain.skips import Skip, is_slot, still_ahead, with_skipped
 
 # How long a retry is put off while a manual run is active.
 MANUAL_RUN_WAIT = timedelta(seconds=5)
@@ -118,15 +119,19 @@ class _Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-def decide(
+def decide(  # noqa: PLR0913 - all that is known
     job: ScheduledJob,
     tick: Tick,
     active: tuple[ActiveRun, ...],
     gate: Gate,
     now: datetime,
     source: TickSource = FROM_WORKER,
+    skips: tuple[Skip, ...] = (),
 ) -> Decision:
-    """Decide what a tick does, given the active runs of the schedule, the gate of its workflow, and the time."""
+    """Decide what a tick does, given the active runs of the schedule, the gate of its workflow, and the time.
+
+    ``skips`` are the slots that people asked to leave out, earliest first.
+    """
     if job.generation != tick.generation or job.next_run_at is None:
         return Stale()
     if job.unknown_value:
@@ -135,11 +140,17 @@ def decide(
         return Stale()
     if now < job.next_run_at:
         return NotDue(wait=job.next_run_at - now)
-    return _decide_due(job, active, gate, now, source)
+    decision = _decide_due(job, active, gate, now, source, skips)
+    return _with_skips(job, decision, skips, now) if job.has_skips and isinstance(decision, Decided) else decision
 
 
 def _decide_due(
-    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, source: TickSource
+    job: ScheduledJob,
+    active: tuple[ActiveRun, ...],
+    gate: Gate,
+    now: datetime,
+    source: TickSource,
+    skips: tuple[Skip, ...],
 ) -> Decision:
     if job.lease_ends_at is not None and now >= job.lease_ends_at:
         return _lease_has_ended(job, now)
@@ -149,7 +160,7 @@ def _decide_due(
         return _switched_off(job, active, now)
     if job.next_attempt:
         return _with_limits(job, gate, _decide_retry(job, active, gate, now))
-    decided = _with_limits(job, gate, _decide_slots(job, active, gate, now, source))
+    decided = _with_limits(job, gate, _decide_slots(job, active, gate, now, source, skips))
     return _with_trigger(decided, source.trigger)
 
 
@@ -169,6 +180,20 @@ def _with_limits(job: ScheduledJob, gate: Gate, decided: Decided) -> Decided:
         last_outcome=QUEUED if is_running else decided.job.last_outcome,
     )
     return replace(decided, job=after, fires=fires)
+
+
+def _with_skips(job: ScheduledJob, decided: Decided, skips: tuple[Skip, ...], now: datetime) -> Decided:
+    """Give the slots that were to be skipped, and that this tick accounts for, their outcome."""
+    ahead = still_ahead(decided.job, skips, now)
+    after = replace(decided.job, has_skips=bool(ahead))
+    first = job.cadence_slot
+    is_valid = first is not None and not job.spec_problem
+    passed = [skip for skip in skips if skip not in ahead] if is_valid else []
+    due = [skip for skip in passed if first is not None and skip.slot >= first and is_slot(job, skip.slot)]
+    if not due:
+        return replace(decided, job=after)
+    after, ledger = with_skipped(job, after, decided.ledger, due, now)
+    return replace(decided, job=after, ledger=ledger)
 
 
 def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:
@@ -207,15 +232,23 @@ def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetim
 
 
 def _decide_slots(
-    job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, source: TickSource
+    job: ScheduledJob,
+    active: tuple[ActiveRun, ...],
+    gate: Gate,
+    now: datetime,
+    source: TickSource,
+    skips: tuple[Skip, ...],
 ) -> Decided:
-    """Decide about the due slots: the latest is late, the earlier ones are missed.
+    """Decide about the due slots: the latest is late, the earlier ones are missed. Skipped ones do not run.
 
     Breaker and guard are asked before the overlap: they concern the workflow, whatever the schedule would do.
     """
     due = due_slots(job, _pending_slot(job), now, however_late=source.however_late)
+    skipped = frozenset(skip.slot for skip in skips)
+    if due.late in skipped:
+        due = replace(due, late=None)
     room = _room(job, active)
-    plan = catch_up_plan(job, due, None if room is None else room - (due.late is not None), now)
+    plan = catch_up_plan(job, due, None if room is None else room - (due.late is not None), now, skipped)
     refusal = _refusal(gate, now)
     if refusal is not None:
         refused = _refused(job, (*plan.slots, *_late(due)), refusal)

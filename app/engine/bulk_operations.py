@@ -41,7 +41,7 @@ from app.domain.overlap import Arrival, Refuse, overlap
 from app.domain.revisions import Action, Author, revision
 from app.domain.schedule_lifecycle import edited
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.engine import lease_bounds, schedule_changes
+from app.engine import backfills, lease_bounds, schedule_changes
 from app.engine.manual_runs import manual_run
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Change
@@ -65,6 +65,7 @@ from app.persistence.revisions import ScheduleChange
 BATCH_ROWS = 500
 # How often it looks for operations.
 LOOK_SECONDS = 1.0
+SHORTEST_PAUSE_SECONDS = 0.02
 USER_GONE = "The user who started the operation is disabled or gone."
 WORKFLOW_GONE = "The former workflow does not exist any more."
 MADE_WITH_LEASE = "The schedule was made with the lease of an agent, and is not restored."
@@ -101,7 +102,13 @@ class OperationRunner:
             # One of the rows: they are handled one by one, so that only the bad one fails.
             log.warning("operation_batch_failed", error=type(error).__name__)
             is_busy = await self._one_by_one()
-        return 0.0 if is_busy else LOOK_SECONDS
+        return 0.0 if is_busy else await self._pause()
+
+    async def _pause(self) -> float:
+        """Return how long nothing is to be done: until an operation that waits goes on, but not for long."""
+        async with self._database.reading("next_operation") as connection:
+            wait = await operations.seconds_to_next(connection)
+        return LOOK_SECONDS if wait is None else min(LOOK_SECONDS, max(wait, SHORTEST_PAUSE_SECONDS))
 
     async def _one_by_one(self) -> bool:
         is_busy = True
@@ -144,6 +151,8 @@ class OperationRunner:
         if actor is None:
             await operations.end(connection, operation.id, OperationStatus.FAILED, USER_GONE)
             return None
+        if operation.action is BulkAction.BACKFILL:
+            return await _backfill(connection, operation, actor, problem)
         items = await operations.next_items(connection, operation, limit)
         if problem:
             now = await database_now(connection)
@@ -237,6 +246,15 @@ class _Ready(msgspec.Struct, frozen=True):
 
     jobs: dict[UUID, ScheduledJob]
     ready: dict[UUID, ScheduledJob]
+
+
+async def _backfill(connection: Connection, operation: Operation, actor: Actor, problem: str) -> Handled:
+    """Do one step of a backfill; with a problem, it fails because of it."""
+    now = await database_now(connection)
+    if problem:
+        await operations.end(connection, operation.id, OperationStatus.FAILED, problem)
+        return Handled(batch=Batch(at=now))
+    return Handled(batch=Batch(at=now), pending=await backfills.carry_out(connection, operation, actor))
 
 
 def author_of(actor: Actor) -> Author:

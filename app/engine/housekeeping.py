@@ -6,8 +6,9 @@ import structlog
 
 from app import clock
 from app.domain.idempotency import KEPT
-from app.engine import oidc_keys
+from app.engine import oidc_keys, schedule_changes
 from app.persistence import (
+    backfills,
     calendars,
     execution_queries,
     idempotency,
@@ -23,6 +24,8 @@ from app.persistence.retention import PartitionError, Week
 HOUR_SECONDS = 3600.0
 # Idempotency keys that are deleted in an hour at most, in one statement.
 MOST_KEYS = 100_000
+# Schedules that are deleted in one transaction at most.
+MOST_EXPIRED = 100
 # How often it looks for histories of deleted schedules, and the pause between two parts of one.
 LOOK_SECONDS = 5.0
 REST_SECONDS = 0.05
@@ -37,8 +40,13 @@ log = structlog.get_logger(__name__)
 class Housekeeper:
     """Checks partitions, tokens, sessions and keys once an hour; derives figures and deletes histories at any time."""
 
-    def __init__(self, database: Database, keep_days: int, audit_days: int = -1) -> None:
-        """Keep history for ``keep_days`` days, the audit log for ``audit_days``; 0 is for ever, -1 as the history."""
+    def __init__(self, database: Database, keep_days: int, audit_days: int = -1, delete_after_seconds: int = 0) -> None:
+        """Keep history for ``keep_days`` days, the audit log for ``audit_days``; 0 is for ever, -1 as the history.
+
+        Schedules that do not say it themselves are deleted so many seconds after they are done; 0 is never.
+        """
+        self._delete_after_seconds = delete_after_seconds
+        self._expired_due_at = clock.monotonic()
         self._database = database
         self._keep = timedelta(days=keep_days) if keep_days else None
         self._keep_audit = self._keep if audit_days < 0 else timedelta(days=audit_days) if audit_days else None
@@ -56,6 +64,7 @@ class Housekeeper:
             await oidc_keys.rotate_if_due(self._database)
             self._weeks_due_at = clock.monotonic() + HOUR_SECONDS
         await self.derive_figures()
+        await self.delete_expired()
         return REST_SECONDS if await self._delete_and_fill() else LOOK_SECONDS
 
     async def derive_figures(self) -> None:
@@ -70,6 +79,21 @@ class Housekeeper:
                 await outcome_minutes.derive(connection, minute)
         ended = clock.monotonic()
         self._figures_due_at = ended + FIGURES_REST * (ended - began)
+
+    async def delete_expired(self) -> None:
+        """Delete schedules that have been done for long enough, as many as there are."""
+        began = clock.monotonic()
+        if began < self._expired_due_at:
+            return
+        deleted, total = MOST_EXPIRED, 0
+        while deleted == MOST_EXPIRED:
+            async with self._database.transaction("delete_expired") as connection:
+                deleted = await schedule_changes.delete_expired(connection, self._delete_after_seconds, MOST_EXPIRED)
+            total += deleted
+        if total:
+            log.info("done_schedules_deleted", schedules=total)
+        ended = clock.monotonic()
+        self._expired_due_at = ended + FIGURES_REST * (ended - began)
 
     async def keep_weeks(self) -> None:
         """Create the partitions that are missing and drop those that are old."""
@@ -89,6 +113,7 @@ class Housekeeper:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
                 await operations.delete_old(connection, now - self._keep)
+                await backfills.delete_old(connection, now - self._keep)
                 await calendars.delete_old_contents(connection, now - self._keep)
                 await outcome_minutes.delete_before(connection, now - self._keep)
             await self._drop_orphans(retention.week_of(now - self._keep))

@@ -27,6 +27,7 @@ from app.persistence.revisions import ScheduleChange
 from app.persistence.workflows import StoredWorkflow
 
 PAUSE_ENDED = "The pause has ended."
+DELETED_AFTER = "It was done, and the time after which it is deleted has passed."
 CADENCE_CHANGED = "Cancelled before it ran: the cadence was changed."
 
 Change = Callable[[ScheduledJob, int, datetime], ScheduledJob]
@@ -117,12 +118,22 @@ async def edit_scheduled_job(
     return await _change(connection, job_id, edit, Action.CHANGED, author, note, changes)
 
 
-async def delete_scheduled_jobs(connection: Connection, ids: Sequence[UUID], author: Author) -> list[UUID]:
+async def delete_scheduled_jobs(
+    connection: Connection, ids: Sequence[UUID], author: Author, note: str = ""
+) -> list[UUID]:
     """Delete schedules that this transaction has locked, with their history; return their active executions."""
     running = await executions.active_ids(connection, ids)
-    await record_deletions(connection, ids, author)
+    await record_deletions(connection, ids, author, note)
     await schedules.remove(connection, ids)
     return running
+
+
+async def delete_expired(connection: Connection, default_seconds: int, limit: int) -> int:
+    """Delete schedules that have been done for as long as they, or the default, say. Return how many."""
+    ids = await schedules.lock_expired(connection, default_seconds, limit)
+    if ids:
+        await delete_scheduled_jobs(connection, ids, CARILLON, DELETED_AFTER)
+    return len(ids)
 
 
 async def delete_workflow(

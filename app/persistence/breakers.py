@@ -55,9 +55,10 @@ _TRY_LOCK_OF_EXECUTIONS = (
 _READ = text(
     "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "
     "b.state, b.failure_count, b.opened_at, p.id AS probe_execution_id, w.limit, w.user_profile_id, "
-    "(SELECT count(*) FROM active_executions AS e WHERE e.workflow_id = w.id AND e.status = 'running') "
+    "(SELECT count(*) FROM active_executions AS e WHERE e.workflow_id = w.id AND e.status = 'running' "
+    "AND e.trigger <> 'backfill') "
     "+ (SELECT count(*) FROM active_executions AS e WHERE e.workflow_id = w.id AND e.status = 'pending' "
-    "AND e.deadline_at IS NOT NULL) AS running "
+    "AND e.deadline_at IS NOT NULL AND e.trigger <> 'backfill') AS running "
     "FROM workflows AS w LEFT JOIN circuit_breakers AS b ON b.workflow_id = w.id "
     "LEFT JOIN active_executions AS p ON p.id = b.probe_execution_id "
     "WHERE w.id = ANY(:ids)"

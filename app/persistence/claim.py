@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
-from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
+from app.domain.executions import BESIDE_CADENCE, ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome, slots_in
 from app.domain.notifications import Notice, missed_notices
 from app.domain.permits import LimitUse, PermitHolder
@@ -18,6 +18,7 @@ from app.domain.planning import with_started_run
 from app.domain.revisions import automatic_revision
 from app.domain.run_ids import execution_id
 from app.domain.schedules import ScheduledJob
+from app.domain.skips import Skip, still_ahead
 from app.domain.starting import NEWER_RELEASE_WAIT, Candidate, GiveUp, Wait, entity_run_may_start, may_start
 from app.domain.ticks import FROM_WORKER, Decided, Fire, LeftToNewer, Stale, Start, Tick, TickSource, decide
 from app.domain.trigger_event import rfc3339
@@ -31,6 +32,7 @@ from app.persistence import (
     permits,
     revisions,
     schedules,
+    skips,
 )
 from app.persistence.breakers import OPEN_GATE, WorkflowOf
 from app.persistence.database import Database, database_now
@@ -123,6 +125,7 @@ async def _lock_and_read(
         worker_id=worker_id,
         source=source if situation.enabled else replace(source, switched_off=True),
         now=situation.now,
+        skips=await skips.of(connection, [job.id for job in jobs.values() if job.has_skips]),
     )
 
 
@@ -140,8 +143,11 @@ class _ClaimBatch:
         worker_id: UUID,
         source: TickSource,
         now: datetime,
+        skips: dict[UUID, tuple[Skip, ...]],
     ) -> None:
         self.jobs = jobs
+        self.skips = skips
+        self.used_skips: list[tuple[UUID, datetime]] = []
         self.active = active
         self.first = first
         self.existing = existing
@@ -164,7 +170,9 @@ class _ClaimBatch:
         if job is None:
             return Busy() if tick.job_id in self.existing else Stale()
         gate = self.gates.get(job.workflow_id, OPEN_GATE)
-        decision = decide(job, tick, self.active.get(job.id, ()), gate, self.now, self.source)
+        decision = decide(
+            job, tick, self.active.get(job.id, ()), gate, self.now, self.source, self.skips.get(job.id, ())
+        )
         if not isinstance(decision, Decided):
             return decision
         for fire in decision.fires:
@@ -179,6 +187,8 @@ class _ClaimBatch:
 
     def _carry_out(self, job: ScheduledJob, decision: Decided) -> Claimed:
         self.jobs[job.id] = self.changed[job.id] = decision.job
+        if job.has_skips:
+            self._use_skips(job, decision)
         self.new_entries.extend((job.id, entry) for entry in decision.ledger)
         self.notices += missed_notices(decision.job, decision.ledger)
         revision = automatic_revision(job, decision.job, self.now)
@@ -197,6 +207,11 @@ class _ClaimBatch:
             queued=tuple(new.id for new in made if new.queued),
             not_fired=slots_in(decision.ledger),
         )
+
+    def _use_skips(self, job: ScheduledJob, decision: Decided) -> None:
+        skips = self.skips.get(job.id, ())
+        self.skips[job.id] = ahead = still_ahead(decision.job, skips, self.now)
+        self.used_skips += [(job.id, skip.slot) for skip in skips if skip not in ahead]
 
     def _cancel(self, job: ScheduledJob, decision: Decided) -> None:
         if not decision.cancels:
@@ -223,6 +238,7 @@ class _ClaimBatch:
         await executions.cancel(connection, self.cancelled, self.now, LedgerOutcome.SKIPPED_OVERLAP)
         await executions.begin_runs(connection, self.new_executions, list(self.changed.values()))
         await ledger.add(connection, self.new_entries)
+        await skips.delete(connection, self.used_skips)
         await breakers.save(connection, self.gates_before, self.gates)
         await revisions.add_schedule_revisions(connection, self.revisions)
         await notifications.enqueue(connection, self.notices)
@@ -360,7 +376,7 @@ async def _start_run(
     execution = await executions.start(connection, request.execution_id, request.token, request.worker_id, now)
     if execution is not None and (admitted.buckets or admitted.problem):
         execution = replace(execution, buckets=admitted.buckets, problem=admitted.problem)
-    if execution is not None and not is_manual:
+    if execution is not None and request.waiting.trigger not in BESIDE_CADENCE:
         if not request.waiting.was_parked:
             started = with_started_run(job, execution.id, execution.scheduled_for, now)
             await schedules.save_started_run(connection, started)

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import (
+    BESIDE_CADENCE,
     ActiveRun,
     Execution,
     ExecutionStatus,
@@ -154,7 +155,7 @@ async def begun_by_claim(connection: AsyncConnection, job: ScheduledJob, worker_
         _ACTIVE.c.worker_id == worker_id,
         _ACTIVE.c.scheduled_job_id == job.id,
         _ACTIVE.c.status == ExecutionStatus.RUNNING,
-        _ACTIVE.c.trigger != Trigger.MANUAL,
+        _ACTIVE.c.trigger.not_in(BESIDE_CADENCE),
     )
     query = select(_TABLE).where(_TABLE.c.id.in_(running), _TABLE.c.started_at == _TABLE.c.created_at)
     row = (await connection.execute(query.order_by(_TABLE.c.id.desc()).limit(1))).one_or_none()
@@ -230,7 +231,7 @@ _WITHOUT_SLEEPERS = (
 )
 # Whether an execution that ended is the only one of its slot, and ended before it began: then its slot did not fire.
 ENDS_A_SLOT = (
-    "{0}.unrun_outcome IS NOT NULL AND {0}.retry_attempt = 0 AND {0}.trigger <> 'manual' "
+    "{0}.unrun_outcome IS NOT NULL AND {0}.retry_attempt = 0 AND {0}.trigger NOT IN ('manual', 'backfill') "
     "AND {0}.scheduled_job_id IS NOT NULL"
 )
 _END = update_many(

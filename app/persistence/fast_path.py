@@ -16,7 +16,7 @@ import asyncpg
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.executions import FIRST_TOKEN, ExecutionStatus, Outcome, Trigger
+from app.domain.executions import BESIDE_CADENCE, FIRST_TOKEN, ExecutionStatus, Outcome
 from app.domain.ledger import slots_in
 from app.domain.notifications import NoticeEvent
 from app.domain.overlap import runs_alone
@@ -267,7 +267,7 @@ def _is_plain(job: ScheduledJob, decided: Decided, source: TickSource) -> bool:
     """Return whether a tick fires one first attempt here and now, with at most one entry in the ledger beside it."""
     if len(decided.fires) != 1 or len(decided.ledger) > 1 or decided.cancels or decided.job.status is not job.status:
         return False
-    if job.lease_id is not None:
+    if job.has_skips or job.lease_id is not None:
         return False
     (fire,) = decided.fires
     following = decided.job.next_slot
@@ -283,7 +283,7 @@ def _plain_success(result: RunResult) -> _PlainSuccess | None:
         return None
     before = claimed.job
     # A release before ``last_error_at`` may have cleared the error alone.
-    if before.last_error or before.last_error_at or run.trigger is Trigger.MANUAL or outcome.publishes:
+    if before.last_error or before.last_error_at or run.trigger in BESIDE_CADENCE or outcome.publishes:
         return None
     ended = EndedRun(
         execution_id=run.id,

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Select, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.executions import Trigger
+from app.domain.executions import BESIDE_CADENCE
 from app.domain.ledger import LedgerEntry, LedgerOutcome
 from app.domain.run_ids import execution_id, first_id_at, last_id_at
 from app.observability.metrics import MISSED
@@ -149,7 +149,7 @@ async def last_attempt(connection: AsyncConnection, job_id: UUID, slot: datetime
         _FIRED.c.id.between(first_id_at(slot), last_id_at(slot)),
         _FIRED.c.scheduled_for == slot,
         _FIRED.c.retry_attempt > 0,
-        _FIRED.c.trigger != Trigger.MANUAL,
+        _FIRED.c.trigger.not_in(BESIDE_CADENCE),
     )
     return await read_one(connection, query.order_by(_FIRED.c.retry_attempt.desc()).limit(1), LastAttempt)
 
@@ -179,5 +179,5 @@ def _first_attempts(job_id: UUID) -> Select[Any]:
         literal_column(waited_limit("workflow_executions")).label("waiting_limit"),
     )
     return select(*columns).where(
-        _FIRED.c.scheduled_job_id == job_id, _FIRED.c.retry_attempt == 0, _FIRED.c.trigger != Trigger.MANUAL
+        _FIRED.c.scheduled_job_id == job_id, _FIRED.c.retry_attempt == 0, _FIRED.c.trigger.not_in(BESIDE_CADENCE)
     )

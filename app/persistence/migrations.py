@@ -48,6 +48,11 @@ _TABLE_IN_USE = {"55P03", "40P01", "57014"}
 _VALID_INDEXES = text(
     "SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE i.indisvalid"
 )
+# Those of partitions are validated with their table.
+_UNVALIDATED_CHECKS = text(
+    "SELECT conrelid::regclass::text, conname FROM pg_constraint AS c JOIN pg_class AS t ON t.oid = c.conrelid "
+    "WHERE c.contype = 'c' AND NOT c.convalidated AND NOT t.relispartition AND pg_table_is_visible(t.oid)"
+)
 _TABLES = text(
     "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_table_is_visible(oid) "
     "AND relname = ANY(:names) ORDER BY relname"
@@ -91,6 +96,7 @@ async def _migrate(database_url: str) -> None:
         log.info("migration_postponed")
         await asyncio.sleep(AGAIN_SECONDS)
     await _build_late_indexes(database_url)
+    await _validate_late_checks(database_url)
     await _make_weeks(database_url)
 
 
@@ -162,6 +168,18 @@ async def _build_late_indexes(database_url: str) -> None:
                         log.info("index_building", index=index.name)
                         await connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}"))
                         await connection.execute(text(_concurrently(index)))
+    finally:
+        await engine.dispose()
+
+
+async def _validate_late_checks(database_url: str) -> None:
+    """Validate the checks that a migration only declared because their table is large. Writers are not blocked."""
+    engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
+    try:
+        with translate_db_errors():
+            async with engine.connect() as connection:
+                for table, name in list(await connection.execute(_UNVALIDATED_CHECKS)):
+                    await connection.execute(text(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"))
     finally:
         await engine.dispose()
 

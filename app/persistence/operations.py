@@ -66,7 +66,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_be_undone(self) -> bool:
         """Return whether it has ended and what it has changed can be restored."""
-        is_change = self.action not in {BulkAction.RUN, BulkAction.UNDO}
+        is_change = self.action not in {BulkAction.RUN, BulkAction.BACKFILL, BulkAction.UNDO}
         return is_change and self.status.has_ended and self.done > 0 and self.undone_by is None
 
 
@@ -119,6 +119,19 @@ _TAKE = (
 async def take(connection: AsyncConnection) -> Operation | None:
     """Lock the operation whose last batch is the longest ago, and that no other worker holds; None if there is none."""
     return await read_one(connection, _TAKE, Operation)
+
+
+_WAIT = (
+    "SELECT extract(epoch FROM min(starts_at) - clock_timestamp())::float AS seconds FROM operations "
+    "WHERE status = 'running' AND starts_at IS NOT NULL"
+)
+
+
+async def seconds_to_next(connection: AsyncConnection) -> float | None:
+    """Return the seconds until an operation that waits goes on; None if there is none."""
+    (row,) = await fetch(connection, _WAIT)
+    seconds: float | None = row["seconds"]
+    return seconds
 
 
 class Item(msgspec.Struct, frozen=True):

@@ -232,7 +232,7 @@ _END = text(
     "token = e.token + 1, worker_id = NULL, queued = false, awaiting = false, graph = NULL, "
     "unrun_outcome = CASE WHEN e.started_at IS NULL THEN 'missed' END "
     f"WHERE e.id = :id AND e.{IS_ACTIVE_EXECUTION} "
-    "RETURNING e.scheduled_job_id, e.scheduled_for, e.trigger = 'manual' AS is_manual, "
+    "RETURNING e.scheduled_job_id, e.scheduled_for, e.trigger IN ('manual', 'backfill') AS is_beside_cadence, "
     f"{ENDS_A_SLOT.format('e')} AS ends_a_slot"
 )
 
@@ -294,7 +294,7 @@ async def end_execution(connection: AsyncConnection, run_id: UUID, error: str) -
     if row is None or row.scheduled_job_id is None:
         return None
     ledger.count_unrun(connection, [LedgerOutcome.MISSED] * row.ends_a_slot)
-    if not row.is_manual:
+    if not row.is_beside_cadence:
         outcome = LedgerOutcome.MISSED if row.ends_a_slot else ExecutionStatus.FAILED
         values = {"id": row.scheduled_job_id, "slot": row.scheduled_for, "outcome": outcome.value}
         await connection.execute(_LAST_OUTCOME, values)

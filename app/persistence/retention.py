@@ -202,6 +202,10 @@ _DELETES = (
         "(SELECT first_slot FROM ledger_entries WHERE scheduled_job_id = :job_id LIMIT :limit)"
     ),
     text(
+        "DELETE FROM backfilled_slots WHERE scheduled_job_id = :job_id AND (slot, operation_id) IN "
+        "(SELECT slot, operation_id FROM backfilled_slots WHERE scheduled_job_id = :job_id LIMIT :limit)"
+    ),
+    text(
         "DELETE FROM schedule_revisions WHERE id IN "
         "(SELECT id FROM schedule_revisions WHERE scheduled_job_id = :job_id LIMIT :limit)"
     ),

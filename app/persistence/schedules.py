@@ -356,6 +356,23 @@ async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterabl
     return list((await connection.execute(query.order_by(_TABLE.c.id).with_for_update())).scalars())
 
 
+# A run that is still under way keeps its schedule. The row was last written when it was done, unless edited since.
+_LOCK_EXPIRED = (
+    "SELECT j.id FROM scheduled_jobs AS j WHERE j.status = 'done' AND {condition} "
+    "AND j.updated_at <= clock_timestamp() - make_interval(secs => coalesce(j.delete_after_seconds, $1)) "
+    "AND NOT EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id) "
+    "ORDER BY j.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED"
+)
+_BY_THEIR_OWN = _LOCK_EXPIRED.format(condition="j.delete_after_seconds > 0")
+_BY_DEFAULT = _LOCK_EXPIRED.format(condition="coalesce(j.delete_after_seconds, $1) > 0")
+
+
+async def lock_expired(connection: AsyncConnection, default_seconds: int, limit: int) -> list[UUID]:
+    """Lock schedules that have been done for as long as they, or the default, say before they are deleted."""
+    sql = _BY_DEFAULT if default_seconds else _BY_THEIR_OWN
+    return [row["id"] for row in await fetch(connection, sql, default_seconds, limit)]
+
+
 async def subjects(connection: AsyncConnection, ids: Sequence[UUID]) -> list[Subject]:
     """Return schedules as what events of the audit log are about."""
     rows = await fetch(connection, _SUBJECTS, ids)

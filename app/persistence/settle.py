@@ -13,12 +13,12 @@ from app.domain.breakers import Gate
 from app.domain.entity_jobs import retry_at
 from app.domain.executions import (
     ACTIVE,
+    BESIDE_CADENCE,
     ActiveRun,
     Entity,
     ExecutionStatus,
     Outcome,
     PendingRun,
-    Trigger,
     count_repeats,
 )
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
@@ -211,7 +211,7 @@ class _SettleBatch:
         after = accounted(settlement.job, entries, self.now)
         self.active[job.id] = others
         self.accepted.append(outcome)
-        if not run.has_begun and not run.retry_attempt and run.trigger is not Trigger.MANUAL:
+        if not run.has_begun and not run.retry_attempt and run.trigger not in BESIDE_CADENCE:
             self.unrun.append(outcome.unrun)
         if after is not job:
             self.jobs[job.id] = self.changed[job.id] = after
@@ -228,7 +228,7 @@ class _SettleBatch:
 
     def _tell_breaker(self, run: LockedExecution, outcome: Outcome) -> None:
         gate = None if run.workflow_id is None else self.gates.get(run.workflow_id)
-        if gate is not None and gate.breaker is not None and run.trigger is not Trigger.MANUAL:
+        if gate is not None and gate.breaker is not None and run.trigger not in BESIDE_CADENCE:
             breaker = gate.breaker.after(run.id, outcome.status, outcome.error, self.now)
             self.gates[breaker.workflow_id] = replace(gate, breaker=breaker)
 

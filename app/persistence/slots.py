@@ -31,7 +31,7 @@ _RUNS = (
     f"SELECT {_SHOWN} FROM unnest($1::uuid[]) AS ids(id) "  # noqa: S608
     f"CROSS JOIN LATERAL (SELECT {_SELECTED} FROM workflow_executions AS e "
     "WHERE (e.scheduled_job_id, e.id) >= (ids.id, $2) AND (e.scheduled_job_id, e.id) < (ids.id, $3) "
-    "AND e.id >= $2 AND e.id < $3 AND e.retry_attempt = 0 AND e.trigger <> 'manual' "
+    "AND e.id >= $2 AND e.id < $3 AND e.retry_attempt = 0 AND e.trigger NOT IN ('manual', 'backfill') "
     "AND ($4::timestamptz IS NULL OR e.scheduled_for >= $4) AND ($5::timestamptz IS NULL OR e.scheduled_for <= $5) "
     "AND ($6::timestamptz IS NULL OR e.scheduled_for < $6) "
     "ORDER BY e.scheduled_job_id DESC, e.id DESC LIMIT $7) AS r"
@@ -41,7 +41,7 @@ _LAST_ATTEMPTS = (
     "FROM unnest($1::uuid[], $2::timestamptz[], $3::uuid[], $4::uuid[]) AS s(id, slot, first_id, last_id) "
     f"CROSS JOIN LATERAL (SELECT {_SELECTED} FROM workflow_executions AS e "
     "WHERE (e.scheduled_job_id, e.id) > (s.id, s.first_id) AND (e.scheduled_job_id, e.id) < (s.id, s.last_id) "
-    "AND e.id > s.first_id AND e.id < s.last_id AND e.retry_attempt > 0 AND e.trigger <> 'manual' "
+    "AND e.id > s.first_id AND e.id < s.last_id AND e.retry_attempt > 0 AND e.trigger NOT IN ('manual', 'backfill') "
     "AND e.scheduled_for = s.slot ORDER BY e.scheduled_job_id DESC, e.id DESC LIMIT 1) AS r"
 )
 _ENTRIES = (

@@ -14,13 +14,15 @@ from app.domain.access import Actor, require_owner, require_scope
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.bulk_operations import NOT_FOUND, BulkAction, OperationStatus, Terms, skip_reason
 from app.domain.errors import CountChangedError, FieldError, InvalidError, NotFoundError, WrongStateError
+from app.domain.executions import ExecutionStatus
 from app.domain.labels import label_pairs
+from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps
 from app.domain.run_ids import operation_id
 from app.domain.schedule_input import require_years
-from app.persistence import audit, operations, schedule_lists, workflows
+from app.persistence import audit, backfills, executions, operations, schedule_lists, workflows
 from app.persistence.audit import current_origin
-from app.persistence.database import Connection, Database
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Operation, Warrant
 from app.persistence.pagination import Part
 from app.persistence.schedule_lists import Filters
@@ -84,15 +86,15 @@ class BulkService:
         require_years({"arguments.until": until})
         if until is not None and until <= clock.now():
             raise InvalidError(FieldError("arguments.until", "The time is past. Choose a later one."))
-        new = _operation(actor, order.action, _selection(request), request.note, terms=order.terms)
+        new = new_operation(actor, order.action, _selection(request), request.note, terms=order.terms)
         async with self._database.transaction() as connection:
             await _require_workflow(connection, order)
             await operations.add(connection, new)
             total = await schedule_lists.select_for_operation(connection, new.id, order.actor.usable(), order.filters)
             _require_count(request, total)
             await operations.change(connection, new.id, total=total)
-            await _record(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
-            return operation_view(await _stored(connection, new.id))
+            await record_operation(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
+            return operation_view(await stored_operation(connection, new.id))
 
     def _order(self, actor: Actor, request: BulkInput) -> Order:
         action = BulkAction(request.action)
@@ -150,8 +152,8 @@ class BulkService:
                 raise WrongStateError(f"Cannot {verb} operation with status '{operation.status}'.")
             await operations.change(connection, operation.id, status=after)
             action = AuditAction.OPERATION_PAUSED if is_pause else AuditAction.OPERATION_RESUMED
-            await _record(connection, actor, action, operation)
-            return operation_view(await _stored(connection, wanted))
+            await record_operation(connection, actor, action, operation)
+            return operation_view(await stored_operation(connection, wanted))
 
     async def cancel(self, actor: Actor, wanted: UUID) -> OperationView:
         """End an operation after the batch that is under way. What it has changed stays changed."""
@@ -160,8 +162,9 @@ class BulkService:
             if operation.status.has_ended:
                 raise WrongStateError(f"Cannot cancel operation with status '{operation.status}'.")
             await operations.end(connection, operation.id, OperationStatus.CANCELLED)
-            await _record(connection, actor, AuditAction.OPERATION_CANCELLED, operation)
-            return operation_view(await _stored(connection, wanted))
+            await _cancel_waiting_runs(connection, operation)
+            await record_operation(connection, actor, AuditAction.OPERATION_CANCELLED, operation)
+            return operation_view(await stored_operation(connection, wanted))
 
     async def undo(self, actor: Actor, wanted: UUID) -> OperationView:
         """Start the operation that restores what another one has changed, but for what was changed since."""
@@ -171,13 +174,22 @@ class BulkService:
             if not operation.can_be_undone:
                 raise WrongStateError(_why_not(operation))
             selection = {"action": operation.action}
-            new = _operation(actor, BulkAction.UNDO, selection, f"Undo of operation {wanted}", undo_of=wanted)
+            new = new_operation(actor, BulkAction.UNDO, selection, f"Undo of operation {wanted}", undo_of=wanted)
             await operations.add(connection, new)
             total = await operations.select_changed(connection, new.id, wanted)
             await operations.change(connection, new.id, total=total)
             await operations.change(connection, wanted, undone_by=new.id)
-            await _record(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
-            return operation_view(await _stored(connection, new.id))
+            await record_operation(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
+            return operation_view(await stored_operation(connection, new.id))
+
+
+async def _cancel_waiting_runs(connection: Connection, operation: Operation) -> None:
+    """End the runs of a backfill that have not begun; those that are under way go on."""
+    if operation.action is BulkAction.BACKFILL:
+        runs = await backfills.open_runs(connection, operation.id)
+        waiting = [run.execution_id for run in runs if run.status == ExecutionStatus.PENDING and not run.has_begun]
+        reasons = dict.fromkeys(waiting, "Cancelled before it ran: the backfill was cancelled.")
+        await executions.cancel(connection, reasons, await database_now(connection), LedgerOutcome.MISSED)
 
 
 def _why_not(operation: Operation) -> str:
@@ -185,7 +197,7 @@ def _why_not(operation: Operation) -> str:
         return f"Cannot undo operation with status '{operation.status}'. Cancel it first."
     if operation.undone_by is not None:
         return f"The operation is undone by the operation {operation.undone_by}."
-    if operation.action in {BulkAction.RUN, BulkAction.UNDO}:
+    if operation.action in {BulkAction.RUN, BulkAction.BACKFILL, BulkAction.UNDO}:
         return f"An operation with the action '{operation.action}' cannot be undone."
     return "The operation has changed nothing."
 
@@ -200,14 +212,15 @@ def _visible(actor: Actor, operation: Operation | None) -> Operation:
     return operation
 
 
-async def _stored(connection: Connection, wanted: UUID) -> Operation:
+async def stored_operation(connection: Connection, wanted: UUID) -> Operation:
+    """Return an operation that this transaction has written."""
     operation = await operations.get(connection, wanted)
     if operation is None:
         raise AssertionError(f"operation {wanted} is not visible in the transaction that wrote it")
     return operation
 
 
-def _operation(
+def new_operation(
     actor: Actor,
     action: BulkAction,
     selection: dict[str, Any],
@@ -216,6 +229,7 @@ def _operation(
     terms: Terms | None = None,
     undo_of: UUID | None = None,
 ) -> Operation:
+    """Return an operation that the actor starts now."""
     now = clock.now()
     return Operation(
         id=operation_id(now, uuid4().hex),
@@ -231,7 +245,8 @@ def _operation(
     )
 
 
-async def _record(connection: Connection, actor: Actor, action: AuditAction, operation: Operation) -> None:
+async def record_operation(connection: Connection, actor: Actor, action: AuditAction, operation: Operation) -> None:
+    """Add an event about an operation to the audit log."""
     subject = Subject(ObjectType.OPERATION, str(operation.id), operation.action, operation.user_profile_id)
     details = {"selection": operation.selection, "total": operation.total}
     if operation.undo_of is not None:

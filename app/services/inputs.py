@@ -42,6 +42,7 @@ from app.domain.schedule_input import (
 )
 from app.domain.schedules import DEFAULTS, IfRunning, Reason, Status
 from app.domain.secrets import NAME_PATTERN
+from app.domain.skips import MOST_SKIPS
 from app.domain.workflows import Edge
 from app.persistence.schedule_lists import Kind
 
@@ -253,6 +254,29 @@ class PauseInput(NoteInput):
     """When a pause ends by itself, if it does, and an optional note for the history."""
 
     until: Instant | None = None
+
+
+class SkipInput(Input, rename={"since": "from", "until": "to"}):
+    """Slots to come to leave out: these `slots`, the `next` ones, or those between `from` and `to`."""
+
+    slots: Annotated[list[Instant], Meta(min_length=1, max_length=MOST_SKIPS)] | None = None
+    next: Annotated[int, Meta(ge=1, le=MOST_SKIPS)] | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    note: Annotated[str, Meta(max_length=1000)] = ""
+
+
+class BackfillInput(Input, rename={"since": "from", "until": "to"}):
+    """Past slots to run after all, from `from` to `to`, both included."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    only: Literal["not_fired", "all"] = "not_fired"
+    order: Literal["oldest", "newest"] = "oldest"
+    max_concurrent: Annotated[int, Meta(ge=1, le=100)] = 1
+    rate: Annotated[str, Meta(max_length=20)] | int | float | None = None
+    dry_run: bool = False
+    note: Annotated[str, Meta(max_length=1000)] = ""
 
 
 class NodeInput(Input):

@@ -16,16 +16,27 @@ from app.cache import ExpiringCache
 from app.domain.access import Actor, Reach, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
-from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot, next_unrestricted_slot
+from app.domain.explain import (
+    BackfillRun,
+    Explanation,
+    Facts,
+    LastChange,
+    SlotRecord,
+    explain,
+    nearest_slot,
+    next_unrestricted_slot,
+)
 from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedule_input import require_years
 from app.domain.schedule_lifecycle import CADENCE_FIELDS, require_calendars, returned
 from app.domain.schedules import Reason, ScheduledJob, Status
+from app.domain.skips import Skip
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
 from app.persistence import (
+    backfills,
     breakers,
     calendars,
     execution_queries,
@@ -34,7 +45,9 @@ from app.persistence import (
     revisions,
     schedule_lists,
     schedules,
+    skips,
 )
+from app.persistence.backfills import BackfilledSlot
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
@@ -246,9 +259,14 @@ class ScheduleQueryService:
             await owned_schedule(connection, actor, job_id)
             others = await ledger.of_job(connection, job_id, stretch, part.limit)
             fired = await ledger.fired(connection, job_id, stretch, part.limit)
-        items = sorted([*map(ledger_item, others), *map(_fired_item, fired)], key=_slot, reverse=True)
-        more = ledger.cursor_at(items[part.limit - 1].slot) if len(items) >= part.limit else None
-        return LedgerList(*encode_page(items[: part.limit], _ledger_cursor, more))
+            backfilled = (await backfills.shown(connection, [job_id], stretch, part.limit)).get(job_id, ())
+        ran = {row.slot for row in backfilled}
+        entries = [ledger_item(entry) for entry in others if entry.slot_count > 1 or entry.last_slot not in ran]
+        others_fired = [_fired_item(row) for row in fired if row.started_at is not None or row.scheduled_for not in ran]
+        items = sorted([*map(_backfilled_item, backfilled), *entries, *others_fired], key=_slot, reverse=True)
+        end = _end_of_page(items, part.limit)
+        more = ledger.cursor_at(items[end - 1].slot) if len(items) >= part.limit else None
+        return LedgerList(*encode_page(items[:end], _ledger_cursor, more))
 
     async def history(self, actor: Actor, job_id: UUID, part: Part) -> HistoryList:
         """Return a page of a schedule's revisions, newest first."""
@@ -286,6 +304,8 @@ class ScheduleQueryService:
             recorded=await _recorded(connection, then, slot) if slot is not None else None,
             invalid_since=await revisions.invalid_since(connection, job.id) if is_invalid else None,
             active=active.get(job.id, ()),
+            skip=await _skip_of(connection, job, slot),
+            backfill=await _backfill_of(connection, job.id, slot),
             gate=(await breakers.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
             now=now,
         )
@@ -386,6 +406,18 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
     return SlotRecord(outcome=entry.outcome, reason=entry.reason, execution_id=entry.execution_id)
 
 
+async def _skip_of(connection: Connection, job: ScheduledJob, slot: datetime | None) -> Skip | None:
+    found = (await skips.of(connection, [job.id])).get(job.id, ()) if job.has_skips else ()
+    return next((skip for skip in found if skip.slot == slot), None)
+
+
+async def _backfill_of(connection: Connection, job_id: UUID, slot: datetime | None) -> BackfillRun | None:
+    if slot is None:
+        return None
+    rows = (await backfills.shown(connection, [job_id], Stretch(slot, slot), 1)).get(job_id, ())
+    return next((BackfillRun(row.id, row.status, row.started_at) for row in rows if row.started_at), None)
+
+
 def _allows(job: ScheduledJob, slot: datetime) -> bool:
     """Return whether window, weekdays and calendars allow a slot; true if they cannot be read any more."""
     return bool(job.spec.problem) or job.spec.allows(slot)
@@ -418,6 +450,21 @@ def _slot(item: LedgerItem) -> datetime:
 
 def _ledger_cursor(item: LedgerItem) -> str:
     return ledger.cursor_at(item.slot)
+
+
+def _end_of_page(items: Sequence[LedgerItem], limit: int) -> int:
+    """Return where a page ends: a slot that ends a range and was run by a backfill too stays on one page."""
+    end = limit
+    while 0 < end < len(items) and items[end].slot == items[end - 1].slot:
+        end += 1
+    return end
+
+
+def _backfilled_item(row: BackfilledSlot) -> LedgerItem:
+    reason = "a backfill ran it" + (f"; before: {row.former_reason}" if row.former_reason else "")
+    return LedgerItem(
+        slot=row.slot, outcome="fired", reason=reason, execution_id=row.id, former_outcome=row.former_outcome
+    )
 
 
 def _fired_item(row: FiredSlot) -> LedgerItem:

@@ -8,16 +8,18 @@ from functools import partial
 from uuid import UUID
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from app import clock
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError
-from app.domain.executions import FAILURES, count_repeats
-from app.domain.ledger import QUEUED
+from app.domain.executions import FAILURES, Trigger, count_repeats
+from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.schedules import ScheduledJob
+from app.domain.skips import Skip
 from app.domain.slot_strips import EXPECTED, OffSpan, SpanKind, Turn, expected_slots, off_spans, pause_turns
-from app.persistence import executions, ledger, restrictions, schedules, slots
+from app.persistence import backfills, executions, ledger, restrictions, schedules, skips, slots
+from app.persistence.backfills import BackfilledSlot
 from app.persistence.database import Connection, Database
 from app.persistence.ledger import StoredEntry, Stretch
 from app.persistence.pagination import Part
@@ -89,7 +91,10 @@ class SlotService:
         repeats = {job_id: count_repeats(runs) for job_id, runs in active.items()}
         search = partial(_expected, jobs, repeats, ahead)
         # In a thread, as it may take long and must not block the event loop.
-        return await asyncio.get_running_loop().run_in_executor(self._searches, search)
+        coming = await asyncio.get_running_loop().run_in_executor(self._searches, search)
+        for job_id, skipped in (await skips.of(connection, [job.id for job in jobs if job.has_skips])).items():
+            _mark_skipped(coming.get(job_id, []), skipped)
+        return coming
 
 
 def _expected(jobs: Sequence[ScheduledJob], repeats: Mapping[UUID, int], ahead: int) -> dict[UUID, list[SlotItem]]:
@@ -102,12 +107,21 @@ def _expected(jobs: Sequence[ScheduledJob], repeats: Mapping[UUID, int], ahead: 
     return coming
 
 
+def _mark_skipped(items: Sequence[SlotItem], skipped: Sequence[Skip]) -> None:
+    """Say of slots to come that they are left out, and why."""
+    reasons = {skip.slot: skip.reason for skip in skipped}
+    for item in items:
+        if item.slot in reasons:
+            item.outcome, item.reason = LedgerOutcome.SKIPPED_REQUEST.value, reasons[item.slot]
+
+
 class _Found(msgspec.Struct, frozen=True):
     """What is stored about the slots of some schedules."""
 
     runs: dict[UUID, list[SlotRun]]
     retries: dict[UUID, SlotRun]
     entries: dict[UUID, list[StoredEntry]]
+    backfilled: dict[UUID, list[BackfilledSlot]]
     pauses: dict[UUID, list[Turn]]
     # When pauses that last end by themselves.
     pause_ends: dict[UUID, datetime]
@@ -123,8 +137,9 @@ async def _read(connection: Connection, jobs: Sequence[ScheduledJob], stretch: S
     entries = await slots.entries(connection, ids, stretch, limit)
     since = {job.id: stretch.since or _oldest(runs.get(job.id), entries.get(job.id)) for job in jobs}
     pauses = await slots.pauses(connection, since)
+    backfilled = await backfills.shown(connection, ids, stretch, limit)
     pause_ends = {job.id: job.paused_until for job in jobs if job.paused_until is not None}
-    return _Found(runs, retries, entries, pauses, pause_ends, await slots.switch_turns(connection))
+    return _Found(runs, retries, entries, backfilled, pauses, pause_ends, await slots.switch_turns(connection))
 
 
 def _oldest(runs: Sequence[SlotRun] | None, entries: Sequence[StoredEntry] | None) -> datetime:
@@ -143,9 +158,26 @@ def _begin(item: SlotItem) -> datetime:
 
 
 def _items(found: _Found, job_id: UUID) -> list[SlotItem]:
+    """Return the slots of a schedule, newest first; what a backfill has run stands for what was before."""
+    backfilled = {row.slot: _backfilled(row) for row in reversed(found.backfilled.get(job_id, ()))}
     runs = [_fired(run, found.retries.get(run.id, run)) for run in found.runs.get(job_id, ())]
     others = [_not_fired(entry) for entry in found.entries.get(job_id, ())]
-    return sorted([*runs, *others], key=lambda item: item.slot, reverse=True)
+    before = [item for item in (*runs, *others) if item.slot not in backfilled or item.count is not UNSET]
+    return sorted([*backfilled.values(), *before], key=lambda item: item.slot, reverse=True)
+
+
+def _backfilled(row: BackfilledSlot) -> SlotItem:
+    return SlotItem(
+        slot=row.slot,
+        outcome="fired",
+        status=row.status,
+        reason=row.error,
+        duration_ms=duration_ms(row.started_at, row.finished_at),
+        attempts=row.retry_attempt + 1,
+        execution_id=row.id,
+        trigger=Trigger.BACKFILL,
+        former_outcome=row.former_outcome,
+    )
 
 
 def _fired(first: SlotRun, last: SlotRun) -> SlotItem:

@@ -19,7 +19,7 @@ from app.domain.schedule_input import require_years
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.trigger_event import rfc3339
 from app.domain.upcoming import ComingFire, merged_fires
-from app.persistence import executions, forecasts, schedule_lists, schedules
+from app.persistence import executions, forecasts, schedule_lists, schedules, skips
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part, known_totals
 from app.persistence.schedule_lists import NO_FILTERS, Filters, Listing, Sort
@@ -94,7 +94,9 @@ class UpcomingService:
                 candidates = await self._candidates(connection, actor, until, most)
             else:
                 candidates = await _single(connection, await owned_schedule(connection, actor, job_id))
-        search = partial(_first_fires, candidates, since, until, limit)
+            skipped = await skips.of(connection, [job.id for job in candidates.jobs if job.has_skips])
+        left_out = frozenset((job_id, skip.slot) for job_id, found in skipped.items() for skip in found)
+        search = partial(_first_fires, candidates, left_out, since, until, limit)
         # In a thread, as it may take long and must not block the event loop.
         return await asyncio.get_running_loop().run_in_executor(self._searches, search), candidates
 
@@ -130,14 +132,18 @@ async def _active_runs(connection: Connection, jobs: Sequence[ScheduledJob]) -> 
     return {job_id: count_repeats(runs) for job_id, runs in active.items()}
 
 
-def _first_fires(candidates: _Candidates, since: datetime, until: datetime, limit: int) -> _Found:
+def _first_fires(
+    candidates: _Candidates, left_out: frozenset[tuple[UUID, datetime]], since: datetime, until: datetime, limit: int
+) -> _Found:
+    """Return the first fires; slots that somebody asked to leave out are none."""
     end = clock.thread_seconds() + SEARCH_SECONDS
 
     def is_enough() -> bool:
         return clock.thread_seconds() > end
 
     fires = merged_fires(candidates.jobs, candidates.active_runs, since, until, is_enough)
-    found = list(islice(fires, limit + 1))
+    coming = (one for one in fires if (one.job.id, one.fire.slot) not in left_out)
+    found = list(islice(coming, limit + 1))
     # With as many fires as were asked for, it does not matter whether further schedules would have some.
     is_complete = len(found) <= limit and candidates.is_complete and not is_enough()
     return _Found(found[:limit], is_complete)

@@ -52,7 +52,11 @@ CALLS = {
     *("GET /api/v1/schedules/", "POST /api/v1/schedules/"),
     *("POST /api/v1/schedules/batch/", "POST /api/v1/schedules/batch-delete/"),
     *(f"{method} /api/v1/schedules/{{schedule_id}}/" for method in ("GET", "PATCH", "DELETE")),
-    *(f"POST /api/v1/schedules/{{schedule_id}}/{verb}/" for verb in ("pause", "resume", "revive", "run", "plan")),
+    *(
+        f"POST /api/v1/schedules/{{schedule_id}}/{verb}/"
+        for verb in ("pause", "resume", "revive", "run", "plan", "skip", "backfill")
+    ),
+    "DELETE /api/v1/schedules/{schedule_id}/skip/",
     *(f"GET /api/v1/schedules/{{schedule_id}}/{part}/" for part in ("runs", "ledger", "slots", "explain", "history")),
     *("GET /api/v1/upcoming/", "GET /api/v1/schedules/{schedule_id}/upcoming/", "GET /api/v1/timezones/"),
     *("GET /api/v1/upcoming.ics", "GET /api/v1/schedules/{schedule_id}/upcoming.ics"),
@@ -105,6 +109,8 @@ BEYOND_SCHEMAS = re.compile(
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
+    r"|This field is required|The time is in the future|Expected a rate|The rate must be between"
+    r"|is no slot that is still to come|`from` and `to` are needed both|The span has more than"
     r"|The lease \d+ has no such schedule|Your own token ends sooner"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`"
     r"|Name the user who gets|Name the user or the team that gets"
@@ -384,11 +390,19 @@ class World:
             if case.path in SPEC_PATHS:
                 case.body = _sane(case.body)
 
-    def filled(self, body: Json, path: str = "") -> Json:
+    def filled(self, body: Json, path: str = "") -> Json:  # noqa: C901 - one for each kind of body
         """Return a body with ids that exist."""
         filled = {**body}
+        if path == "/api/v1/leases/":
+            # For a new user: the number of a user's tokens is bounded.
+            return {**body, "user_id": self.fresh("user_id"), "workflows": [], "expires_at": "2900-01-01T00:00:00Z"}
         if path == "/api/v1/schedules/bulk/":
             return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
+        if path.endswith("/backfill/"):
+            span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T01:00:00Z"}
+            return {**span, "dry_run": bool(body.get("dry_run"))}
+        if path.endswith("/skip/"):
+            return {"next": 1}
         if path == APPLY:
             return {"documents": [DECLARED], "dry_run": bool(body.get("dry_run"))}
         if body.get("workflow_id") is not None:

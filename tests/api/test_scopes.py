@@ -51,6 +51,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/schedules/batch": {"POST": WRITE},
     "/schedules/batch-delete": {"POST": WRITE},
     "/schedules/preview": {"POST": READ},
+    "/schedules/{schedule_id:uuid}/backfill": {"POST": OPERATE},
+    "/schedules/{schedule_id:uuid}/skip": {"POST": OPERATE, "DELETE": OPERATE},
     "/schedules/{schedule_id:uuid}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/schedules/{schedule_id:uuid}/pause": {"POST": OPERATE},
     "/schedules/{schedule_id:uuid}/resume": {"POST": OPERATE},

@@ -25,6 +25,7 @@ BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
 OPERATIONS = ("/operations/",)
 # Other answers to allowed calls: the schedule is not dead, and has a run, which is cancelled before it is run again.
 OTHER_ANSWERS = {"revive": (400, "wrong_state"), "run": (409, "conflict"), "again": (202, "")}
+OTHER_ANSWERS |= {"skip": (422, "validation"), "backfill": (422, "validation")}
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
 WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/", "/calendars/")
 WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}
@@ -84,7 +85,7 @@ async def limited(client: Carillon, token: Scope, **terms: Any) -> Carillon:
 
 def answer_to(method: str, path: str) -> tuple[int, str]:
     """Return status and code of the answer to an allowed call about a new object."""
-    return OTHER_ANSWERS.get(path.split("/")[-2], (204 if method == "DELETE" else 200, ""))
+    return (204, "") if method == "DELETE" else OTHER_ANSWERS.get(path.split("/")[-2], (200, ""))
 
 
 async def check(client: Carillon, calls: list[tuple[str, str, Scope]], rights: Scope | None, token: Scope) -> None:

@@ -61,9 +61,19 @@ async def test_fired(carillon: Carillon, settings: Settings, database: Database)
         explanation["execution_id"],
     )
     assert f"as execution {run['id']}, which has the status success." in explanation["sentence"]
-    assert ["spec", "start_end", "window", "weekday", "active", "retry", "missed", "breaker", "guard", "overlap"] == [
-        *checks(explanation)
-    ]
+    assert [
+        "spec",
+        "start_end",
+        "window",
+        "weekday",
+        "active",
+        "skip",
+        "retry",
+        "missed",
+        "breaker",
+        "guard",
+        "overlap",
+    ] == [*checks(explanation)]
     assert all(checks(explanation).values())
 
 

@@ -135,3 +135,29 @@ async def test_counters_of_others_stay(carillon: Carillon, settings: Settings, d
     await Housekeeper(database, 0).step()
     assert before == await carillon.get(other)
     assert 1 == len(await carillon.runs(other))
+
+
+async def test_schedules_that_are_done_are_deleted_after_their_time(carillon: Carillon, database: Database) -> None:
+    """By their own time or by the default; 0 keeps them, a run under way does too. The audit log names the engine."""
+    workflow = await carillon.workflow()
+    times = {"own": 60, "kept": 0, "default": None, "young": 7200, "running": 60}
+    made = {
+        name: await carillon.schedule(workflow, name=name, delete_after_seconds=seconds)
+        for name, seconds in times.items()
+    }
+    await carillon.call("POST", f"/schedules/{made['running']['id']}/run/", 202)
+    async with database.transaction() as connection:
+        await connection.execute(
+            text(
+                "UPDATE scheduled_jobs SET status = 'done', next_slot = NULL, next_run_at = NULL, cadence_slot = NULL, "
+                "updated_at = now() - interval '1 hour'"
+            )
+        )
+    await Housekeeper(database, 0).delete_expired()
+    listed = await carillon.call("GET", "/schedules/")
+    assert {"kept", "default", "young", "running"} == {item["name"] for item in listed["items"]}
+    (event,) = (await carillon.call("GET", "/audit/", params={"action": "schedule_deleted"}))["items"]
+    assert ("engine", made["own"]["id"]) == (event["via"], event["object_id"])
+    await Housekeeper(database, 0, delete_after_seconds=600).delete_expired()
+    listed = await carillon.call("GET", "/schedules/")
+    assert {"kept", "young", "running"} == {item["name"] for item in listed["items"]}

@@ -10,6 +10,7 @@ from app.domain.schedule_lifecycle import created
 from app.domain.schedules import CatchUp, IfRunning, ScheduledJob
 from app.domain.settle import EndedRun
 from app.domain.settle import after_run as settle_schedule
+from app.domain.skips import Skip
 from app.domain.specs import KINDS as SPEC_KINDS
 from app.domain.specs import canonical
 from app.domain.ticks import FROM_WORKER, Decided, Decision, Fire, Tick, TickSource, decide
@@ -44,10 +45,15 @@ def tick(job: ScheduledJob) -> Tick:
 
 
 def decision(
-    job: ScheduledJob, now: datetime, *active: Any, gate: Gate = OPEN, occasion: TickSource = FROM_WORKER
+    job: ScheduledJob,
+    now: datetime,
+    *active: Any,
+    gate: Gate = OPEN,
+    occasion: TickSource = FROM_WORKER,
+    skips: tuple[Skip, ...] = (),
 ) -> Decision:
     """Return what the pending tick does at a time."""
-    return decide(job, tick(job), active, gate, now, occasion)
+    return decide(job, tick(job), active, gate, now, occasion, skips)
 
 
 def fired(job: ScheduledJob, now: datetime) -> tuple[ScheduledJob, Fire]:

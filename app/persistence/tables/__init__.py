@@ -17,7 +17,7 @@ from app.persistence.tables.accounts import (
 )
 from app.persistence.tables.audit import AuditEventRow, TokenAddressRow, UserAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
-from app.persistence.tables.bulk import EditPlanRow, OperationItemRow, OperationRow
+from app.persistence.tables.bulk import BackfilledSlotRow, EditPlanRow, OperationItemRow, OperationRow
 from app.persistence.tables.calendars import CalendarContentRow, CalendarReplanRow, CalendarRow
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
@@ -50,6 +50,7 @@ from app.persistence.tables.schedules import (
     ScheduledJobRow,
     ScheduleMarkRow,
     ScheduleRevisionRow,
+    SlotSkipRow,
     WorkflowRevisionRow,
     WorkflowRow,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "ApiToken",
     "AuditEventRow",
     "BackfillRow",
+    "BackfilledSlotRow",
     "Base",
     "CalendarContentRow",
     "CalendarReplanRow",
@@ -97,6 +99,7 @@ __all__ = [
     "SessionRow",
     "SigningKeyRow",
     "SitemapPingRow",
+    "SlotSkipRow",
     "SwitchRow",
     "TeamExclusionRow",
     "TeamMemberRow",

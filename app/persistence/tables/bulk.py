@@ -54,7 +54,7 @@ class OperationRow(Base):
     position: Mapped[UUID | None]
     undo_of: Mapped[UUID | None]
     undone_by: Mapped[UUID | None]
-    # It begins at this time; what an undo restores is read then. NULL: at once.
+    # It is not taken before this time. NULL: at once.
     starts_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     started_at: Mapped[datetime | None]
@@ -76,6 +76,26 @@ class OperationItemRow(Base):
     # When it was changed, by the clock of its revision.
     at: Mapped[datetime | None]
     before: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+
+
+class BackfilledSlotRow(Base):
+    """A past slot that a backfill has run, and what became of it before. No foreign key: it is history."""
+
+    __tablename__ = "backfilled_slots"
+    __table_args__ = (
+        Index("ix_backfilled_slots_open", "operation_id", postgresql_where=text("NOT is_counted")),
+        Index("ix_backfilled_slots_operation", "operation_id", "execution_id"),
+    )
+
+    scheduled_job_id: Mapped[UUID] = mapped_column(primary_key=True)
+    slot: Mapped[datetime] = mapped_column(primary_key=True)
+    operation_id: Mapped[UUID] = mapped_column(primary_key=True)
+    execution_id: Mapped[UUID]
+    former_outcome: Mapped[str]
+    former_reason: Mapped[str]
+    # Whether the end of the run has been counted in the operation.
+    is_counted: Mapped[bool] = mapped_column(server_default=text("false"))
+    at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
 
 
 class EditPlanRow(Base):

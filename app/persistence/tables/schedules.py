@@ -152,6 +152,13 @@ class ScheduledJobRow(Base):
             postgresql_where=text("paused_until IS NOT NULL"),
             info=BUILT_LATE,
         ),
+        # Schedules that are deleted some time after they are done.
+        Index(
+            "ix_scheduled_jobs_deleted_after",
+            "id",
+            postgresql_where=text("status = 'done' AND delete_after_seconds > 0"),
+            info=BUILT_LATE,
+        ),
         # Lists by what only few schedules have.
         Index(
             "ix_scheduled_jobs_reason",
@@ -224,6 +231,7 @@ class ScheduledJobRow(Base):
     misfire_grace_seconds: Mapped[int]
     if_running: Mapped[str]
     max_queued: Mapped[int] = mapped_column(server_default="1")
+    delete_after_seconds: Mapped[int | None]
     status: Mapped[str]
     status_reason: Mapped[str]
     generation: Mapped[int] = mapped_column(BigInteger)
@@ -249,6 +257,8 @@ class ScheduledJobRow(Base):
     dead_at: Mapped[datetime | None]
     # When a pause ends by itself. No constraint ties it to the status: older workers do not know it.
     paused_until: Mapped[datetime | None]
+    # Whether there are rows of ``slot_skips``.
+    has_skips: Mapped[bool] = mapped_column(server_default=text("false"))
     # The W3C trace context of the request that created or changed it last, if requests are traced.
     trace_context: Mapped[str | None]
     created_at: Mapped[datetime]
@@ -267,6 +277,20 @@ class ScheduledJobRow(Base):
     edited_xid: Mapped[int | None] = mapped_column(
         BigInteger, server_default=text("pg_current_xact_id()::text::bigint")
     )
+
+
+class SlotSkipRow(Base):
+    """A slot to come that somebody asked to leave out. The tick that accounts for the slot deletes it."""
+
+    __tablename__ = "slot_skips"
+
+    scheduled_job_id: Mapped[UUID] = mapped_column(
+        ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), primary_key=True
+    )
+    slot: Mapped[datetime] = mapped_column(primary_key=True)
+    author: Mapped[str]
+    at: Mapped[datetime]
+    note: Mapped[str]
 
 
 class ScheduleMarkRow(Base):

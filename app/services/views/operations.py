@@ -123,6 +123,22 @@ class DryRunView(msgspec.Struct, kw_only=True):
     skipped: list[SkippedView]
 
 
+class PastSlotView(msgspec.Struct):
+    """A past slot, and what became of it."""
+
+    slot: Instant
+    outcome: str
+    reason: str
+
+
+class BackfillDryRun(msgspec.Struct, kw_only=True):
+    """Which slots a backfill would run, and how long it would take."""
+
+    count: int
+    slots: list[PastSlotView]
+    estimate_seconds: float
+
+
 class RowErrorView(msgspec.Struct):
     """A schedule that could not be changed, and why."""
 

@@ -60,6 +60,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     misfire_grace_seconds: int
     if_running: IfRunning
     max_queued: int
+    delete_after_seconds: int | None
     key: str | None
     labels: dict[str, str]
     limit: str | None
@@ -214,6 +215,7 @@ class LedgerItem(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"firs
     first: Instant | None = None
     last: Instant | None = None
     count: int | None = None
+    former_outcome: str | None = None
 
 
 class LedgerList(msgspec.Struct):
@@ -238,6 +240,7 @@ class SlotItem(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "t
     first: Instant | UnsetType = UNSET
     last: Instant | UnsetType = UNSET
     count: int | UnsetType = UNSET
+    former_outcome: str | UnsetType = UNSET
 
 
 class SpanView(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "to"}):
@@ -248,6 +251,12 @@ class SpanView(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "t
     last: Instant | None
     by: str
     note: str
+
+
+class SkippedSlots(msgspec.Struct):
+    """Slots that are left out."""
+
+    skipped: list[Instant]
 
 
 class SlotStrip(msgspec.Struct):
