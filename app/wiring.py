@@ -28,6 +28,7 @@ from app.domain.executions import ACTIVE, ExecutionStatus
 from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps, Quota, Quotas
 from app.engine.bulk_operations import OperationRunner
+from app.engine.calendar_replans import CalendarReplanner
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import Places
 from app.engine.cron_ping import CronPing
@@ -56,6 +57,7 @@ from app.services.admission import Admission, Limits, admission_of
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
+from app.services.calendars import CalendarService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
@@ -186,6 +188,7 @@ def wire_services(
         plugins=shared.plugins,
         webhooks=WebhookService(database, ringer, shared.admission),
         secrets=SecretService(database),
+        calendars=CalendarService(database, CalendarReplanner(database, ringer)),
         workflows=shared.workflows,
         schedules=shared.schedules,
         manual_runs=shared.manual_runs,
@@ -345,6 +348,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
+            other_loops={"calendars": CalendarReplanner(database, ringer).step},
         )
         await stack.enter_async_context(_started(shared.plugins))
         yield WorkerParts(

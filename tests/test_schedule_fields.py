@@ -32,6 +32,8 @@ SPELLED = {
     "timezone": "Europe/Berlin",
     "only_between": "08:00-18:00",
     "not_on": ["saturday", "sunday"],
+    "exclude_calendars": ["holidays:DE-BE"],
+    "only_calendars": ["holidays:FR"],
     "trigger_node_id": "start",
     "labels": {"team": "shop"},
 }

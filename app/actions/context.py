@@ -128,6 +128,8 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     jitter_seconds: int = DEFAULTS.jitter_seconds
     only_between: str | None = DEFAULTS.only_between
     not_on: Sequence[str | int] = DEFAULTS.not_on
+    exclude_calendars: Sequence[str] = DEFAULTS.exclude_calendars
+    only_calendars: Sequence[str] = DEFAULTS.only_calendars
     start_at: datetime | None = DEFAULTS.start_at
     end_at: datetime | None = DEFAULTS.end_at
     total_repeats: int = DEFAULTS.total_repeats
@@ -158,6 +160,8 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     jitter_seconds: int | UnsetType = UNSET
     only_between: str | UnsetType | None = UNSET
     not_on: Sequence[str | int] | UnsetType = UNSET
+    exclude_calendars: Sequence[str] | UnsetType = UNSET
+    only_calendars: Sequence[str] | UnsetType = UNSET
     start_at: datetime | UnsetType | None = UNSET
     end_at: datetime | UnsetType | None = UNSET
     total_repeats: int | UnsetType = UNSET

@@ -12,6 +12,7 @@ from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
 from app.api.audit import AuditController
+from app.api.calendars import CalendarController
 from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
@@ -53,6 +54,7 @@ from app.observability.tracing import Tracer
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
+from app.services.calendars import CalendarService
 from app.services.catalog import ActionService, EntityTypeService
 from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
@@ -111,6 +113,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     plugins: PluginService
     webhooks: WebhookService
     secrets: SecretService
+    calendars: CalendarService
     switches: SwitchService
     executions: ExecutionService
     callbacks: CallbackService
@@ -180,6 +183,7 @@ def create_application(
             NotificationController,
             WebhookController,
             SecretController,
+            CalendarController,
             SettingsController,
             SigningKeyController,
             AuditController,
@@ -258,6 +262,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,
         "secret_service": services.secrets,
+        "calendar_service": services.calendars,
         "switch_service": services.switches,
         "execution_service": services.executions,
         "audit_service": services.audit,

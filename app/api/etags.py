@@ -9,6 +9,7 @@ from app.domain.etags import matches
 from app.services.preconditions import PRECONDITION, Precondition, has_moving_parts, tag_of
 from app.services.views import (
     BreakerDetail,
+    CalendarView,
     ExecutionDetail,
     MemberView,
     NotificationView,
@@ -28,7 +29,7 @@ IF_MATCH = "if_match"
 NOT_MODIFIED = 304
 # The views of single objects, each of which has a tag.
 TAGGED = (
-    *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView),
+    *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView, CalendarView),
     *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, OperationView, SettingsView),
 )
 

@@ -105,6 +105,8 @@ SCHEDULE = {
     "only_between": "A daily window such as `08:00-18:00`: the start is included, the end is not. It may cross "
     "midnight. Null: the whole day.",
     "not_on": "Weekdays without slots: names, or 0 to 7, where 0 and 7 are Sunday. Responses have names.",
+    "exclude_calendars": "Names of calendars whose dates have no slots. `holidays:DE-BE` names public holidays.",
+    "only_calendars": "Names of calendars: slots lie only where at least one of them has an entry.",
     "start_at": "No slot lies before this time, and intervals are counted from it. In the past it fires nothing. Null: "
     "counted from the creation.",
     "end_at": "No slot and no retry lies after this time; then the schedule is `done`. Null: no end.",
@@ -294,7 +296,8 @@ EXPLANATION = {
     "sentence": "The explanation in one or two sentences.",
     "execution_id": "The last run of the slot, or the run that was in the way; null if there is none.",
     "checks": "The checks in their order, up to the one that did not pass.",
-    "check": "The name of the check: spec, start_end, window, weekday, active, retry, missed, breaker, guard, overlap.",
+    "check": "The name of the check: spec, start_end, window, weekday, calendar, active, retry, missed, breaker, "
+    "guard, overlap.",
     "passed": "Whether the slot passed the check.",
     "detail": "What the check found.",
 }
@@ -436,6 +439,17 @@ SECRET = {
     "named there.",
     "shared_with": "The ids of the users and teams that may use it besides its owner, or `all`. If it is shared with "
     "you, you see only yourself and your teams.",
+}
+CALENDAR = {
+    "name": "The name by which schedules use it. Unique for its owner.",
+    "owner": "The id of the user or the team that owns it.",
+    "public": "Whether schedules of everybody may use it. Only admins make a calendar public.",
+    "timezone": "The IANA time zone of its dates, and of events without one.",
+    "dates": "Dates (`2026-12-25`), ranges with both ends included (`2026-12-24/2027-01-01`), dates of every year "
+    "(`--05-01`, `--12-24/--01-02`), and spans of time (`2026-12-24T12:00/2026-12-24T18:00`).",
+    "ics": "An iCalendar file, whose events are entries: all-day and timed ones, recurring ones too.",
+    "holidays": "Public holidays of a country such as `DE`, a part of one such as `DE-BE`, or an exchange such as "
+    "`XNYS`.",
 }
 SIGNING_KEY = {
     "key_id": "The name of the key.",
@@ -747,6 +761,7 @@ FIELDS = (
     Table(("TokenView", "TokenInput", "FreshTokenView", "RestrictionView", "RestrictionInput", "RotationInput"), TOKEN),
     Table(("SessionView", "SessionInput", "SessionCodeView", "CurrentSessionView"), SESSION),
     Table(("SecretView", "SecretInput", "SecretChanges"), SECRET),
+    Table(("CalendarView", "CalendarInput", "CalendarChanges"), CALENDAR),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
@@ -802,6 +817,14 @@ PARAMETERS = (
             "from": "The beginning of the figures. Left out: an hour before `to`.",
             "to": "The end of the figures. Left out: now.",
             "step": "The length of a step in seconds, a multiple of 60. At most 1,500 steps are returned.",
+        },
+    ),
+    Table(
+        ("calendars",),
+        {
+            "team_id": "Of a list: only calendars of this team. Of one calendar: the one that this team owns.",
+            "owner": "The id of the user or the team whose calendar is meant. Left out: yours, else one of your teams, "
+            "else a public one.",
         },
     ),
     Table(
@@ -868,6 +891,7 @@ PARAMETERS = (
             "notification_id": "The id of the notification.",
             "webhook_id": "The id of the webhook.",
             "secret_name": "The name of the secret.",
+            "calendar_name": "The name of the calendar.",
             "workflow_id": "The id of the workflow. As a filter of a list: only what belongs to this workflow.",
             "limit": "At most this many objects on the page. A page also ends at 1 MiB.",
             "cursor": "The `next_cursor` of the previous page; left out for the first page.",

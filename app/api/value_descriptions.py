@@ -57,6 +57,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.EXECUTION: "a run of an entity",
     ObjectType.WEBHOOK: "a webhook",
     ObjectType.NOTIFICATION: "a notification",
+    ObjectType.CALENDAR: "a calendar",
     ObjectType.ADDRESS: "the address of a client that was refused",
 }
 HEALTHS: Texts = {

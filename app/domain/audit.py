@@ -43,6 +43,7 @@ class ObjectType(StrEnum):
     EXECUTION = "execution"
     WEBHOOK = "webhook"
     NOTIFICATION = "notification"
+    CALENDAR = "calendar"
     # The address of a client that was not authenticated.
     ADDRESS = "address"
 
@@ -98,6 +99,9 @@ class AuditAction(StrEnum):
     NOTIFICATION_CREATED = "notification_created"
     NOTIFICATION_CHANGED = "notification_changed"
     NOTIFICATION_DELETED = "notification_deleted"
+    CALENDAR_CREATED = "calendar_created"
+    CALENDAR_CHANGED = "calendar_changed"
+    CALENDAR_DELETED = "calendar_deleted"
     AUTHENTICATION_REFUSED = "authentication_refused"
     SCOPE_DENIED = "scope_denied"
     ACCESS_DENIED = "access_denied"

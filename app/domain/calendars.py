@@ -8,7 +8,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -22,8 +23,12 @@ from app.domain.phrases import joined
 from app.domain.recurrence import Recurrence
 
 MAX_DATES = 10_000
+# How many calendars a schedule may name in each of its lists.
+MAX_NAMED = 20
 # Calendars that are not stored: their names begin with this, and the rest names the holidays.
 HOLIDAYS_PREFIX = "holidays:"
+# The fields of a calendar that say which moments it has.
+CONTENT_FIELDS = ("timezone", "dates", "ics", "holidays")
 # How far a search goes on past slots that calendars leave out, and over how many stretches that they leave out.
 SEARCHED_YEARS = 20
 _MAX_JUMPS = 1000
@@ -103,18 +108,24 @@ class Exclusion(msgspec.Struct, frozen=True):
 
 
 class CalendarRules(msgspec.Struct, frozen=True):
-    """The calendars of a schedule: none of ``excluded`` has a kept slot, and one of ``only``, if any, has it."""
+    """The calendars of a schedule: none of ``excluded`` has a kept slot, and one of ``only``, if any, has it.
+
+    ``missing`` are names of calendars that do not exist: a schedule that names one has no slots that can be known.
+    """
 
     excluded: tuple[Calendar, ...] = ()
     only: tuple[Calendar, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Return whether there is any calendar."""
-        return bool(self.excluded or self.only)
+        return bool(self.excluded or self.only or self.missing)
 
     @property
     def problem(self) -> str:
         """Return why a calendar cannot be used, or an empty string."""
+        if self.missing:
+            return f"There is no calendar '{self.missing[0]}' that the schedule can use."
         return next((problem for calendar in (*self.excluded, *self.only) if (problem := calendar.problem)), "")
 
     def exclusion(self, moment: datetime) -> Exclusion | None:
@@ -209,6 +220,45 @@ class FilteredSlots:
 def filtered(slots: Recurrence, rules: CalendarRules) -> Recurrence:
     """Return the slots that the calendars keep; all of them if there is no calendar."""
     return FilteredSlots(slots, rules) if rules else slots
+
+
+def stored_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of these names that are names of stored calendars, not of public holidays."""
+    return tuple(name for name in names if not name.startswith(HOLIDAYS_PREFIX))
+
+
+def canonical_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of calendars, each once, in their stored form. Raise ``ValueError`` if one cannot be a name."""
+    stored = []
+    for name in names:
+        holidays = holiday_calendar(name, "UTC")
+        stored.append(_name(name) if holidays is None else holidays.name)
+    return tuple(dict.fromkeys(stored))
+
+
+def rules_of(
+    excluded: Iterable[str], only: Iterable[str], known: Mapping[str, Calendar], timezone: str
+) -> CalendarRules:
+    """Return the rules of a schedule that names these calendars; public holidays are days of its timezone."""
+    excluded, only = tuple(excluded), tuple(only)
+    missing = tuple(name for name in dict.fromkeys(stored_names((*excluded, *only))) if name not in known)
+
+    def found(names: tuple[str, ...]) -> tuple[Calendar, ...]:
+        return tuple(known.get(name) or _holidays(name, timezone) for name in names if name not in missing)
+
+    return CalendarRules(found(excluded), found(only), missing)
+
+
+@lru_cache(maxsize=1024)
+def _holidays(name: str, timezone: str) -> Calendar:
+    """Return a calendar of holidays; its ``problem`` says if they are not known any more."""
+    return Calendar(name=name, timezone=timezone, holidays=name[len(HOLIDAYS_PREFIX) :])
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """Return what tells the contents of a calendar from all others: two calendars with equal dates share it."""
+    parts = [content[name] for name in CONTENT_FIELDS]
+    return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
 
 def holiday_calendar(name: str, timezone: str) -> Calendar | None:

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.breakers import Gate
+from app.domain.calendars import calendar_names
 from app.domain.descriptions import describe
 from app.domain.executions import ActiveRun
 from app.domain.ledger import QUEUED, LedgerOutcome
@@ -25,6 +26,7 @@ class Check(StrEnum):
     START_END = "start_end"
     WINDOW = "window"
     WEEKDAY = "weekday"
+    CALENDAR = "calendar"
     ACTIVE = "active"
     RETRY = "retry"
     MISSED = "missed"
@@ -127,7 +129,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nearest_slot(job: ScheduledJob, moment: datetime) -> datetime | None:
-    """Return the slot that is nearest to a moment, without regard to window, weekdays and end."""
+    """Return the slot that is nearest to a moment, without regard to window, weekdays, calendars and end."""
     if job.spec.problem:
         return None
     # Slots before start_at are slots that were not expected. Before the anchor there are no slots.
@@ -192,6 +194,7 @@ def _spec_checks(job: ScheduledJob, slot: datetime) -> tuple[Result, ...]:
         Result(Check.START_END, passed=not too_early and not too_late, detail=bounds),
         Result(Check.WINDOW, allowed.in_window(slot), _window_detail(job, slot, shown)),
         Result(Check.WEEKDAY, allowed.on_weekday(slot), _weekday_detail(job, slot, shown)),
+        _calendar_check(job, slot),
     )
 
 
@@ -207,6 +210,14 @@ def _weekday_detail(job: ScheduledJob, slot: datetime, shown: str) -> str:
         return "no weekday is excluded"
     verdict = "allows" if job.spec.hours.on_weekday(slot) else "excludes"
     return f"not_on ({', '.join(job.not_on)}) {verdict} {shown}"
+
+
+def _calendar_check(job: ScheduledJob, slot: datetime) -> Result:
+    if not job.calendars:
+        return Result(Check.CALENDAR, passed=True, detail="no calendar is named")
+    exclusion = job.calendars.exclusion(slot)
+    names = calendar_names(calendar.name for calendar in (*job.calendars.excluded, *job.calendars.only))
+    return Result(Check.CALENDAR, passed=exclusion is None, detail=str(exclusion or f"{names}: it is not left out"))
 
 
 def _active_check(facts: Facts, slot: datetime) -> Result:

@@ -12,6 +12,7 @@ import msgspec
 
 from app.domain.executions import ActiveRun, Trigger, count_repeats
 from app.domain.ledger import LedgerOutcome
+from app.domain.schedule_lifecycle import CADENCE_FIELDS
 from app.domain.schedules import IfRunning, ScheduledJob, Status
 
 
@@ -129,6 +130,6 @@ def stopped_by_status(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> tuple
 
 def dropped_retries(before: ScheduledJob, after: ScheduledJob, active: tuple[ActiveRun, ...]) -> tuple[UUID, ...]:
     """Return the retries that wait as executions of their own and that a changed cadence drops."""
-    if (before.spec, before.start_at) == (after.spec, after.start_at):
+    if all(getattr(before, name) == getattr(after, name) for name in CADENCE_FIELDS):
         return ()
     return tuple(run.execution_id for run in active if run.counts and run.waiting and run.attempt)

@@ -225,6 +225,10 @@ def catch_up_plan(job: ScheduledJob, due: DueSlots, room: int | None, now: datet
         return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, reason),))
     if not job.spec.hours.allows(now):
         return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, "the window had closed"),))
+    exclusion = job.calendars.exclusion(now)
+    if exclusion is not None:
+        reason = f"it could not be made up for: {exclusion}"
+        return CatchUpPlan((), (ledger_entry(job, first, last, LedgerOutcome.MISSED, reason),))
     most = 1 if job.catch_up is CatchUp.RUN_ONCE else MAX_CAUGHT_UP
     slots = _newest(job, first, last, most if room is None else min(most, room))
     if not slots:

@@ -52,7 +52,7 @@ _NOT_REMEMBERED = frozenset(
 # unless it is excluded above: one that was forgotten could not be explained afterwards.
 REMEMBERED = (
     *(name for name in EDITABLE if name not in _NOT_REMEMBERED),
-    *("status", "status_reason", "anchor_at", "last_error", "paused_until"),
+    *("status", "status_reason", "anchor_at", "last_error", "paused_until", "calendar_versions"),
 )
 # What can happen to workflows, and the fields that people can change.
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from app.domain.calendars import MAX_NAMED
 from app.domain.cron_expression import LONGEST_EXPRESSION
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
@@ -44,6 +45,10 @@ TimezoneName = Annotated[str, Meta(min_length=1, max_length=64, examples=["Europ
 Window = Annotated[str, Meta(max_length=16, examples=["08:00-18:00"])]
 Weekday = Annotated[int, Meta(ge=0, le=7)] | Annotated[str, Meta(max_length=16)]
 Weekdays = Annotated[list[Weekday], Meta(max_length=50, examples=[["saturday", "sunday"]])]
+CalendarNames = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=120)]],
+    Meta(max_length=MAX_NAMED, examples=[["company-holidays", "holidays:DE-BE"]]),
+]
 # These bounds are the defaults. Settings can raise them, so the service checks them (``app.domain.limits``).
 MaxRetries = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": DEFAULT_CAPS.max_retries})]
 TimeoutSeconds = Annotated[int, Meta(ge=1, extra_json_schema={"maximum": DEFAULT_CAPS.timeout_seconds})]
@@ -67,6 +72,8 @@ class SpecInput(Input):
     jitter_seconds: NotNegative = DEFAULTS.jitter_seconds
     only_between: Window | None = None
     not_on: Weekdays = msgspec.field(default_factory=list)
+    exclude_calendars: CalendarNames = msgspec.field(default_factory=list)
+    only_calendars: CalendarNames = msgspec.field(default_factory=list)
     start_at: Instant | None = None
     end_at: Instant | None = None
 

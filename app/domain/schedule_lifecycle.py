@@ -26,7 +26,7 @@ from app.domain.specs import KINDS, require_kind
 # A change to one of these counts the slots from a new anchor.
 PHASE_FIELDS = frozenset({*KINDS, "start_at"})
 # A change to one of these changes the cadence as well, but keeps the anchor: slots that remain do not move.
-CADENCE_FIELDS = PHASE_FIELDS | {"timezone", "only_between", "not_on"}
+CADENCE_FIELDS = PHASE_FIELDS | {"timezone", "only_between", "not_on", "exclude_calendars", "only_calendars"}
 # The fields that can finish a schedule, or make a finished one active again.
 LIMITS = frozenset({"total_repeats", "end_at", "at", "after", "rrule"})
 
@@ -56,7 +56,7 @@ def returned(job: ScheduledJob, active_runs: int) -> ScheduledJob:
     """Return the schedule as the end of its pause leaves it, with the first slot from that time on as its tick.
 
     Slots that have passed since are due: ``catch_up`` decides about them. A cron time at the very end of the pause
-    lies outside of it. A spec that has become invalid keeps the schedule paused.
+    lies outside of it, and so does one of a rule. A spec that has become invalid keeps the schedule paused.
     """
     if job.paused_until is None:
         raise AssertionError(f"the pause of schedule {job.id} has no end")
@@ -64,7 +64,8 @@ def returned(job: ScheduledJob, active_runs: int) -> ScheduledJob:
         error = f"The spec is no longer valid: {job.spec.problem}"
         invalid = replace(job, status_reason=Reason.INVALID_SPEC, paused_until=None)
         return replace(invalid, last_error=error, last_error_at=job.paused_until)
-    since = job.paused_until if job.cron is None else job.paused_until - timedelta.resolution
+    has_wall_times = job.cron is not None or job.rrule is not None
+    since = job.paused_until - timedelta.resolution if has_wall_times else job.paused_until
     return resumed(job, active_runs, since)
 
 
@@ -85,7 +86,7 @@ def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     _require(job, Status.DEAD, "revive")
     alive = with_anchor(replace(with_status(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
     if alive.is_one_shot and not alive.spec.problem:
-        alive = replace(alive, anchor_at=alive.spec.hours.opening(max(alive.anchor_at, now)) or now)
+        alive = replace(alive, anchor_at=alive.spec.opening(max(alive.anchor_at, now)) or now)
     return with_first_slot(alive, active_runs, now)
 
 
@@ -110,13 +111,63 @@ def edited(
     return paused_as_invalid(changed, now) if changed.spec.problem else _replanned(changed, changes, active_runs, now)
 
 
+def with_new_calendars(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+    """Return a schedule after its calendars were replaced by others, with a pending tick that fits them.
+
+    A retry stays: it belongs to a slot that was expected. A schedule that had no slot left goes on if it has one now.
+    """
+    if job.status is Status.PAUSED:
+        repaired = job.status_reason is Reason.INVALID_SPEC and not job.spec.problem
+        return resumed(job, active_runs, now) if repaired else job
+    if job.status is Status.DONE and job.status_reason in {Reason.END_REACHED, Reason.EXHAUSTED}:
+        return _goes_on(job, active_runs, now)
+    return _replanned_by_calendars(job, active_runs, now) if job.status is Status.ACTIVE else job
+
+
+def _replanned_by_calendars(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+    if job.spec.problem:
+        return paused_as_invalid(job, now)
+    if job.next_attempt:
+        return job if job.cadence_slot is None else replace(job, cadence_slot=job.cadence.first_after(now))
+    if job.next_slot is not None and job.next_slot <= now and job.spec.calendars.allows(job.next_slot):
+        # It is due: it fires, and plans the slot after it.
+        return job
+    planned_anew = with_first_slot(job, active_runs, now)
+    same = (planned_anew.next_slot, planned_anew.next_run_at) == (job.next_slot, job.next_run_at)
+    return job if same and planned_anew.status is Status.ACTIVE else planned_anew
+
+
+def _goes_on(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+    """Return a finished schedule as active if it has another slot, else as it is."""
+    if job.spec.problem or job.limit_reached or (job.is_one_shot and one_shot_has_outcome(job)):
+        return job
+    armed = with_first_slot(with_status(job, Status.ACTIVE, Reason.NONE), active_runs, now)
+    return armed if armed.next_slot is not None else job
+
+
 def problems(job: ScheduledJob, now: datetime) -> list[FieldError]:
     """Return why a schedule cannot begin now: its time has passed, or it has no slots at all."""
     if job.spec.problem:
-        return [FieldError(job.kind, job.spec.problem)]
+        return [_spec_error(job)]
     if job.at is not None:
         return _problems_of_moment(job, job.at, now) or _never(job, now)
     return _never(job, now)
+
+
+def _spec_error(job: ScheduledJob) -> FieldError:
+    """Return the error of a spec that is not valid, at the field that is to blame."""
+    if not job.calendars.problem:
+        return FieldError(job.kind, job.spec.problem)
+    bad = [calendar.name for calendar in (*job.calendars.excluded, *job.calendars.only) if calendar.problem]
+    name = next(iter((*job.calendars.missing, *bad)))
+    field = "exclude_calendars" if name in job.exclude_calendars else "only_calendars"
+    return FieldError(field, job.calendars.problem)
+
+
+def require_calendars(job: ScheduledJob) -> None:
+    """Refuse a schedule that names a calendar which it cannot use."""
+    if job.calendars.problem:
+        raise InvalidError(_spec_error(job))
 
 
 def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[FieldError]:
@@ -132,12 +183,13 @@ def _problems_of_moment(job: ScheduledJob, at: datetime, now: datetime) -> list[
 def _never(job: ScheduledJob, now: datetime) -> list[FieldError]:
     """Return an error if the spec has no slot at all, whatever ``end_at`` says."""
     if job.is_one_shot:
-        comes = job.spec.hours.allows(job.anchor_at)
+        comes = job.spec.allows(job.anchor_at)
     else:
         comes = job.spec.slots_from(job.anchor_at, job.start_at).next(max(now, job.anchor_at)) is not None
     if comes:
         return []
-    field = "only_between" if job.only_between else "not_on" if job.not_on else job.kind
+    restrictions = ("only_between", "not_on", "exclude_calendars", "only_calendars")
+    field = next((name for name in restrictions if getattr(job, name)), job.kind)
     return [FieldError(field, "The spec has no slot: every time that it names is excluded or does not exist.")]
 
 
@@ -150,7 +202,7 @@ def _require_sound(job: ScheduledJob, changes: dict[str, Any], now: datetime, ca
     if PHASE_FIELDS & changes.keys():
         errors += problems(job, now)
     elif CADENCE_FIELDS & changes.keys() and not (job.is_one_shot and one_shot_has_outcome(job)):
-        errors += [FieldError(job.kind, job.spec.problem)] if job.spec.problem else _never(job, now)
+        errors += [_spec_error(job)] if job.spec.problem else _never(job, now)
     if errors:
         raise InvalidError(*errors)
 

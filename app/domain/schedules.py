@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.access import OwnerKind
+from app.domain.calendars import NO_CALENDARS, CalendarRules
 from app.domain.local_time import hours
 from app.domain.recurrence import Evenly, Recurrence
 from app.domain.specs import KINDS, Cadence, Spec
@@ -84,6 +85,9 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     jitter_seconds: int = 0
     only_between: str | None = None
     not_on: tuple[str, ...] = ()
+    # Names of calendars: slots that one of the first has, or none of the second, are left out.
+    exclude_calendars: tuple[str, ...] = ()
+    only_calendars: tuple[str, ...] = ()
     start_at: datetime | None = None
     end_at: datetime | None = None
     total_repeats: int = 0
@@ -154,6 +158,10 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     updated_at: datetime
     # The owner's id again if the owner is a team.
     team_id: int | None = None
+    # For each stored calendar that is named, which calendar it is and its contents; None if there is no such calendar.
+    calendar_versions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    # The calendars in these versions. No column: whoever reads a schedule adds them.
+    calendars: CalendarRules = NO_CALENDARS
 
     @property
     def unknown_value(self) -> str:
@@ -181,6 +189,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
             timezone=self.timezone,
             only_between=self.only_between,
             not_on=self.not_on,
+            calendars=self.calendars,
         )
 
     @property
@@ -189,9 +198,15 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
 
         Every tick asks, so the most frequent spec is answered without compiling it.
         """
-        if self.interval_seconds is not None and self.timezone == "UTC" and not self.only_between and not self.not_on:
+        is_plain = self.timezone == "UTC" and not self.only_between and not self.not_on
+        if self.interval_seconds is not None and is_plain and self.calendars is NO_CALENDARS:
             return ""
         return self.spec.problem
+
+    @property
+    def names_calendars(self) -> bool:
+        """Return whether the schedule names any calendar."""
+        return bool(self.exclude_calendars or self.only_calendars)
 
     @property
     def kind(self) -> str:
@@ -205,7 +220,7 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
 
     @property
     def _slots(self) -> Recurrence:
-        if self.interval_seconds is None:
+        if self.interval_seconds is None or self.calendars is not NO_CALENDARS:
             return self.spec.slots_from(self.anchor_at, self.start_at)
         # The most frequent kind, and asked for at every tick: it does not go through ``Spec``.
         allowed = hours(self.timezone, self.only_between, self.not_on)

@@ -165,7 +165,7 @@ def _retry_time(job: ScheduledJob, now: datetime) -> datetime | None:
     """Return the first moment after the backoff at which the window is open; None if the schedule ends before."""
     due = now + schedule_backoff(job).delay(job.current_retry)
     if not job.spec.problem:
-        opening = job.spec.hours.opening(due)
+        opening = job.spec.opening(due)
         if opening is None:
             return None
         due = opening

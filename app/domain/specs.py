@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.domain.calendars import NO_CALENDARS, CalendarRules, filtered
+from app.domain.calendars import NO_CALENDARS, CalendarRules, canonical_names, filtered
 from app.domain.cron_expression import canonical_cron
 from app.domain.errors import FieldError, InvalidError
 from app.domain.local_time import WEEKDAYS, Hours, canonical_zone, hours, weekdays, window
@@ -38,6 +38,8 @@ _PART = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)\s*([wdhms])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _MICROSECOND = timedelta(microseconds=1)
 _INSTANT = timedelta.resolution
+# How many stretches that calendars leave out are looked at for a moment that they allow.
+_MAX_OPENINGS = 1000
 
 
 @lru_cache(maxsize=4096)
@@ -88,6 +90,19 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def is_one_shot(self) -> bool:
         """Return whether the spec has a single slot."""
         return self.at is not None or self.after is not None
+
+    def allows(self, moment: datetime) -> bool:
+        """Return whether window, weekdays and calendars allow a moment."""
+        return self.hours.allows(moment) and self.calendars.allows(moment)
+
+    def opening(self, moment: datetime) -> datetime | None:
+        """Return the first moment, not before this one, that window, weekdays and calendars allow, or None."""
+        opening = self.hours.opening(moment)
+        for _ in range(_MAX_OPENINGS if self.calendars else 0):
+            if opening is None or self.calendars.allows(opening):
+                return opening
+            opening = self.hours.opening(self.calendars.until(opening))
+        return None if self.calendars else opening
 
     def slots(self, anchor: datetime, *, counts_anchor: bool = True) -> Recurrence:
         """Return all slots, counted from ``anchor``. Raise ``ValueError`` if the stored form is no longer valid.
@@ -183,7 +198,7 @@ def canonical(given: Mapping[str, Any]) -> dict[str, Any]:
             except ValueError as error:
                 errors.append(FieldError(name, str(error)))
         elif name in given:
-            stored.setdefault(name, () if name == "not_on" else None)
+            stored.setdefault(name, () if name in _LISTS else None)
     kinds = [name for name in KINDS if given.get(name) is not None]
     if len(kinds) > 1:
         errors.append(FieldError(kinds[1], f"Exactly one of {', '.join(KINDS)} may be given."))
@@ -247,7 +262,10 @@ _READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "timezone": lambda name: {"timezone": canonical_zone(name)},
     "only_between": _only_between,
     "not_on": _not_on,
+    "exclude_calendars": lambda names: {"exclude_calendars": canonical_names(names)},
+    "only_calendars": lambda names: {"only_calendars": canonical_names(names)},
 }
+_LISTS = frozenset({"not_on", "exclude_calendars", "only_calendars"})
 
 
 class Cadence:

@@ -91,7 +91,7 @@ def _check_schedule(run: Candidate, job: ScheduledJob, now: datetime) -> Wait | 
         return GiveUp(f"the schedule is {job.status}")
     if not run.attempt or job.spec.problem:
         return None
-    opening = job.spec.hours.opening(now)
+    opening = job.spec.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
         return GiveUp("the schedule has reached its end")
     return Wait(opening - now) if opening > now else None

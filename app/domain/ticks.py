@@ -239,7 +239,7 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
 
     Slots that came due while the retry held the cadence are skipped. Queued runs wait for the retry.
     """
-    opening = job.spec.hours.opening(now)
+    opening = job.spec.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
         skipped_slots = unaccounted_slots(job, now)
         return Decided(job=accounted(finished(job, Reason.END_REACHED), skipped_slots, now), ledger=skipped_slots)

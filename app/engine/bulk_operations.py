@@ -33,6 +33,7 @@ from app.domain.bulk_operations import (
     undeleted,
     with_new_status,
 )
+from app.domain.calendars import NO_CALENDARS
 from app.domain.errors import CarillonError, NotFoundError, UnavailableError
 from app.domain.executions import PendingRun
 from app.domain.limits import Caps
@@ -44,7 +45,17 @@ from app.engine import schedule_changes
 from app.engine.manual_runs import manual_run
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Change
-from app.persistence import audit, executions, operations, restrictions, revisions, schedules, users, workflows
+from app.persistence import (
+    audit,
+    calendars,
+    executions,
+    operations,
+    restrictions,
+    revisions,
+    schedules,
+    users,
+    workflows,
+)
 from app.persistence.audit import ORIGIN, current_origin
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Batch, Item, Operation
@@ -181,18 +192,23 @@ class OperationRunner:
     ) -> Handled:
         action, terms = operation.action, operation.terms
 
-        def change(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
-            if action in {BulkAction.PAUSE, BulkAction.RESUME, BulkAction.REVIVE}:
-                return with_new_status(action, job, active_runs, now, terms.until)
-            if workflow_owner is not None:
-                require_workflow_owner(job.user_profile_id, workflow_owner, None)
-            values = typed_values(job, changes_of(action, terms, job))
-            return edited(job, values, active_runs, now, self._caps)
-
         found = await _locked(connection, actor, items)
         skipped = found.skipped | _skipped_by_state(action, found.jobs)
         jobs = {job_id: job for job_id, job in found.jobs.items() if job_id not in skipped}
-        return await _change_all(connection, jobs, skipped, change, actor, operation.note)
+        edits = action not in {BulkAction.PAUSE, BulkAction.RESUME, BulkAction.REVIVE}
+        values, refused = _values(operation, jobs if edits else {})
+
+        def change(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+            if not edits:
+                return with_new_status(action, job, active_runs, now, terms.until)
+            if workflow_owner is not None:
+                require_workflow_owner(job.user_profile_id, workflow_owner, None)
+            if job.id in refused:
+                raise refused[job.id]
+            return edited(job, values[job.id], active_runs, now, self._caps)
+
+        ready = await calendars.prepared(connection, jobs, values) if edits else jobs
+        return await _change_all(connection, _Ready(jobs, ready), skipped, change, actor, operation.note)
 
     async def _restore(self, connection: Connection, actor: Actor, items: Sequence[Item], note: str) -> Handled:
         formers = {item.job_id: msgspec.convert(item.before, Former) for item in items}
@@ -202,14 +218,24 @@ class OperationRunner:
         since = await operations.changed_since(connection, items)
         skipped = {**dict.fromkeys(since & found.jobs.keys(), CHANGED_SINCE), **found.skipped}
 
+        jobs = {job_id: job for job_id, job in found.jobs.items() if job_id not in skipped}
+        values = {job_id: typed_values(job, formers[job_id].values) for job_id, job in jobs.items()}
+
         def change(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
             former = formers[job.id]
             if former.values.get("workflow_id") in missing:
                 raise NotFoundError(WORKFLOW_GONE)
-            return restored(job, former, typed_values(job, former.values), active_runs, now, self._caps)
+            return restored(job, former, values[job.id], active_runs, now, self._caps)
 
-        jobs = {job_id: job for job_id, job in found.jobs.items() if job_id not in skipped}
-        return await _change_all(connection, jobs, skipped, change, actor, note)
+        ready = await calendars.prepared(connection, jobs, values)
+        return await _change_all(connection, _Ready(jobs, ready), skipped, change, actor, note)
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    """Locked schedules as they are, and with the calendars that they have after a change."""
+
+    jobs: dict[UUID, ScheduledJob]
+    ready: dict[UUID, ScheduledJob]
 
 
 def author_of(actor: Actor) -> Author:
@@ -274,15 +300,30 @@ def typed_values(job: ScheduledJob, values: dict[str, Any]) -> dict[str, Any]:
     return {name: getattr(typed, name) for name in values}
 
 
+def _values(
+    operation: Operation, jobs: dict[UUID, ScheduledJob]
+) -> tuple[dict[UUID, dict[str, Any]], dict[UUID, CarillonError]]:
+    """Return the new values of each schedule, and why some of them cannot have any."""
+    values: dict[UUID, dict[str, Any]] = {}
+    refused: dict[UUID, CarillonError] = {}
+    for job in jobs.values():
+        try:
+            values[job.id] = typed_values(job, changes_of(operation.action, operation.terms, job))
+        except CarillonError as error:
+            refused[job.id], values[job.id] = error, {}
+    return values, refused
+
+
 async def _change_all(
     connection: Connection,
-    jobs: dict[UUID, ScheduledJob],
+    locked: _Ready,
     skipped: dict[UUID, str],
     change: Change,
     actor: Actor,
     note: str,
 ) -> Handled:
-    done = await schedule_changes.change_many(connection, jobs, change, author_of(actor), note)
+    jobs, author = locked.jobs, author_of(actor)
+    done = await schedule_changes.change_many(connection, jobs, change, author, note, ready=locked.ready)
     same = dict.fromkeys(jobs.keys() - done.changed.keys() - done.refused.keys(), UNCHANGED)
     return Handled(
         batch=Batch(
@@ -323,7 +364,9 @@ async def _delete(connection: Connection, actor: Actor, items: Sequence[Item]) -
     now = await database_now(connection)
     author = author_of(actor)
     running = await schedule_changes.delete_scheduled_jobs(connection, list(found.jobs), author)
-    return Handled(batch=Batch(at=now, changed=found.jobs, skipped=found.skipped), called_off=tuple(running))
+    # Calendars are large, and are looked up again.
+    stored = {job_id: replace(job, calendars=NO_CALENDARS) for job_id, job in found.jobs.items()}
+    return Handled(batch=Batch(at=now, changed=stored, skipped=found.skipped), called_off=tuple(running))
 
 
 async def _is_within(connection: Connection, actor: Actor, workflow_id: int) -> bool:
@@ -343,7 +386,7 @@ async def _add_again(connection: Connection, actor: Actor, items: Sequence[Item]
     existing = await schedules.existing(connection, deleted)
     skipped = dict.fromkeys(existing, CHANGED_SINCE)
     skipped |= {job.id: NOT_FOUND for job in deleted.values() if not _may_add_again(actor, job)}
-    left = [job for job in deleted.values() if job.id not in skipped]
+    left = await calendars.bound(connection, [job for job in deleted.values() if job.id not in skipped])
     jobs = [undeleted(job, now) for job in left if job.workflow_id in owners]
     await schedules.add_again(connection, jobs)
     author = author_of(actor)

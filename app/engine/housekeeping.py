@@ -9,6 +9,7 @@ from app import clock
 from app.domain.idempotency import KEPT
 from app.engine import oidc_keys
 from app.persistence import (
+    calendars,
     execution_queries,
     idempotency,
     operations,
@@ -91,6 +92,7 @@ class Housekeeper:
         if self._keep:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
+                await calendars.delete_old_contents(connection, now - self._keep)
             await self._delete_all(operations.delete_old, operations.MOST_DELETED, now - self._keep)
             await self._delete_all(outcome_minutes.delete_before, outcome_minutes.MOST_DELETED, now - self._keep)
             orphans = execution_queries.drop_unsuccessful_orphans

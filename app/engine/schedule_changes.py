@@ -10,15 +10,16 @@ from msgspec.structs import replace
 
 from app.domain import schedule_lifecycle
 from app.domain.audit import AuditAction
-from app.domain.errors import CarillonError, NotFoundError
+from app.domain.errors import CarillonError, InvalidError, NotFoundError
 from app.domain.executions import ActiveRun, PendingRun, count_repeats
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
+from app.domain.planning import with_start_anchor
 from app.domain.revisions import CARILLON, Action, Author, action_of, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.observability.tracing import current_context
-from app.persistence import audit, executions, ledger, revisions, schedules, workflows
+from app.persistence import audit, calendars, executions, ledger, revisions, schedules, workflows
 from app.persistence.database import Connection, database_now
 from app.persistence.revisions import ScheduleChange
 from app.persistence.workflows import StoredWorkflow
@@ -41,7 +42,8 @@ async def start_scheduled_jobs(
 ) -> list[ScheduledJob]:
     """Create schedules from drafts and their authors, each with its first slot planned."""
     now = await database_now(connection)
-    started = [schedule_lifecycle.created(_stamped(draft, now), now) for draft, _ in drafts]
+    bound = await calendars.bound(connection, [draft for draft, _ in drafts])
+    started = [schedule_lifecycle.created(_stamped(draft, now), now) for draft in bound]
     await schedules.add(connection, started)
     authors = (author for _, author in drafts)
     pairs = zip(started, authors, strict=True)
@@ -50,6 +52,19 @@ async def start_scheduled_jobs(
     ]
     await revisions.add_schedule_revisions(connection, created)
     return started
+
+
+async def calendar_refusals(connection: Connection, drafts: Sequence[ScheduledJob]) -> dict[UUID, InvalidError]:
+    """Return which new schedules name a calendar that they cannot use, or one that leaves them no slot."""
+    naming = [draft for draft in drafts if draft.names_calendars]
+    if not naming:
+        return {}
+    now = await database_now(connection)
+    found = {
+        draft.id: schedule_lifecycle.problems(with_start_anchor(_stamped(draft, now), now), now)
+        for draft in await calendars.bound(connection, naming)
+    }
+    return {draft_id: InvalidError(*errors) for draft_id, errors in found.items() if errors}
 
 
 async def start_scheduled_job(
@@ -97,7 +112,7 @@ async def edit_scheduled_job(
     def edit(job: ScheduledJob, active: int, now: datetime) -> ScheduledJob:
         return schedule_lifecycle.edited(job, changes, active, now, caps)
 
-    return await _change(connection, job_id, edit, Action.CHANGED, author, note)
+    return await _change(connection, job_id, edit, Action.CHANGED, author, note, changes)
 
 
 async def delete_scheduled_jobs(connection: Connection, ids: Sequence[UUID], author: Author) -> list[UUID]:
@@ -136,16 +151,26 @@ async def resume_valid_spec(connection: Connection, job_id: UUID) -> Changed:
     return await _change(connection, job_id, resume, Action.RESUMED, CARILLON)
 
 
-async def _change(
-    connection: Connection, job_id: UUID, change: Change, action: Action, author: Author, note: str = ""
+async def _change(  # noqa: PLR0913 - what is changed, how, by whom and why
+    connection: Connection,
+    job_id: UUID,
+    change: Change,
+    action: Action,
+    author: Author,
+    note: str = "",
+    values: Mapping[str, Any] | None = None,
 ) -> Changed:
-    """Lock the schedule, read its active runs, decide, and write. A change that changes nothing writes nothing."""
+    """Lock the schedule, read its active runs, decide, and write. A change that changes nothing writes nothing.
+
+    ``values`` are the fields that the change sets, of which some name calendars.
+    """
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         raise NotFoundError("There is no such schedule.")
+    ready = (await calendars.prepared(connection, {job_id: job}, {job_id: values}))[job_id] if values else job
     active, now = await executions.active_and_now(connection, [job_id])
-    changed = change(job, count_repeats(active.get(job_id, ())), now)
-    if changed is job:
+    changed = change(ready, count_repeats(active.get(job_id, ())), now)
+    if changed is ready:
         return Changed(job)
     entries = dropped_slots(job, changed, now)
     changed = accounted(changed, entries, now)
@@ -172,30 +197,33 @@ class ChangedBatch(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[PendingRun, ...]
 
 
-async def change_many(
+async def change_many(  # noqa: PLR0913 - what is changed, how, by whom and why
     connection: Connection,
     jobs: Mapping[UUID, ScheduledJob],
     change: Change,
     author: Author,
     note: str = "",
     dated: Callable[[ScheduledJob, datetime], datetime] = lambda _before, now: now,
+    ready: Mapping[UUID, ScheduledJob] | None = None,
 ) -> ChangedBatch:
     """Change schedules that this transaction has locked, with one statement of each kind for all of them.
 
     A schedule that refuses the change is left alone, and one that the change leaves as it is gets no revision.
+    ``ready`` are the schedules with the calendars that they have after the change, if those may be others.
     ``dated`` says of a schedule before the change since when the change is in force.
     """
+    ready = ready or jobs
     active, now = await executions.active_and_now(connection, jobs)
     changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]] = {}
     refused: dict[UUID, CarillonError] = {}
     entries: list[tuple[UUID, LedgerEntry]] = []
     for job_id, job in jobs.items():
         try:
-            after = change(job, count_repeats(active.get(job_id, ())), now)
+            after = change(ready[job_id], count_repeats(active.get(job_id, ())), now)
         except CarillonError as error:
             refused[job_id] = error
             continue
-        if after is not job:
+        if after is not ready[job_id]:
             dropped = dropped_slots(job, after, now)
             entries += [(job_id, entry) for entry in dropped]
             context = job.trace_context if author is CARILLON else current_context()

@@ -1,7 +1,7 @@
 """What a worker process does beside the queue: its lease, its loops, and handing runs back when it ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from random import uniform
 from uuid import UUID
@@ -51,8 +51,10 @@ class WorkerRuntime:
         *,
         lease_seconds: float,
         reconcile_seconds: float,
+        other_loops: Mapping[str, Callable[[], Awaitable[float]]] | None = None,
     ) -> None:
-        """Prepare the loops; they start with ``begin``."""
+        """Prepare the loops; they start with ``begin``. ``other_loops`` are steps that no other part asks for."""
+        self._other_loops = other_loops or {}
         self._lease = lease
         self._reconciler = reconciler
         self._runner = runner
@@ -87,6 +89,7 @@ class WorkerRuntime:
             asyncio.create_task(self._repeat("entities", self._poller.step)),
             asyncio.create_task(self._repeat("housekeeping", self._housekeeper.step)),
             asyncio.create_task(self._repeat("operations", self._operation_runner.step)),
+            *(asyncio.create_task(self._repeat(name, step)) for name, step in self._other_loops.items()),
         }
 
     async def end(self, drain_seconds: float) -> None:

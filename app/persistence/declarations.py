@@ -12,6 +12,7 @@ from app.domain.access import OwnerKind
 from app.domain.declarations import Key, Kind
 from app.domain.errors import UnavailableError
 from app.domain.schedules import ScheduledJob
+from app.persistence.calendars import with_calendars
 from app.persistence.database import state_of
 from app.persistence.pagination import read_all
 from app.persistence.schedules import to_job
@@ -64,7 +65,8 @@ async def managed_schedules(
     """Return the schedules of these namespaces, or of all."""
     marks = list(await connection.execute(_of(select(_MANAGED_SCHEDULES), namespaces)))
     ids = _of(select(_MANAGED_SCHEDULES.c.scheduled_job_id), namespaces)
-    jobs = {row.id: to_job(row) for row in await connection.execute(select(_JOBS).where(_JOBS.c.id.in_(ids)))}
+    rows = await connection.execute(select(_JOBS).where(_JOBS.c.id.in_(ids)))
+    jobs = {job.id: job for job in await with_calendars(connection, [to_job(row) for row in rows])}
     named = {Key(mark.namespace, Kind.SCHEDULE, mark.name): jobs.get(mark.scheduled_job_id) for mark in marks}
     return {key: job for key, job in named.items() if job is not None}
 
@@ -96,7 +98,7 @@ async def unmanaged_schedules(connection: AsyncConnection, owner_id: int | None)
     managed = exists().where(_MANAGED_SCHEDULES.c.scheduled_job_id == _JOBS.c.id)
     query = select(_JOBS).where(~managed, _JOBS.c.owner_kind == OwnerKind.USER)
     oldest_first = _owned(query, _JOBS, owner_id).order_by(_JOBS.c.created_at, _JOBS.c.id)
-    return [to_job(row) for row in await connection.execute(oldest_first)]
+    return await with_calendars(connection, [to_job(row) for row in await connection.execute(oldest_first)])
 
 
 def _of(query: Select[Any], namespaces: Collection[str] | None) -> Select[Any]:

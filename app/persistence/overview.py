@@ -17,6 +17,7 @@ from app.domain.access import Reach
 from app.domain.attention import Attention, AttentionKind
 from app.domain.health import LATE_AFTER, Health, health_facts
 from app.domain.schedules import Reason, ScheduledJob, Status
+from app.persistence.calendars import with_calendars
 from app.persistence.gauges import MOST_COUNTED
 from app.persistence.leases import SCHEDULES_ENABLED
 from app.persistence.pagination import Page, Part, read_page
@@ -210,10 +211,11 @@ async def _overdue(connection: AsyncConnection, scope: _Scope) -> tuple[list[Sch
         f"SELECT {_LISTED} {late} ORDER BY d.next_run_at LIMIT {MOST_OVERDUE}",
         *scope.values,
     )
+    jobs = await with_calendars(connection, [from_record(row) for row in rows])
     if len(rows) < MOST_OVERDUE:
-        return [from_record(row) for row in rows], len(rows)
+        return jobs, len(rows)
     counted = f"SELECT count(*) AS number FROM (SELECT {late} LIMIT {MOST_COUNTED}) AS few"  # noqa: S608
-    return [from_record(row) for row in rows], (await fetch(connection, counted, *scope.values))[0]["number"]
+    return jobs, (await fetch(connection, counted, *scope.values))[0]["number"]
 
 
 def _overdue_items(overdue: list[ScheduledJob], now: datetime) -> list[Attention]:

@@ -7,7 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.audit import ObjectType, Subject
-from app.persistence import entity_runs
+from app.domain.revisions import CARILLON
+from app.persistence import calendars, entity_runs
 
 _HAS_SCHEDULES = text("SELECT EXISTS (SELECT FROM scheduled_jobs WHERE user_profile_id = :user)")
 _HAS_WEBHOOKS = text("SELECT EXISTS (SELECT FROM webhooks WHERE user_profile_id = :user)")
@@ -54,6 +55,18 @@ _HAND_OVER_SECRETS = text(
     f"UPDATE secrets AS s SET owner_id = :to, team_id = {_TEAM} WHERE s.owner_id = :user "  # noqa: S608
     "AND NOT EXISTS (SELECT FROM secrets AS o WHERE o.owner_id = :to AND o.name = s.name)"
 )
+# The same for calendars; schedules that named one of these use the new owner's.
+_HAND_OVER_CALENDARS = text(
+    f"UPDATE calendars AS c SET user_profile_id = :to, team_id = {_TEAM} WHERE c.user_profile_id = :user "  # noqa: S608
+    "AND NOT EXISTS (SELECT FROM calendars AS o WHERE o.user_profile_id = :to AND o.name = c.name)"
+)
+_CALENDARS = text("SELECT name FROM calendars WHERE user_profile_id = :user")
+# Schedules of others that use a calendar of this owner.
+_FOREIGN_USES = text(
+    "SELECT count(DISTINCT j.id) FROM calendars AS c JOIN scheduled_jobs AS j ON j.calendar_versions <> '{}' "
+    "AND j.calendar_versions ? c.name AND starts_with(j.calendar_versions ->> c.name, c.id || '.') "
+    "AND j.user_profile_id <> c.user_profile_id WHERE c.user_profile_id = :user"
+)
 # What goes with an owner who is deleted: schedules of others that run a workflow of theirs, too.
 _OWNED = text(
     "SELECT 'workflow' AS type, id::text AS id, name, user_profile_id FROM workflows WHERE user_profile_id = :user "
@@ -62,7 +75,8 @@ _OWNED = text(
     "JOIN scheduled_jobs AS j ON j.workflow_id = w.id WHERE w.user_profile_id = :user AND :with_others "
     "AND j.user_profile_id <> :user "
     "UNION ALL SELECT 'webhook', id::text, name, user_profile_id FROM webhooks WHERE user_profile_id = :user "
-    "UNION ALL SELECT 'notification', id::text, '', user_profile_id FROM notifications WHERE user_profile_id = :user"
+    "UNION ALL SELECT 'notification', id::text, '', user_profile_id FROM notifications WHERE user_profile_id = :user "
+    "UNION ALL SELECT 'calendar', id::text, name, user_profile_id FROM calendars WHERE user_profile_id = :user"
 )
 _WEBHOOKS = text("SELECT id FROM webhooks WHERE user_profile_id = :user")
 _ACTIVE_RUNS = text(
@@ -77,8 +91,9 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
 
     schedules: bool
     webhooks: bool
-    # How many schedules of others use the owner's workflows.
+    # How many schedules of others use the owner's workflows, and how many the owner's calendars.
     foreign_schedules: int
+    foreign_calendar_uses: int
 
 
 async def holdings(connection: AsyncConnection, user_id: int) -> Holdings:
@@ -88,6 +103,7 @@ async def holdings(connection: AsyncConnection, user_id: int) -> Holdings:
         schedules=(await connection.execute(_HAS_SCHEDULES, values)).scalar_one(),
         webhooks=(await connection.execute(_HAS_WEBHOOKS, values)).scalar_one(),
         foreign_schedules=(await connection.execute(_FOREIGN_SCHEDULES, values)).scalar_one(),
+        foreign_calendar_uses=(await connection.execute(_FOREIGN_USES, values)).scalar_one(),
     )
 
 
@@ -122,8 +138,10 @@ async def owned(connection: AsyncConnection, user_id: int, *, with_others: bool)
 async def hand_over(connection: AsyncConnection, user_id: int, to: int) -> None:
     """Give everything that an owner has, who is locked, to another owner."""
     values = {"user": user_id, "to": to, "owner_id": str(to)}
-    for statement in (*_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS):
+    named = list((await connection.execute(_CALENDARS, {"user": user_id})).scalars())
+    for statement in (*_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS, _HAND_OVER_CALENDARS):
         await connection.execute(statement, {name: values[name] for name in statement.compile().params})
+    await calendars.request_replan(connection, named, None, CARILLON.name)
 
 
 async def delete_user(connection: AsyncConnection, user_id: int) -> list[UUID]:

@@ -20,6 +20,7 @@ from app.domain.access import OwnerKind, Reach, Source
 from app.domain.bulk_operations import BulkAction, RowState
 from app.domain.health import LATE_AFTER, Health, health_of
 from app.domain.schedules import Reason, Status
+from app.persistence.calendars import with_calendars
 from app.persistence.pagination import (
     COUNTED,
     FRESH_SECONDS,
@@ -32,7 +33,7 @@ from app.persistence.pagination import (
     place_of,
     read_merged,
 )
-from app.persistence.schedules import COLUMNS, from_record, stored_values
+from app.persistence.schedules import CALENDAR_MARK, COLUMNS, from_record, stored_values
 from app.persistence.sql_batches import fetch, type_of
 from app.persistence.tables import ScheduledJobRow
 
@@ -530,7 +531,7 @@ async def _overdue(connection: AsyncConnection, listing: Listing, source: Source
         f"ORDER BY d.next_run_at LIMIT {MOST_OVERDUE:d}",
         *query.values,
     )
-    jobs = [(from_record(row), row) for row in rows]
+    jobs = zip(await with_calendars(connection, [from_record(row) for row in rows]), rows, strict=True)
     return [
         ListedRow(
             id=job.id,
@@ -633,5 +634,6 @@ def _same_values(query: _Query, action: BulkAction, wanted: Mapping[str, Any]) -
 def _same_value(query: _Query, name: str, value: Any) -> str:
     kind = type_of(ScheduledJobRow.__table__.c[name])
     if kind == "JSONB":
-        return f"j.{name} = {query.bind(msgspec.json.encode(value).decode())}::text::jsonb"
+        column = f"(j.{name} - '{CALENDAR_MARK}')" if name == "not_on" else f"j.{name}"
+        return f"{column} = {query.bind(msgspec.json.encode(value).decode())}::text::jsonb"
     return f"j.{name} IS NOT DISTINCT FROM {query.bind(value)}::{kind}"

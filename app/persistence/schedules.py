@@ -14,8 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.audit import ObjectType, Subject
+from app.domain.calendars import NO_CALENDARS
 from app.domain.errors import ConflictError, KeyTakenError
 from app.domain.schedules import EDITABLE, PlannedTick, Reason, ScheduledJob
+from app.persistence.calendars import with_calendars
 from app.persistence.execution_rows import LOCKED_COLUMNS, LockedExecution, to_locked
 from app.persistence.restrictions import runs_within
 from app.persistence.sql_batches import fetch, insert_many, run_batch, update_many
@@ -34,9 +36,11 @@ _ENUMS = tuple(
     for field in msgspec.structs.fields(ScheduledJob)
     if isinstance(field.type, type) and issubclass(field.type, StrEnum)
 )
-# Stored as ``every`` of a schedule with a rule. Release 0.1.0 knows no rules and would finish the schedule after its
-# pending slot; a spec that it cannot compile is paused as ``invalid_spec`` instead, and resumed by newer workers.
+# Stored as ``every`` of a schedule with a rule, and among ``not_on`` of one with calendars. Release 0.1.0 knows
+# neither: it would finish the schedule after its pending slot, or fire what calendars leave out. A spec that it cannot
+# compile is paused as ``invalid_spec`` instead, and resumed by newer workers.
 RULE_MARK = "rrule"
+CALENDAR_MARK = "calendars"
 _TIMES_OF_PEOPLE = ("at", "start_at", "end_at", "anchor_at")
 _UNIQUE_NAME = "uq_scheduled_jobs_name_of_plugin"
 _UNIQUE_KEY = "uq_scheduled_jobs_key"
@@ -45,7 +49,7 @@ _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp(), edited_xid = DEFAULT")
 # The columns that ticks and the ends of runs write: all but those that only edits write.
-_WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context"}
+_WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context", "calendar_versions"}
 _MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
 # The columns that the start of a waiting run writes.
 _STARTED = ("last_run_at", "last_attempt_at", "last_execution_id", "last_outcome")
@@ -68,8 +72,10 @@ def _from_columns(values: dict[str, Any]) -> ScheduledJob:
         # A value of a newer release stays text: see ``ScheduledJob.unknown_value``.
         values[name] = members.get(values[name], values[name])
     values["not_on"] = tuple(map(str, values["not_on"]))
-    if values["rrule"] is not None:
+    if values["rrule"] is not None or CALENDAR_MARK in values["not_on"]:
         _unmark(values)
+    values["exclude_calendars"] = tuple(values["exclude_calendars"])
+    values["only_calendars"] = tuple(values["only_calendars"])
     for name in _TIMES_OF_PEOPLE:
         # The driver returns what Postgres calls infinity, which only an edit by hand can store, without a zone.
         if values[name] is not None and values[name].tzinfo is None:
@@ -78,12 +84,17 @@ def _from_columns(values: dict[str, Any]) -> ScheduledJob:
 
 
 def _unmark(values: dict[str, Any]) -> None:
-    """Remove the mark of a rule; or the rule, if an API of release 0.1.0 has given the schedule another spec."""
-    values["every" if values["every"] == RULE_MARK else "rrule"] = None
+    """Remove the marks; and the rule, if an API of release 0.1.0 has given the schedule another spec."""
+    if values["rrule"] is not None:
+        values["every" if values["every"] == RULE_MARK else "rrule"] = None
+    values["not_on"] = tuple(name for name in values["not_on"] if name != CALENDAR_MARK)
 
 
 def _marked(job: ScheduledJob) -> ScheduledJob:
-    return job if job.rrule is None else msgspec.structs.replace(job, every=RULE_MARK)
+    if job.rrule is None and not job.names_calendars:
+        return job
+    not_on = (*job.not_on, CALENDAR_MARK) if job.names_calendars else job.not_on
+    return msgspec.structs.replace(job, every=RULE_MARK if job.rrule is not None else job.every, not_on=not_on)
 
 
 def stored_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,9 +105,9 @@ def stored_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_stored_values(job: ScheduledJob, stored: Mapping[str, Any]) -> ScheduledJob:
-    """Return a schedule with some values of another time, as a revision has stored them as JSON."""
-    values = msgspec.to_builtins(job) | stored
-    if stored.get("rrule") is not None and stored.get("every") is not None:
+    """Return a schedule with some values of another time, as a revision has stored them as JSON, without calendars."""
+    values = msgspec.to_builtins(msgspec.structs.replace(job, calendars=NO_CALENDARS)) | stored
+    if CALENDAR_MARK in values["not_on"] or (stored.get("rrule") and stored.get("every")):
         # A snapshot that a statement has made of the row.
         _unmark(values)
     enums = {name: members.get(values[name], values[name]) for name, members in _ENUMS}
@@ -105,7 +116,7 @@ def with_stored_values(job: ScheduledJob, stored: Mapping[str, Any]) -> Schedule
 
 
 def from_stored(stored: Mapping[str, Any]) -> ScheduledJob:
-    """Return a whole schedule that was stored as JSON."""
+    """Return a whole schedule that was stored as JSON, without its calendars."""
     enums = {name: members.get(stored[name], stored[name]) for name, members in _ENUMS}
     # The members come afterwards: a newer release may have stored a value that is none.
     plain = {name: value for name, value in stored.items() if name not in enums}
@@ -149,7 +160,7 @@ async def save(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> Non
 async def get(connection: AsyncConnection, job_id: UUID) -> ScheduledJob | None:
     """Return a schedule, or None if it does not exist."""
     row = (await connection.execute(select(_TABLE).where(_TABLE.c.id == job_id))).one_or_none()
-    return to_job(row) if row else None
+    return (await with_calendars(connection, [to_job(row)]))[0] if row else None
 
 
 # ``edited_xid`` equals ``xmin``, which has 32 bits, until something but an edit writes the row.
@@ -204,7 +215,9 @@ async def many(
 ) -> list[tuple[int, ScheduledJob]]:
     """Return those of these schedules that exist, each with its row's version; with payloads only if ``whole``."""
     sql = _MANY if whole else _MANY_LISTED
-    return [(record[0], from_record(record[1:])) for record in await fetch(connection, sql, ids)]
+    records = await fetch(connection, sql, ids)
+    jobs = await with_calendars(connection, [from_record(record[1:]) for record in records])
+    return [(record[0], job) for record, job in zip(records, jobs, strict=True)]
 
 
 async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | None = None) -> list[ScheduledJob]:
@@ -212,7 +225,7 @@ async def all_of(connection: AsyncConnection, user_profile_id: int, name: str | 
     query = select(_TABLE).where(_TABLE.c.user_profile_id == user_profile_id).order_by(_TABLE.c.created_at.desc())
     if name is not None:
         query = query.where(_TABLE.c.name == name)
-    return [to_job(row) for row in await connection.execute(query)]
+    return await with_calendars(connection, [to_job(row) for row in await connection.execute(query)])
 
 
 # Locks are taken in the order of workflows, schedules by id, executions: see ``claim``. Batches skip rows that another
@@ -247,7 +260,7 @@ async def try_lock(connection: AsyncConnection, ids: Iterable[UUID]) -> dict[UUI
 
 async def try_lock_ungated(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, ScheduledJob]:
     """Lock without waiting, and only schedules whose workflow has no guard or breaker to lock first."""
-    return {record["id"]: from_record(record) for record in await fetch(connection, _TRY_LOCK_UNGATED, ids)}
+    return await _by_id(connection, await fetch(connection, _TRY_LOCK_UNGATED, ids))
 
 
 async def try_lock_with_runs(
@@ -262,14 +275,18 @@ async def try_lock_with_runs(
         if run.scheduled_job_id not in jobs:
             job = from_record(record)
             jobs[job.id] = job
-    return jobs, runs
+    return {job.id: job for job in await with_calendars(connection, list(jobs.values()))}, runs
 
 
 async def _locked(connection: AsyncConnection, sql: str, ids: Iterable[UUID]) -> dict[UUID, ScheduledJob]:
     listed = list(ids)
     if not listed:
         return {}
-    return {record["id"]: from_record(record) for record in await fetch(connection, sql, listed)}
+    return await _by_id(connection, await fetch(connection, sql, listed))
+
+
+async def _by_id(connection: AsyncConnection, records: Sequence[Any]) -> dict[UUID, ScheduledJob]:
+    return {job.id: job for job in await with_calendars(connection, [from_record(record) for record in records])}
 
 
 async def existing(connection: AsyncConnection, ids: Iterable[UUID]) -> set[UUID]:
@@ -297,7 +314,7 @@ async def save_started_run(connection: AsyncConnection, job: ScheduledJob) -> No
 async def invalid(connection: AsyncConnection, limit: int) -> list[ScheduledJob]:
     """Return schedules that are paused because their spec is not valid."""
     query = select(_TABLE).where(_TABLE.c.status_reason == Reason.INVALID_SPEC).order_by(_TABLE.c.id).limit(limit)
-    return [to_job(row) for row in await connection.execute(query)]
+    return await with_calendars(connection, [to_job(row) for row in await connection.execute(query)])
 
 
 _LOCK_ENDED_PAUSES = (
@@ -312,7 +329,7 @@ _PAUSE_SECONDS = (
 
 async def lock_ended_pauses(connection: AsyncConnection, limit: int) -> dict[UUID, ScheduledJob]:
     """Lock paused schedules whose pause has ended by itself and that no other transaction holds."""
-    return {record["id"]: from_record(record) for record in await fetch(connection, _LOCK_ENDED_PAUSES, limit)}
+    return await _by_id(connection, await fetch(connection, _LOCK_ENDED_PAUSES, limit))
 
 
 async def seconds_to_pause_end(connection: AsyncConnection) -> float | None:
@@ -355,7 +372,7 @@ async def count_of_workflow(connection: AsyncConnection, workflow_id: int) -> in
 async def of_workflows(connection: AsyncConnection, workflow_ids: Iterable[int]) -> list[ScheduledJob]:
     """Return the schedules that run one of these workflows, sorted by name."""
     query = select(_TABLE).where(_TABLE.c.workflow_id.in_(list(workflow_ids))).order_by(_TABLE.c.name, _TABLE.c.id)
-    return [to_job(row) for row in await connection.execute(query)]
+    return await with_calendars(connection, [to_job(row) for row in await connection.execute(query)])
 
 
 async def ids_of_workflow(connection: AsyncConnection, workflow_id: int) -> list[UUID]:

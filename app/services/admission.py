@@ -19,6 +19,7 @@ from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
+from app.engine.schedule_changes import calendar_refusals
 from app.persistence import keys, restrictions, teams, users, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection
@@ -117,6 +118,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
     taken = await keys.taken(connection, with_keys)
     owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
     within = [await workflow_is_within(connection, new.actor, new.job.workflow_id) for new in batch]
+    calendars = await calendar_refusals(connection, [new.job for new in batch])
     errors: list[CarillonError | None] = []
     for new, is_within in zip(batch, within, strict=True):
         owner = new.job.user_profile_id
@@ -128,6 +130,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
         if error is None and new.job.key is not None:
             error = KeyTakenError() if (owner, new.job.key) in taken else None
             taken.add((owner, new.job.key))
+        error = error or calendars.get(new.job.id)
         errors.append(error)
         used[owner] += error is None
     return errors

@@ -12,7 +12,7 @@ from app.domain.executions import count_repeats
 from app.domain.limits import Caps
 from app.domain.schedule_lifecycle import edited
 from app.domain.schedules import ScheduledJob
-from app.persistence import edit_plans, executions
+from app.persistence import calendars, edit_plans, executions
 from app.persistence.database import Database
 from app.services.inputs import PlanInput, given
 from app.services.preconditions import tag_of_row
@@ -45,7 +45,8 @@ class EditPlanService:
             tag = tag_of_row(row_fields(job, whole=True))
             stored_at = await edit_plans.add(connection, plan_id, job_id, actor.user_id, tag, PLAN_LIFETIME)
             # Inside of the transaction: the plan of an edit that is refused is not stored.
-            plan = await self._searched(partial(_planned, job, values, runs, now, now + until, self._caps))
+            ready = (await calendars.prepared(connection, {job_id: job}, {job_id: values}))[job_id]
+            plan = await self._searched(partial(_planned, (job, ready), values, runs, now, now + until, self._caps))
         return PlanView(plan_id=plan_id, expires_at=stored_at + PLAN_LIFETIME, **edit_plan_fields(plan))
 
     async def _searched(self, search: "partial[EditPlan]") -> EditPlan:
@@ -54,6 +55,14 @@ class EditPlanService:
 
 
 def _planned(
-    job: ScheduledJob, values: dict[str, object], runs: int, now: datetime, until: datetime, caps: Caps
+    before: tuple[ScheduledJob, ScheduledJob],
+    values: dict[str, object],
+    runs: int,
+    now: datetime,
+    until: datetime,
+    caps: Caps,
 ) -> EditPlan:
-    return plan_edit(job, edited(job, values, runs, now, caps), runs, now, until)
+    """Return the plan of an edit of a schedule, which comes as it is and with the calendars of after the edit."""
+    job, ready = before
+    after = edited(ready, values, runs, now, caps)
+    return plan_edit(job, job if after is ready else after, runs, now, until)

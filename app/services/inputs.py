@@ -12,10 +12,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.domain.access import TEAM_NAME_PATTERN, OwnerKind, Role, Scope, TeamRole, TokenKind
+from app.domain.calendars import MAX_DATES
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.health import Health
 from app.domain.http_urls import HttpUrl, url_problem
+from app.domain.icalendar import MAX_BYTES
 from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
 from app.domain.labels import MOST_LABELS, Key, LabelName, Labels
 from app.domain.limits import MOST_SITEMAP_URLS
@@ -363,6 +365,34 @@ class SecretChanges(Changes):
     """New values for some fields of a secret."""
 
 
+CALENDAR_NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+CALENDAR_NAME = "1 to 100 letters, digits, `.`, `_` or `-`, the first a letter or a digit"
+CalendarName = Annotated[
+    str, Meta(pattern=rf"{CALENDAR_NAME_PATTERN}(?!\n)", examples=["company-holidays"], extra={EXPECTED: CALENDAR_NAME})
+]
+CalendarDates = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=60)]],
+    Meta(max_length=MAX_DATES, examples=[["2026-12-25", "2026-12-24/2027-01-01", "--05-01"]]),
+]
+
+
+class CalendarInput(Input):
+    """A new calendar. It has the dates, the events of the iCalendar file and the public holidays together."""
+
+    name: CalendarName
+    timezone: TimezoneName = "UTC"
+    dates: CalendarDates = msgspec.field(default_factory=list)
+    ics: Annotated[str, Meta(max_length=MAX_BYTES)] | None = None
+    holidays: Annotated[str, Meta(min_length=1, max_length=20, examples=["DE-BE"])] | None = None
+    public: bool = False
+    team_id: Positive | None = None
+
+
+@optional_fields_of(CalendarInput, without=("team_id",))
+class CalendarChanges(Changes):
+    """New values for some fields of a calendar."""
+
+
 class CompletionInput(Input):
     """The result of work that was started by an earlier call."""
 
@@ -471,6 +501,13 @@ def require_secret_name(name: str) -> str:
     """Return the name if a secret can have it; refuse it otherwise."""
     if not re.match(NAME_PATTERN, name):
         raise InvalidError(FieldError("name", f"Expected {SECRET_NAME}."))
+    return name
+
+
+def require_calendar_name(name: str) -> str:
+    """Return the name if a calendar can have it; refuse it otherwise."""
+    if not re.fullmatch(CALENDAR_NAME_PATTERN[1:-1], name):
+        raise InvalidError(FieldError("name", f"Expected {CALENDAR_NAME}."))
     return name
 
 

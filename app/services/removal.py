@@ -126,6 +126,11 @@ async def _require_removable(connection: Connection, removal: Removal) -> None:
             f"Schedules of others use workflows of {removal.title}: {holdings.foreign_schedules}. They would be "
             "deleted too. Hand the workflows over by `schedules=transfer` with `to`, or let the others delete theirs."
         )
+    if removal.fate in {None, "delete"} and holdings.foreign_calendar_uses:
+        raise ConflictError(
+            f"Schedules of others use calendars of {removal.title}: {holdings.foreign_calendar_uses}. Hand the "
+            "calendars over by `schedules=transfer` with `to`, or let the others change their schedules."
+        )
     if removal.fate is None and (holdings.schedules or holdings.webhooks):
         kind = "schedules" if holdings.schedules else "webhooks"
         raise ConflictError(

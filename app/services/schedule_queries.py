@@ -20,11 +20,20 @@ from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, expla
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedule_input import require_years
-from app.domain.schedule_lifecycle import CADENCE_FIELDS, returned
+from app.domain.schedule_lifecycle import CADENCE_FIELDS, require_calendars, returned
 from app.domain.schedules import Reason, ScheduledJob, Status
 from app.domain.spec_preview import next_runs, spec_warnings
 from app.micro_batcher import MicroBatcher
-from app.persistence import breakers, execution_queries, executions, ledger, revisions, schedule_lists, schedules
+from app.persistence import (
+    breakers,
+    calendars,
+    execution_queries,
+    executions,
+    ledger,
+    revisions,
+    schedule_lists,
+    schedules,
+)
 from app.persistence.breakers import OPEN_GATE
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
@@ -307,10 +316,16 @@ class ScheduleQueryService:
         now = clock.now()
         if job_id is None:
             # Jitter depends on the id, which a new schedule does not have yet.
+            if job.names_calendars:
+                async with self._database.transaction() as connection:
+                    (job,) = await calendars.bound(connection, [job])
             job = replace(with_start_anchor(job, now), jitter_seconds=0)
         else:
             async with self._database.transaction() as connection:
-                job = _as_change_of(await owned_schedule(connection, actor, job_id), values, now)
+                there = await owned_schedule(connection, actor, job_id)
+                ready = (await calendars.prepared(connection, {there.id: there}, {there.id: values}))[there.id]
+                job = _as_change_of(ready, values, now)
+        require_calendars(job)
         look = partial(_preview, job, values["jitter_seconds"], timeout, count, now)
         return await self._searched(look)
 
@@ -344,10 +359,11 @@ async def _as_it_was(
     remembered = {name: value for name, value in row.snapshot.items() if name in REMEMBERED}
     since = LastChange(row.at, row.author, row.note)
     try:
-        return schedules.with_stored_values(job, remembered), since
+        then = schedules.with_stored_values(job, remembered)
     except msgspec.ValidationError:
         # A snapshot that cannot be read: the schedule as it is now is the best that is known.
         return job, since
+    return (await calendars.with_calendars(connection, [then]))[0], since
 
 
 async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) -> SlotRecord | None:
@@ -369,8 +385,8 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
 
 
 def _allows(job: ScheduledJob, slot: datetime) -> bool:
-    """Return whether window and weekdays allow a slot; true if they cannot be read any more."""
-    return bool(job.spec.problem) or job.spec.hours.allows(slot)
+    """Return whether window, weekdays and calendars allow a slot; true if they cannot be read any more."""
+    return bool(job.spec.problem) or job.spec.allows(slot)
 
 
 def _as_change_of(job: ScheduledJob, values: dict[str, Any], now: datetime) -> ScheduledJob:

@@ -375,9 +375,10 @@ def _require_none(
     """
     foreign = {index: error for index, error in refused.items() if isinstance(error, ForeignWorkflowError)}
     unknown = [
-        FieldError(f"{_place(index)}.{_field_of(error)}", error.detail)
+        FieldError(f"{_place(index)}.{field}", message)
         for index, error in refused.items()
         if error and index not in foreign
+        for field, message in _messages_of(error)
     ]
     not_named = [FieldError(f"{_place(index)}.workflow_owner", error.detail) for index, error in foreign.items()]
     if errors or unknown:
@@ -386,6 +387,13 @@ def _require_none(
         raise ForeignWorkflowError(next(iter(foreign.values())).workflow_owner, *not_named)
     if over:
         raise over
+
+
+def _messages_of(error: CarillonError) -> list[tuple[str, str]]:
+    """Return the fields of a new schedule that an error is about, each with what is wrong."""
+    if isinstance(error, InvalidError):
+        return [(one.field, one.message) for one in error.errors]
+    return [(_field_of(error), error.detail)]
 
 
 def _field_of(error: CarillonError) -> str:

@@ -73,6 +73,8 @@ CALLS = {
     "GET /api/v1/notifications/{notification_id}/deliveries/",
     *("GET /api/v1/webhooks/", "POST /api/v1/webhooks/"),
     *(f"{method} /api/v1/webhooks/{{webhook_id}}/" for method in ("GET", "PATCH", "DELETE")),
+    *("GET /api/v1/calendars/", "POST /api/v1/calendars/"),
+    *(f"{method} /api/v1/calendars/{{calendar_name}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/secrets/", "POST /api/v1/secrets/"),
     *(f"{method} /api/v1/secrets/{{secret_name}}/" for method in ("PUT", "DELETE")),
     *("GET /.well-known/jwks.json", "GET /.well-known/openid-configuration"),
@@ -102,6 +104,8 @@ BEYOND_SCHEMAS = re.compile(
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
     r"|The action `.*` (does not take|needs) this argument"
+    r"|Expected parts such as|is not a part of a rule|FREQ |There is no calendar|There are no holidays|iCalendar file"
+    r"|Expected 1 to 100 letters|is not a date: expected|does not exist: expected|ends before it begins|years must be"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
 )
 # Their bodies have a spec at the top.
@@ -262,6 +266,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 notification_id=1,
                 webhook_id=1,
                 secret_name="X",
+                calendar_name="X",
                 key="k",
             ).split()
             response = await carillon.raw(method, path)
@@ -388,7 +393,7 @@ class World:
             filled["schedule_ids"] = [self._schedule(), *body["schedule_ids"][1:]]
         return filled
 
-    def fresh(self, name: str) -> Any:  # noqa: C901, PLR0911 - one for each kind of thing
+    def fresh(self, name: str) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind of thing
         """Return the id of a new object."""
         match name:
             case "user_id":
@@ -412,6 +417,8 @@ class World:
                 return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
             case "secret_name":
                 return self._secret()
+            case "calendar_name":
+                return self._made("/calendars/", {"name": uuid4().hex}, "name")
             case "operation_id":
                 return self._made("/schedules/bulk/", {"action": "pause", "ids": [self._schedule()]})
             case "execution_id":
@@ -454,15 +461,16 @@ class World:
     def _schedule(self) -> Any:
         return self._made("/schedules/", {"name": "s", "workflow_id": self.workflow_id, "interval_seconds": 300})
 
-    def _made(self, path: str, body: Json | None = None) -> Any:
+    def _made(self, path: str, body: Json | None = None, key: str = "id") -> Any:
         response = self.session.post(f"{self.address}/api/v1{path}", json=body, headers=AUTHORIZATION)
         response.raise_for_status()
-        return response.json()["id"]
+        return response.json()[key]
 
 
 def _sane(body: Json) -> Json:
     """The same with a spec that says when, in words that no schema can tell from others."""
-    sane: Json = {"every": None, "cron": None, "at": None, "after": None, "only_between": None, "id": None}
+    nulls = ("every", "cron", "rrule", "at", "after", "only_between", "id")
+    sane: Json = {**dict.fromkeys(nulls), "exclude_calendars": [], "only_calendars": []}
     sane |= {"timezone": "UTC", "not_on": ["sat"]}
     return body | {name: value for name, value in sane.items() if name in body} | {"interval_seconds": 300}
 

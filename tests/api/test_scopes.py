@@ -86,6 +86,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/notifications/{notification_id:int}/deliveries": {"GET": READ},
     "/webhooks": {"GET": READ, "POST": WRITE},
     "/webhooks/{webhook_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/calendars": {"GET": READ, "POST": WRITE},
+    "/calendars/{calendar_name:str}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/secrets": {"GET": READ, "POST": WRITE},
     "/secrets/{secret_name:str}": {"PUT": WRITE, "DELETE": WRITE},
     "/settings": {"GET": ADMIN, "PATCH": ADMIN},

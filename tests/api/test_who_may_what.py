@@ -26,7 +26,7 @@ OPERATIONS = ("/operations/",)
 # Other answers to allowed calls: the schedule is not dead, and has a run, which is cancelled before it is run again.
 OTHER_ANSWERS = {"revive": (400, "wrong_state"), "run": (409, "conflict"), "again": (202, "")}
 # Calls about objects that belong to no workflow: a restricted token reaches none of them.
-WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/")
+WITHOUT_WORKFLOW = ("/webhooks/", "/notifications/", "/calendars/")
 WEBHOOK = {"url": "http://127.0.0.1:9/", "interval_minutes": 5}
 # The highest scope that a user has for an object; None for whom the object does not exist.
 RIGHTS: dict[str, Scope | None] = {
@@ -50,6 +50,7 @@ async def objects_of(owner: Carillon, team: Json | None = None) -> dict[str, Any
     run = await owner.call("POST", f"/schedules/{schedule['id']}/run/", 202)
     webhook = await owner.call("POST", "/webhooks/", 201, json={**WEBHOOK, **own})
     notification = await owner.call("POST", "/notifications/", 201, json={"url": "http://127.0.0.1:9/", **own})
+    calendar = await owner.call("POST", "/calendars/", 201, json={"name": uuid4().hex, **own})
     for made in (workflow, schedule, webhook, notification):
         assert team is None or (team["id"], team["id"]) == (made["team_id"], made["user_profile_id"])
     return {
@@ -58,6 +59,7 @@ async def objects_of(owner: Carillon, team: Json | None = None) -> dict[str, Any
         "execution_id:uuid": run["id"],
         "webhook_id:int": webhook["id"],
         "notification_id:int": notification["id"],
+        "calendar_name:str": calendar["name"],
     }
 
 

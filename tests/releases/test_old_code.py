@@ -200,7 +200,13 @@ async def test_what_is_due_fires_fails_is_tried_again_and_settles(
     assert len(set(calls)) == len(calls)
 
 
-@pytest.mark.parametrize("values", ["interval_seconds = NULL, every = 'rrule', rrule = 'FREQ=DAILY'"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        "interval_seconds = NULL, every = 'rrule', rrule = 'FREQ=DAILY'",
+        """exclude_calendars = '["closed"]', calendar_versions = '{"closed": null}', not_on = '["calendars"]'""",
+    ],
+)
 async def test_what_it_would_misread_is_paused(
     old_api: Carillon, old_worker: Member, migrated: Told, values: str
 ) -> None:

@@ -17,6 +17,7 @@ from app.persistence.tables.accounts import (
 from app.persistence.tables.audit import AuditEventRow, TokenAddressRow, UserAddressRow
 from app.persistence.tables.base import IS_ACTIVE_EXECUTION, IS_LIMITED, Base, one_of
 from app.persistence.tables.bulk import EditPlanRow, OperationItemRow, OperationRow
+from app.persistence.tables.calendars import CalendarContentRow, CalendarReplanRow, CalendarRow
 from app.persistence.tables.executions import (
     ActiveExecutionRow,
     BackfillRow,
@@ -59,6 +60,9 @@ __all__ = [
     "AuditEventRow",
     "BackfillRow",
     "Base",
+    "CalendarContentRow",
+    "CalendarReplanRow",
+    "CalendarRow",
     "CallbackRow",
     "CircuitBreakerRow",
     "CircuitBreakerTransitionRow",

@@ -162,6 +162,14 @@ class ScheduledJobRow(Base):
         Index(
             "ix_scheduled_jobs_rrule", *("created_at", "id"), postgresql_where=text("every = 'rrule'"), info=BUILT_LATE
         ),
+        # Schedules that name a stored calendar.
+        Index(
+            "ix_scheduled_jobs_calendars",
+            "calendar_versions",
+            postgresql_using="gin",
+            postgresql_where=text("calendar_versions <> '{}'"),
+            info=BUILT_LATE,
+        ),
         Index("ix_scheduled_jobs_owner_id", "owner_id", "created_at", "id", info=BUILT_LATE),
         # No index holds a column that every tick changes: what is due is in ``due_ticks``.
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
@@ -193,6 +201,10 @@ class ScheduledJobRow(Base):
     jitter_seconds: Mapped[int] = mapped_column(server_default="0")
     only_between: Mapped[str | None]
     not_on: Mapped[list[Any]] = mapped_column(server_default="[]")
+    exclude_calendars: Mapped[list[Any]] = mapped_column(server_default="[]")
+    only_calendars: Mapped[list[Any]] = mapped_column(server_default="[]")
+    # The stored calendars among them by name: the id of the calendar and the digest of its content.
+    calendar_versions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     start_at: Mapped[datetime | None]
     end_at: Mapped[datetime | None]
     total_repeats: Mapped[int]

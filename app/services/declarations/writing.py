@@ -137,6 +137,15 @@ async def _create(
     for namespace, members in by_namespace.items():
         jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in members]
         author = by.author(namespace)
+        refused = await schedule_changes.calendar_refusals(connection, jobs)
+        problems = [
+            problem
+            for item, job in zip(members, jobs, strict=True)
+            if job.id in refused
+            for problem in item.place.problems(refused[job.id])
+        ]
+        if problems:
+            raise BadFileError(*problems)
         started = await schedule_changes.start_scheduled_jobs(connection, [(job, author) for job in jobs])
         await declarations.add_schedules(
             connection, {item.key: job.id for item, job in zip(members, jobs, strict=True)}

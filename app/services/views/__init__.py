@@ -28,6 +28,7 @@ from app.services.views.accounts import (
     user_view,
 )
 from app.services.views.audit import AuditEventView, AuditList, audit_event_view
+from app.services.views.calendars import CalendarList, CalendarView
 from app.services.views.declarations import ApplyView, DifferenceView, ExportView, StepView, apply_view
 from app.services.views.executions import (
     AcceptedView,
@@ -122,6 +123,8 @@ __all__ = [
     "BreakerDetail",
     "BreakerList",
     "BreakerView",
+    "CalendarList",
+    "CalendarView",
     "CheckView",
     "CurrentSessionView",
     "DeliveryList",

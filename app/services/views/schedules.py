@@ -47,6 +47,8 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     jitter_seconds: int
     only_between: str | None
     not_on: list[str]
+    exclude_calendars: list[str]
+    only_calendars: list[str]
     start_at: Instant | None
     end_at: Instant | None
     spec_description: str
@@ -154,7 +156,8 @@ class WorkflowPage(msgspec.Struct):
 
 # What does not stand in the row of a schedule.
 SURROUNDINGS = ("health", "workflow_name", "namespace")
-_SHOWN_OTHERWISE = {"interval_seconds", "every", "not_on", "spec_description", "trigger_payload", *SURROUNDINGS}
+_SHOWN_LISTS = ("not_on", "exclude_calendars", "only_calendars")
+_SHOWN_OTHERWISE = {"interval_seconds", "every", "spec_description", "trigger_payload", *_SHOWN_LISTS, *SURROUNDINGS}
 _PLAIN_SCHEDULE_FIELDS = tuple(name for name in ScheduleView.__struct_fields__ if name not in _SHOWN_OTHERWISE)
 
 
@@ -179,13 +182,13 @@ def schedule_view(job: ScheduledJob, around: Surroundings, now: datetime) -> Sch
 def row_fields(job: ScheduledJob, *, whole: bool) -> dict[str, Any]:
     """Return what is shown of a schedule's row; the payload only of a ``whole`` one."""
     plain = {name: getattr(job, name) for name in _PLAIN_SCHEDULE_FIELDS}
+    plain |= {name: list(getattr(job, name)) for name in _SHOWN_LISTS}
     if whole:
         plain["trigger_payload"] = job.trigger_payload
     seconds = job.interval_seconds
     return dict(
         interval_seconds=int(seconds) if seconds is not None and seconds.is_integer() else seconds,
         every=job.spec.spelled_every,
-        not_on=list(job.not_on),
         spec_description=describe(
             job.spec, start_at=job.start_at, end_at=job.end_at, jitter_seconds=job.jitter_seconds
         ),
