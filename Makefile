@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up console console-tests screenshots test coverage chaos rolling attack bench lint fmt lock setup clean
+.PHONY: up console console-tests screenshots test coverage chaos rolling attack bench cli-docs lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -90,6 +90,10 @@ rolling: $(STAMP)
 # Measures Carillon and comparable schedulers in one run; prints a table and writes bench.json and bench.svg.
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench.run
+
+# Writes docs/cli.md from the commands; a test compares them.
+cli-docs: $(STAMP)
+	$(BIN)/python -m app.cli.reference
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

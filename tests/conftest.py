@@ -1,5 +1,6 @@
 """Real servers for the whole run: one Postgres, one Valkey, and a fresh database for each test."""
 
+import gc
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -123,6 +124,13 @@ LONG = (
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What this machine could not test."""
     say_what_was_left(terminalreporter)
+
+
+def pytest_collection_finish() -> None:
+    """The modules stay: without them, the garbage collector takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

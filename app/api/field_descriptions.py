@@ -197,6 +197,7 @@ BULK_FILTER = {
     "label": "Only schedules with all of these labels, each as `name=value`.",
     "health": with_values("Only schedules with this health.", HEALTHS),
     "namespace": "Only schedules that files of this namespace declare.",
+    "target_host": "Only schedules whose workflow calls this host.",
     "kind": with_values("Only schedules that say in this way when they are due.", KINDS),
     "ids": "Only schedules with these ids.",
 }
@@ -843,6 +844,7 @@ PARAMETERS = (
             "label": "Only schedules with this label, as `name=value`. If it is repeated, with all of them.",
             "health": with_values("Only schedules with this health.", HEALTHS),
             "namespace": "Only schedules that files of this namespace declare.",
+            "target_host": "Only schedules whose workflow calls this host.",
             "kind": with_values("Only schedules that say in this way when they are due.", KINDS),
             "ids": "Only schedules with these ids, with commas between them; at most 500.",
             "sort": with_values("The order of the list. Schedules without the value come last.", ORDERS),

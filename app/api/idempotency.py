@@ -1,6 +1,5 @@
 """The header ``Idempotency-Key``: a POST that is sent again gets the first answer again."""
 
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +9,7 @@ from litestar.connection import ASGIConnection
 from litestar.types import Message
 from litestar.types import Scope as AsgiScope
 
+from app.api.handlers import once_for_each_handler
 from app.domain.access import Actor
 from app.domain.errors import FieldError, InvalidError
 from app.domain.idempotency import StoredAnswer, hash_request, is_sound
@@ -59,7 +59,7 @@ async def begin_idempotent(connection: ASGIConnection[Any, Any, Any, Any], actor
     connection.scope["state"][_STATE_KEY] = _Request(claim)
 
 
-@lru_cache(maxsize=1024)
+@once_for_each_handler
 def holds_secret(handler: Any) -> bool:
     """Return whether the answer of a handler holds a token or a key, so that nothing on its way may store it."""
     controls = [one for one in handler.resolve_response_headers() if one.name.lower() == "cache-control"]

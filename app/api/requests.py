@@ -3,7 +3,6 @@
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any, TypeVar
 from uuid import uuid4
@@ -24,6 +23,7 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
 from app.api.etags import note_precondition
+from app.api.handlers import once_for_each_handler
 from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
 from app.api.idempotency import begin_idempotent
 from app.api.problems import TooManyRequestsError
@@ -138,7 +138,7 @@ KEEPS_TO_RESTRICTIONS: dict[str, Any] = {RESTRICTABLE: True}
 SCOPE = "scope"
 
 
-@lru_cache(maxsize=1024)
+@once_for_each_handler
 def required_scope(handler: BaseRouteHandler) -> Scope:
     """Return the scope that a call needs: the one that its handler names, else ``read`` for GET and ``write``."""
     named: Scope | None = handler.opt.get(SCOPE)
@@ -262,8 +262,7 @@ class _QueryParameters(msgspec.Struct, frozen=True):
     repeatable: frozenset[str]
 
 
-# Computed once for each handler: a process has fewer handlers than this.
-@lru_cache(maxsize=1024)
+@once_for_each_handler
 def _query_parameters(handler: BaseRouteHandler) -> _QueryParameters:
     fields = {
         field.kwarg_definition.name or name: field

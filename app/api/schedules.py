@@ -141,6 +141,7 @@ class ScheduleController(Controller):
         label: LabelFilter = None,
         health: Annotated[Health | None, QueryParameter()] = None,
         namespace: TextFilter = None,
+        target_host: TextFilter = None,
         kind: Annotated[Kind | None, QueryParameter()] = None,
         ids: IdsFilter = None,
         sort: Annotated[Sort, QueryParameter()] = Sort.NEWEST,
@@ -161,6 +162,7 @@ class ScheduleController(Controller):
             labels=given_labels(label),
             health=health,
             namespace=namespace,
+            target_host=target_host,
             kind=kind,
             ids=given_ids(ids),
         )

@@ -1,29 +1,29 @@
-"""``carillon apply`` and ``carillon export``: workflows and schedules as files."""
+"""``carillon apply``, ``plan`` and ``export``: workflows and schedules as files, over HTTP or on the database."""
 
-import asyncio
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from app.cli.accounts import OnDatabase, uses_database
+from app.cli.interaction import Progress
 from app.cli.main import BAD_INPUT, exit_on_bad_input, print_errors
-from app.cli.operators import OPERATOR, on_database
-from app.domain.declarations import ABSENT, Act, Difference, Step
+from app.cli.options import REACH, Reach
+from app.client.connection import API, Connection
+from app.client.errors import ApiError, ClientError, Exit
+from app.domain.declarations import ABSENT, Act, Difference, Key, Kind, Step
 from app.domain.errors import NotFoundError
 from app.domain.schedules import Status
-from app.embedded.data_folder import settings_with_database
-from app.observability.logs import set_up_logging
-from app.persistence.users import BUILT_IN_ADMIN
-from app.services.declarations.applying import ApplyRequest, Report
-from app.services.declarations.exporting import ExportService, Selection
-from app.services.declarations.files import Source
-from app.wiring import wire_declarations
+
+if TYPE_CHECKING:
+    from app.services.declarations.files import Source
 
 STDIN = Path("-")
 SUFFIXES = {".yaml", ".yml"}
@@ -42,48 +42,160 @@ SUMMARY_WORDS = {
     Act.DELETE: "deleted",
     Act.LEAVE: "left",
 }
+CHANGES = {Act.CREATE, Act.CHANGE, Act.DELETE}
+_LINE = re.compile(r"line (\d+): ")
 
-Files = Annotated[list[Path], Parameter(name=("--file", "-f"), negative=(), allow_leading_hyphen=True)]
+Files = Annotated[
+    list[Path],
+    Parameter(
+        name=("--file", "-f"),
+        negative=(),
+        allow_leading_hyphen=True,
+        help="A YAML file, a folder of YAML files, or - for standard input. May be given several times.",
+    ),
+]
 Flag = Annotated[bool, Parameter(negative="")]
+Prune = Annotated[
+    bool,
+    Parameter(negative="", help="Delete objects of the namespaces of these files that none of the files declares."),
+]
+Verbose = Annotated[bool, Parameter(negative="", help="Show unchanged workflows and schedules too.")]
+Owner = Annotated[str, Parameter(help="The user who owns what is created; it needs the database.")]
 
 
-def apply(
-    *, file: Files, prune: Flag = False, dry_run: Flag = False, verbose: Flag = False, owner: str = BUILT_IN_ADMIN
+def apply(  # noqa: PLR0913 - the wishes of one command
+    *,
+    file: Files,
+    prune: Prune = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Show what would change, and change nothing.")] = False,
+    verbose: Verbose = False,
+    owner: Owner = "",
+    database: OnDatabase = False,
+    options: Reach = REACH,
 ) -> None:
-    """Create and change workflows and schedules as files declare them.
-
-    Parameters
-    ----------
-    file
-        A YAML file, a folder of YAML files, or - for standard input. May be given several times.
-    prune
-        Delete workflows and schedules of the namespaces of these files that none of the files declares any more.
-    dry_run
-        Show what would change, and change nothing.
-    verbose
-        Show unchanged workflows and schedules too.
-    owner
-        The user who owns what is created.
-    """
-    printer = _ReportPrinter(with_file_names=_is_several(file), verbose=verbose)
-    # Only errors: if Redis cannot be reached now, the workers find the changed schedules by themselves.
-    set_up_logging("auto", "error")
-    request = ApplyRequest(owner=owner, prune=prune, dry_run=dry_run)
-    with exit_on_bad_input():
-        asyncio.run(_apply(read_sources(file), request, printer))
+    """Create and change workflows and schedules as files declare them."""
+    wish = Wish(prune=prune, dry_run=dry_run, owner=owner)
+    printer = _carry_out(file, wish, verbose=verbose, database=database, options=options)
     printer.print_summary(dry_run=dry_run)
+
+
+def plan(
+    *,
+    file: Files,
+    prune: Prune = False,
+    verbose: Verbose = False,
+    owner: Owner = "",
+    database: OnDatabase = False,
+    options: Reach = REACH,
+) -> int:
+    """Show what `carillon apply` would change. The exit code is 8 if something would change."""
+    wish = Wish(prune=prune, dry_run=True, owner=owner)
+    printer = _carry_out(file, wish, verbose=verbose, database=database, options=options)
+    printer.print_summary(dry_run=True)
+    return Exit.WOULD_CHANGE if printer.has_changes else Exit.DONE
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """How files are applied."""
+
+    prune: bool = False
+    dry_run: bool = False
+    owner: str = ""
+
+
+def _carry_out(file: list[Path], wish: Wish, *, verbose: bool, database: bool, options: Reach) -> "ReportPrinter":
+    printer = ReportPrinter(with_file_names=_is_several(file), verbose=verbose)
+    with exit_on_bad_input():
+        sources = read_sources(file)
+        if wish.owner or uses_database(options, database=database):
+            from app.cli.apply_database import apply_sources
+
+            apply_sources(sources, wish, printer)
+        else:
+            with options.connect() as connection:
+                apply_over_http(connection, sources, wish, printer)
+    return printer
 
 
 def _is_several(paths: list[Path]) -> bool:
     return len(paths) > 1 or any(path.is_dir() for path in paths)
 
 
-async def _apply(sources: list[Source], request: ApplyRequest, printer: "_ReportPrinter") -> None:
-    async with wire_declarations(settings_with_database()) as service:
-        await service.apply(OPERATOR, sources, request, printer.print_report)
+def apply_over_http(connection: Connection, sources: Sequence["Source"], wish: Wish, printer: "ReportPrinter") -> None:
+    """Apply files one by one, each as a whole; with pruning together, since each may declare what another does not."""
+    groups = [list(sources)] if wish.prune else [[source] for source in sources]
+    left: dict[Key, Step] = {}
+    declared: set[Key] = set()
+    progress = Progress("apply")
+    for done, group in enumerate(groups):
+        progress.show(done, len(groups))
+        try:
+            steps = _applied(connection, group, wish)
+        except ApiError as error:
+            if error.code is not Exit.BAD_INPUT or not error.lines:
+                raise _too_large(error) from None
+            printer.print_problems([located(line, group) for line in error.lines])
+            continue
+        finally:
+            progress.end()
+        left |= {step.key: step for step in steps if step.act is Act.LEAVE}
+        declared |= {step.key for step in steps if step.act is not Act.LEAVE}
+        printer.print_steps(
+            group[0].name if len(group) == 1 else "", [step for step in steps if step.act is not Act.LEAVE]
+        )
+    if not printer.has_failed:
+        # What one file does not declare another one may.
+        printer.print_steps("", [step for key, step in left.items() if key not in declared])
 
 
-def read_sources(paths: list[Path]) -> list[Source]:
+def _applied(connection: Connection, sources: Sequence["Source"], wish: Wish) -> list[Step]:
+    body = {"yaml": "\n---\n".join(map(_text, sources)), "dry_run": wish.dry_run, "prune": wish.prune}
+    return [step_of(step) for step in connection.call("POST", "/apply/", body)["steps"]]
+
+
+def _too_large(error: ApiError) -> ClientError:
+    if error.status != 413:  # noqa: PLR2004 - too large
+        return error
+    return ClientError(
+        error.message,
+        error.code,
+        hint="Split the files and apply them without --prune, or use --database on the server.",
+    )
+
+
+def _text(source: "Source") -> str:
+    try:
+        return source.content.decode()
+    except UnicodeDecodeError:
+        raise ClientError(f"{source.name}: the file is not UTF-8 text.", Exit.BAD_INPUT) from None
+
+
+def located(line: str, sources: Sequence["Source"]) -> str:
+    """Return an error of the API with the file and the line that it is about, as compilers write it."""
+    message = line.removeprefix("yaml: ")
+    found = _LINE.match(message)
+    if found is None:
+        return f"{sources[0].name}: {message}"
+    number, text = int(found[1]), message[found.end() :]
+    for source in sources:
+        length = source.content.count(b"\n") + 1
+        if number <= length or source is sources[-1]:
+            return f"{source.name}:{number}: {text}"
+        # The line that separates two documents.
+        number -= length + 1
+    return message
+
+
+def step_of(view: dict[str, Any]) -> Step:
+    """Return the step that the API describes."""
+    differences = tuple(
+        Difference(one["path"], one.get("from", ABSENT), one.get("to", ABSENT)) for one in view["differences"]
+    )
+    status = None if view["status"] is None else Status(view["status"])
+    return Step(Act(view["act"]), Key(view["namespace"], Kind(view["kind"]), view["name"]), differences, status)
+
+
+def read_sources(paths: list[Path]) -> "list[Source]":
     """Read the files, and those of folders in order of name; a file that is given twice is read once."""
     return [_read_source(file) for file in dict.fromkeys(file for path in paths for file in _files_at(path))]
 
@@ -101,7 +213,9 @@ def _is_yaml(file: Path) -> bool:
     return file.suffix in SUFFIXES and not file.name.startswith(".") and file.is_file()
 
 
-def _read_source(path: Path) -> Source:
+def _read_source(path: Path) -> "Source":
+    from app.services.declarations.files import Source
+
     if path == STDIN:
         return Source("<stdin>", sys.stdin.buffer.read())
     try:
@@ -110,7 +224,7 @@ def _read_source(path: Path) -> Source:
         raise NotFoundError(f"{path}: {error.strerror}") from None
 
 
-class _ReportPrinter:
+class ReportPrinter:
     """Prints the result of each file as soon as it is known, and a summary at the end."""
 
     def __init__(self, *, with_file_names: bool, verbose: bool) -> None:
@@ -118,23 +232,32 @@ class _ReportPrinter:
         self._with_file_names = with_file_names
         self._verbose = verbose
         self._counts: Counter[Act] = Counter()
-        self._has_failed = False
+        self.has_failed = False
 
-    def print_report(self, report: Report) -> None:
-        """Print the report of one file, or the last one, which is about objects that no file declares."""
-        lines = diff_lines(report.steps, verbose=self._verbose)
-        if lines and report.file and self._with_file_names:
-            self._console.print(f"{report.file}:", markup=False, highlight=False, soft_wrap=True)
+    @property
+    def has_changes(self) -> bool:
+        """Whether something was changed, or would be."""
+        return any(self._counts[act] for act in CHANGES)
+
+    def print_steps(self, file: str, steps: Iterable[Step]) -> None:
+        """Print the steps of one file, or those about objects that no file declares."""
+        steps = list(steps)
+        lines = diff_lines(steps, verbose=self._verbose)
+        if lines and file and self._with_file_names:
+            self._console.print(f"{file}:", markup=False, highlight=False, soft_wrap=True)
         for line in lines:
             self._console.print(line, soft_wrap=True)
-        print_errors([str(problem) for problem in report.problems])
-        self._counts.update(step.act for step in report.steps)
-        self._has_failed = self._has_failed or bool(report.problems)
+        self._counts.update(step.act for step in steps)
+
+    def print_problems(self, problems: list[str]) -> None:
+        """Print what is wrong with a file."""
+        print_errors(problems)
+        self.has_failed = self.has_failed or bool(problems)
 
     def print_summary(self, *, dry_run: bool) -> None:
         """Print the totals of all files; exit with code 2 if a file has errors."""
         self._console.print(summary(self._counts, dry_run=dry_run), highlight=False, soft_wrap=True)
-        if self._has_failed:
+        if self.has_failed:
             sys.exit(BAD_INPUT)
 
 
@@ -178,29 +301,40 @@ def _remark(step: Step) -> str:
 
 def export(
     *,
-    namespace: str | None = None,
-    owner: str | None = None,
-    for_namespace: Annotated[str | None, Parameter(name="--as")] = None,
-    output: Annotated[Path | None, Parameter(name=("--output", "-o"))] = None,
+    namespace: Annotated[
+        str | None, Parameter(help="Export only this namespace. The default is every namespace that files manage.")
+    ] = None,
+    owner: Annotated[str | None, Parameter(help="Export only what this user owns; it needs the database.")] = None,
+    for_namespace: Annotated[
+        str | None,
+        Parameter(
+            name="--as",
+            help="Export what no file manages, except for finished schedules, under this namespace; it needs the "
+            "database. Applying the result creates new workflows and schedules beside the old ones. A name that occurs "
+            "twice gets a number.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="The file to write. The default is standard output.")
+    ] = None,
+    database: OnDatabase = False,
+    options: Reach = REACH,
 ) -> None:
-    """Write workflows and schedules as YAML that `carillon apply` reads.
-
-    Parameters
-    ----------
-    namespace
-        Export only this namespace. The default is every namespace that files manage.
-    owner
-        Export only what this user owns.
-    for_namespace
-        Export what no file manages, except for finished schedules, under this namespace. Applying the result creates
-        new workflows and schedules beside the old ones. A name that occurs twice gets a number.
-    output
-        The file to write. The default is standard output.
-    """
-    selection = Selection(namespace=namespace, owner=owner, for_namespace=for_namespace)
+    """Write workflows and schedules as YAML that `carillon apply` reads."""
     with exit_on_bad_input():
-        text = on_database(lambda database: ExportService(database).export(OPERATOR, selection))
+        if owner or for_namespace or uses_database(options, database=database):
+            from app.cli.apply_database import exported
+
+            text = exported(namespace=namespace, owner=owner, for_namespace=for_namespace)
+        else:
+            with options.connect() as connection:
+                headers = {"Accept": "application/yaml"}
+                answer = connection.send("GET", f"{API}/export/", params={"namespace": namespace}, headers=headers)
+            text = answer.body.decode()
     if output is None:
         sys.stdout.write(text)
-    else:
+        return
+    try:
         output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClientError(f"{output}: {error.strerror}", Exit.BAD_INPUT) from None

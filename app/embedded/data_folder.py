@@ -18,6 +18,7 @@ PID_BYTES = 32
 TOKEN_NAME = "admin-token"  # noqa: S105 - a file's name
 TOKEN_BYTES = 32
 URL_FILE_NAME = "database-url"
+API_URL_FILE_NAME = "api-url"
 
 
 class DataFolderLock:
@@ -105,6 +106,18 @@ def remove_url_file(data_dir: Path) -> None:
     """Remove the file with the URL, since the server has stopped."""
     with suppress(OSError):
         (data_dir / URL_FILE_NAME).unlink()
+
+
+def write_api_url_file(data_dir: Path, url: str) -> None:
+    """Write the address of the API, by which commands on this machine find it."""
+    with suppress(FileNotFoundError):
+        (data_dir / API_URL_FILE_NAME).write_text(f"{url}\n")
+
+
+def remove_api_url_file(data_dir: Path) -> None:
+    """Remove the file with the address of the API, since it has stopped."""
+    with suppress(OSError):
+        (data_dir / API_URL_FILE_NAME).unlink()
 
 
 def read_url_file(data_dir: Path) -> str:

@@ -20,7 +20,15 @@ from app.clock import monotonic
 from app.config import FILE_SUFFIX, Settings
 from app.embedded.child_process import Child, Command, Output
 from app.embedded.console_link import LinkRefused, console_link, console_url
-from app.embedded.data_folder import TOKEN_NAME, DataFolderLock, remove_url_file, stored_admin_token, write_url_file
+from app.embedded.data_folder import (
+    TOKEN_NAME,
+    DataFolderLock,
+    remove_api_url_file,
+    remove_url_file,
+    stored_admin_token,
+    write_api_url_file,
+    write_url_file,
+)
 from app.embedded.errors import CannotListen
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import EmbeddedServer
@@ -86,6 +94,8 @@ class Stack:
         await supervisor.run_to_end(self._carillon("migrate", env))
         supervisor.keep_running(self._carillon("api", env), self._carillon("worker", env))
         await supervisor.wait_for("the API", lambda: missing_for_ready(self._settings.host, port))
+        self._resources.callback(remove_api_url_file, self._data_dir)
+        write_api_url_file(self._data_dir, base_url(LOOPBACK_OF.get(self._settings.host, self._settings.host), port))
         token = env["CARILLON_ADMIN_TOKEN"]
         self._print_instructions(base_url(self._settings.host, port), token)
         self._output.print_line(f"Console: {await asyncio.to_thread(self._console_link, port, token)}")

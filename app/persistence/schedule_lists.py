@@ -105,13 +105,16 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[tuple[str, str], ...] = ()
     health: Health | None = None
     namespace: str | None = None
+    # A host that the workflow calls.
+    target_host: str | None = None
     kind: Kind | None = None
     ids: tuple[UUID, ...] | None = None
 
     @property
     def need_plans_of_their_own(self) -> bool:
         """Return whether a plan has to know the values: what few schedules match needs another than what most do."""
-        return bool(self.q or self.labels or self.health or self.namespace or self.kind or self.owner_id)
+        searched = self.q or self.labels or self.health or self.namespace or self.target_host
+        return bool(searched or self.kind or self.owner_id)
 
 
 NO_FILTERS = Filters()
@@ -418,6 +421,15 @@ def _add_searches(query: _Query, filters: Filters) -> None:
         query.add(
             "j.labels @> {}::text::jsonb AND j.labels <> '{{}}'", msgspec.json.encode(dict(filters.labels)).decode()
         )
+    if filters.target_host is not None:
+        # The first condition is that of the index, which cannot tell a host from a part of another.
+        host = filters.target_host.lower()
+        query.add(
+            "j.workflow_id IN (SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE {0} "
+            "AND {1} = ANY(string_to_array(w.target_hosts, ' ')))",
+            containing(host),
+            host,
+        )
     if filters.namespace is not None:
         query.add(
             "EXISTS (SELECT FROM managed_schedules AS n WHERE n.namespace = {} AND n.scheduled_job_id = j.id)",
@@ -431,8 +443,12 @@ def _add_searches(query: _Query, filters: Filters) -> None:
 
 def containing(part: str) -> str:
     """Return the pattern of ILIKE for texts that contain a part."""
-    escaped = part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
+    return f"%{escaped(part)}%"
+
+
+def escaped(text: str) -> str:
+    """Return the pattern of ILIKE for texts that are equal but for upper and lower case."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _as_id(text: str) -> UUID | None:

@@ -1,5 +1,6 @@
-"""Search over schedules and workflows: by parts of names, keys and target hosts, and by ids."""
+"""Search over schedules and workflows: by parts of names, keys and target hosts, and by beginnings of ids."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence.schedule_lists import containing
+from app.persistence.schedule_lists import containing, escaped
 from app.persistence.sql_batches import fetch
+
+_ID_DIGITS = 32
+# Shorter ones are words and numbers more often than ids.
+_ID_BEGINNING = re.compile(r"[0-9a-f]{6,32}")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +43,7 @@ _BY_TEXT = (
     + "(j.name ILIKE $1 OR j.key ILIKE $1)"
     + _IN_REACH
 )
-_BY_ID = _SCHEDULE.format(match="'id'") + "j.id = $1" + _IN_REACH
+_BY_ID = _SCHEDULE.format(match="'id'") + "j.id BETWEEN ($1::uuid[])[1] AND ($1::uuid[])[2]" + _IN_REACH
 _BY_WORKFLOW = _SCHEDULE.format(match="'target_host'") + "j.workflow_id = ANY($1::int[])" + _IN_REACH
 # So many workflows that call a host are looked at, the newest.
 MOST_WORKFLOWS = 1000
@@ -67,18 +72,23 @@ async def search(connection: AsyncConnection, reach: Reach, wanted: str, limit: 
     flows = None if reach.workflow_ids is None else list(reach.workflow_ids)
     common = (owners, flows, limit, msgspec.json.encode(dict(reach.labels)).decode(), reach.namespace)
     schedules = await _schedules(connection, wanted, common)
-    workflows = await fetch(connection, _WORKFLOWS, containing(wanted), _number(wanted), *common)
-    found = [*_found("schedule", schedules), *_found("workflow", workflows)]
+    # Whole names by themselves: among many newer objects that contain the text they would be left out.
+    workflows = [
+        *await fetch(connection, _WORKFLOWS, escaped(wanted), _number(wanted), *common),
+        *await fetch(connection, _WORKFLOWS, containing(wanted), _number(wanted), *common),
+    ]
+    found = {(one.type, one.id): one for one in (*_found("schedule", schedules), *_found("workflow", workflows))}
     lowered = wanted.lower()
     # Stable: the newest stay first among equals.
-    return sorted(found, key=lambda one: _rank(one, lowered))[:limit]
+    return sorted(found.values(), key=lambda one: _rank(one, lowered))[:limit]
 
 
 async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any, ...]) -> list[dict[str, Any]]:
     """Return the schedules that match in one way or another, newest first, each with the first way."""
-    pattern, job_id = containing(wanted), _uuid(wanted)
-    rows = [] if job_id is None else await fetch(connection, _BY_ID, job_id, *common)
-    rows += await fetch(connection, _BY_TEXT, pattern, *common)
+    pattern, ids = containing(wanted), id_range(wanted)
+    rows = [] if ids is None else await fetch(connection, _BY_ID, list(ids), *common)
+    for wording in (escaped(wanted), pattern):
+        rows += await fetch(connection, _BY_TEXT, wording, *common)
     calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, *common[:2], MOST_WORKFLOWS)]
     if calling:
         rows += await fetch(connection, _BY_WORKFLOW, calling, *common)
@@ -101,11 +111,12 @@ def _found(kind: str, rows: Sequence[Any]) -> list[Found]:
     return [Found(type=kind, **dict(row)) for row in rows]
 
 
-def _uuid(wanted: str) -> UUID | None:
-    try:
-        return UUID(wanted.strip())
-    except ValueError:
+def id_range(wanted: str) -> tuple[UUID, UUID] | None:
+    """Return the first and the last id that begin with a text, or None if it is not the beginning of an id."""
+    digits = wanted.strip().lower().replace("-", "")
+    if not _ID_BEGINNING.fullmatch(digits):
         return None
+    return UUID(digits.ljust(_ID_DIGITS, "0")), UUID(digits.ljust(_ID_DIGITS, "f"))
 
 
 def _number(wanted: str) -> int | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from app.domain.access import Actor, require_admin, require_owner
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import shown_differences
 from app.domain.calendars import CONTENT_FIELDS, canonical_calendar
-from app.domain.errors import ConflictError, ForbiddenError, NotFoundError
+from app.domain.errors import ConflictError, ForbiddenError, NotFoundError, UnavailableError
 from app.engine.calendar_replans import CalendarReplanner
 from app.persistence import audit, calendars
 from app.persistence.calendars import READ_AT_ONCE_BYTES, StoredCalendar
@@ -71,7 +72,7 @@ class CalendarService:
             await calendars.request_replan(connection, [row.name], actor.user_id, actor.username)
             details = {"public": row.public}
             await audit.record(connection, actor, AuditAction.CALENDAR_CREATED, _subject(row), details=details)
-        await self._replanner.run()
+        await self._replan()
         return _view(row)
 
     async def get(self, actor: Actor, named: Named) -> CalendarView:
@@ -97,8 +98,13 @@ class CalendarService:
             await calendars.request_replan(connection, [before.name, after.name], actor.user_id, actor.username)
             differing = shown_differences(_audited(before), _audited(after))
             await audit.record(connection, actor, AuditAction.CALENDAR_CHANGED, _subject(after), changes=differing)
-        await self._replanner.run()
+        await self._replan()
         return _view(after)
+
+    async def _replan(self) -> None:
+        """Plan schedules again; workers do what fails here, as the change itself is stored."""
+        with suppress(UnavailableError):
+            await self._replanner.run()
 
     async def delete(self, actor: Actor, named: Named) -> None:
         """Delete a calendar that no schedule uses."""

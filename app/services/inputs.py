@@ -134,6 +134,7 @@ class BulkFilter(Input):
     label: Annotated[list[LabelPair], Meta(max_length=MOST_LABELS)] = msgspec.field(default_factory=list)
     health: Health | None = None
     namespace: FilterText | None = None
+    target_host: FilterText | None = None
     kind: Kind | None = None
     ids: Annotated[list[UUID], Meta(max_length=BATCH_MAX)] | None = None
 

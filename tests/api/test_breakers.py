@@ -1,22 +1,18 @@
 """``/api/v1/breakers`` and ``carillon breaker``.
 
-Covers app.cli.admin, app.persistence.breakers.
+Covers app.persistence.breakers.
 """
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 from uuid import UUID
 
-import msgspec
 from sqlalchemy import text
 
 from app.config import Settings
 from app.persistence.database import Database
 from tests.support.carillon import FAIL, Carillon, Json, engine_of, make_due, until
-
-PROGRAM = Path(sys.executable).with_name("carillon")
+from tests.support.command_line import command_line
 
 
 async def opened(carillon: Carillon, settings: Settings, database: Database) -> Json:
@@ -93,28 +89,20 @@ async def is_half_open(carillon: Carillon, workflow: Json) -> bool:
     return bool((await carillon.breaker(workflow))["state"] == "half_open")
 
 
-async def command(settings: Settings, *words: str) -> tuple[int, str, str]:
-    """The exit code and what ``carillon`` says."""
-    env = {**os.environ, "CARILLON_DATABASE_URL": settings.database_url, "COLUMNS": "200"}
-    process = await asyncio.create_subprocess_exec(
-        PROGRAM, *words, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, error = await process.communicate()
-    return process.returncode or 0, out.decode(), error.decode()
-
-
 async def test_an_operator_looks_at_a_breaker_and_resets_it(
-    carillon: Carillon, settings: Settings, database: Database
+    carillon: Carillon, settings: Settings, database: Database, tmp_path: Path
 ) -> None:
     """By id or by name, for people or as JSON."""
+    cli = command_line(carillon, tmp_path)
     workflow = await opened(carillon, settings, database)
-    code, out, _ = await command(settings, "breaker", "fragile")
-    assert (0, True) == (code, f"Workflow {workflow['id']} (fragile): breaker open" in out)
-    assert "1 consecutive failures, the last: Node 'work': boom" in out
-    _, out, _ = await command(settings, "breaker", str(workflow["id"]), "--json", "--limit", "1")
-    assert await carillon.breaker(workflow) == msgspec.json.decode(out)
-    _, out, _ = await command(settings, "breaker", "reset", "fragile")
-    assert "breaker closed, 0 of 1 consecutive failures" in out
+    shown = await cli("breaker", "fragile")
+    assert (0, True) == (shown.code, f"Workflow {workflow['id']} (fragile): breaker open" in shown.out)
+    assert "1 consecutive failures, the last: Node 'work': boom" in shown.out
+    as_json = await cli("breaker", "get", str(workflow["id"]), "--json", "--limit", "1")
+    assert await carillon.breaker(workflow) == as_json.json()
+    assert str(workflow["id"]) in (await cli("breaker", "list")).out
+    reset = await cli("breaker", "reset", "fragile")
+    assert "breaker closed, 0 of 1 consecutive failures" in reset.out
     assert "closed" == (await carillon.breaker(workflow))["state"]
-    code, _, error = await command(settings, "breaker", "nobody")
-    assert (1, "carillon: There is no workflow with the name 'nobody'.") == (code, error.strip())
+    unknown = await cli("breaker", "nobody")
+    assert (3, True) == (unknown.code, unknown.err.startswith("carillon: There is no workflow 'nobody'."))

@@ -15,7 +15,8 @@ from app.domain.trigger_event import rfc3339
 from app.engine import calendar_replans
 from app.engine.calendar_replans import CalendarReplanner
 from app.engine.ringing import Ringer
-from app.persistence.database import Database
+from app.persistence import calendars
+from app.persistence.database import Database, database_now
 from app.queue.bell import Bell, RedisPool
 from tests.api.test_teams import join, team_of
 from tests.support.carillon import Carillon, Json, engine_of, make_due, moment
@@ -233,3 +234,16 @@ async def test_calendars_go_to_the_heir_of_a_deleted_owner(carillon: Carillon) -
     after = await carillon.get(schedule)
     assert (["mine"], slot + DAY) == (after["exclude_calendars"], moment(after["next_slot"]))
     assert foreign["user_profile_id"] == (await carillon.call("GET", "/calendars/mine/"))["owner"]
+
+
+async def test_contents_that_no_calendar_has_any_more_are_deleted_with_the_history(
+    carillon: Carillon, database: Database
+) -> None:
+    """Until then they stay, for slots of the past."""
+    await calendar(carillon, "closed", "2026-12-24")
+    await carillon.call("PATCH", "/calendars/closed/", json={"dates": ["2026-12-25"]})
+    async with database.transaction() as connection:
+        now = await database_now(connection)
+        assert 0 == await calendars.delete_old_contents(connection, now - DAY)
+        assert 1 == await calendars.delete_old_contents(connection, now)
+    assert ["2026-12-25"] == (await carillon.call("GET", "/calendars/closed/"))["dates"]

@@ -1,9 +1,16 @@
-"""How requests are authenticated and how their bodies are read (`app.api.requests`)."""
+"""How requests are authenticated and how their bodies are read (`app.api.requests`).
 
+Covers app.api.handlers.
+"""
+
+import gc
 from typing import Any
 
 import pytest
+from litestar import Litestar
 
+from app.config import Settings
+from tests.support.api_server import serving
 from tests.support.carillon import ADMIN_TOKEN, Carillon
 
 ID = "00000000-0000-4000-8000-000000000000"
@@ -17,6 +24,20 @@ async def test_authentication_precedes_reading_the_body(carillon: Carillon, path
     """A request without a token is refused for that, whatever its body."""
     response = await carillon.raw("POST", f"/api/v1{path}", content=body, headers=JSON)
     assert (401, "unauthenticated") == (response.status_code, response.json()["code"])
+
+
+async def test_an_application_that_was_closed_is_forgotten(settings: Settings) -> None:
+    """What is known of its handlers goes with them, so that a process may start many."""
+
+    def applications() -> int:
+        gc.collect()
+        return sum(type(one) is Litestar for one in gc.get_objects())
+
+    before = applications()
+    async with serving(settings) as client:
+        await client.call("POST", "/users/", 201, json={"username": "mia"}, headers={"Idempotency-Key": "k"})
+        assert before + 1 == applications()
+    assert before == applications()
 
 
 async def test_options_needs_no_token(carillon: Carillon) -> None:

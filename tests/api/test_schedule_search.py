@@ -48,6 +48,18 @@ async def test_a_part_of_a_name_a_key_or_the_id(carillon: Carillon) -> None:
     await carillon.call("GET", "/schedules/", 422, params={"q": ""})
 
 
+async def test_the_host_that_a_workflow_calls(carillon: Carillon) -> None:
+    """The whole host in any case of letters, not a part of another; an operation takes the same filter."""
+    for host in ("db.example", "other-db.example"):
+        call = {"id": "call", "type": "core.http_request", "config": {"url": f"http://{host}:8080/x"}}
+        await carillon.schedule(await carillon.workflow(call), name=host)
+    await carillon.schedule(name="calls nothing")
+    assert ["db.example"] == await names(carillon, target_host="DB.example")
+    assert [] == await names(carillon, target_host="example")
+    pause = {"action": "pause", "filter": {"target_host": "db.example"}, "dry_run": True}
+    assert 1 == (await carillon.call("POST", "/schedules/bulk/", json=pause))["count"]
+
+
 async def test_labels(carillon: Carillon) -> None:
     """All that are named must fit; a PATCH replaces them; names and values are those of Kubernetes."""
     workflow = await carillon.workflow()

@@ -39,6 +39,19 @@ async def test_names_keys_ids_and_hosts(carillon: Carillon) -> None:
     assert [] == await found(carillon, "api.shop")
 
 
+async def test_whole_names_and_beginnings_of_ids(carillon: Carillon) -> None:
+    """A whole name is found among many newer ones that contain it, and an id by its first digits."""
+    workflow = await carillon.workflow(name="flow")
+    oldest = await carillon.schedule(workflow, name="bill")
+    for number in range(3):
+        await carillon.schedule(workflow, name=f"bill {number}")
+    (first,) = (await carillon.call("GET", "/search/", params={"q": "bill", "limit": 1}))["items"]
+    assert oldest["id"] == first["id"]
+    for text in (oldest["id"][:6], oldest["id"][:12].upper()):
+        (found,) = (await carillon.call("GET", "/search/", params={"q": text}))["items"]
+        assert (oldest["id"], "id") == (found["id"], found["match"])
+
+
 async def test_only_what_one_may_see(carillon: Carillon) -> None:
     """One's own, that of one's teams, and with a restricted token what belongs to its workflows."""
     mia, olaf = await carillon.member(), await carillon.member("olaf")

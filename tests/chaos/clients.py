@@ -44,8 +44,13 @@ class Clients:
         count: int,
         pause_seconds: tuple[float, float],
         kinds: Sequence[Kind] = (Kind(),),
+        calendar: str | None = None,
     ) -> None:
-        """Nothing is asked yet. The kinds of schedules are made in turn."""
+        """Nothing is asked yet. The kinds of schedules are made in turn.
+
+        ``calendar`` is changed now and then: it has dates of the past only, so its schedules have all their slots.
+        """
+        self._calendar = calendar
         self._deployment = deployment
         self._random = random.Random(seed)
         self._count = count
@@ -66,6 +71,8 @@ class Clients:
     async def prepare(self, schedules_each: int) -> None:
         """Make the schedules that everybody begins with, while nothing is broken."""
         self._mine: list[dict[UUID, Json]] = [{} for _ in range(self._count)]
+        if self._calendar is not None:
+            await self._send("POST", "/api/v1/calendars/", {"name": self._calendar, "dates": ["2001-01-01"]})
         for mine in self._mine:
             for _ in range(schedules_each):
                 await self._create(mine)
@@ -121,6 +128,9 @@ class Clients:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), self._random.uniform(*self._pause))
                 return
+            if self._calendar is not None and self._random.random() < 0.1:
+                dates = [f"{self._random.randint(1990, 2020)}-01-01"]
+                await self._send("PATCH", f"/api/v1/calendars/{self._calendar}/", {"dates": dates})
             if not mine or self._random.random() < 0.1:
                 await self._create(mine)
                 continue

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tests.chaos.checker import check
-from tests.chaos.clients import Clients
+from tests.chaos.clients import Clients, Kind
 from tests.chaos.deployment import Deployment
 from tests.chaos.evidence import Evidence
 from tests.chaos.gathering import gather
@@ -24,6 +24,8 @@ RECONCILE_SECONDS = 1.0
 SETTLE_SECONDS = LEASE_SECONDS + RECONCILE_SECONDS + 5
 # The schedules that the harness makes for itself.
 OURS = "^(herd|poison-)"
+# A calendar that half of the schedules name, and that is changed now and then.
+CALENDAR = "past"
 SETTINGS = {
     "CARILLON_LEASE_SECONDS": str(LEASE_SECONDS),
     "CARILLON_RECONCILE_SECONDS": str(RECONCILE_SECONDS),
@@ -60,7 +62,8 @@ class Outcome(msgspec.Struct):
 async def chaos(seconds: float, seed: int, *, clients: int = 6, herd: int = 2000, calm: float = 15.0) -> Outcome:
     """Break things for so long, let everything come to rest, and check."""
     async with Deployment(settings=SETTINGS) as deployment:
-        asking = Clients(deployment, seed, count=clients, pause_seconds=(0.3, 2.0))
+        kinds = (Kind(), Kind(values={"exclude_calendars": [CALENDAR]}))
+        asking = Clients(deployment, seed, count=clients, pause_seconds=(0.3, 2.0), kinds=kinds, calendar=CALENDAR)
         await asking.prepare(3)
         await _odd_ones(asking)
         nemesis = Nemesis(deployment, seed, lease_seconds=LEASE_SECONDS, herd=herd)

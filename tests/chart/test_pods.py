@@ -36,8 +36,8 @@ def test_each_process_has_its_command(render: Renderer) -> None:
         "worker": ["worker", "--processes", "1"],
         "migrate": ["migrate", "--wait-seconds", "3580", "--grant-to", "carillon_runtime"],
         "partitions": ["migrate", "--drop-old"],
-        "check": ["apply", "-f", "/schedules", "--prune", "--dry-run"],
-        "apply": ["apply", "-f", "/schedules", "--prune"],
+        "check": ["apply", "--database", "-f", "/schedules", "--prune", "--dry-run"],
+        "apply": ["apply", "--database", "-f", "/schedules", "--prune"],
     } == commands
     assert ["worker", "--processes", "4"] == container(render(HIGHLY_AVAILABLE), "worker")["args"]
 

@@ -1,6 +1,6 @@
 """``carillon apply``, ``export``, ``token create`` and ``keys rotate`` as an operator types them.
 
-Covers app.cli.main, app.cli.operators.
+Covers app.cli.operators.
 """
 
 import asyncio

@@ -83,11 +83,11 @@ async def test_an_edit_of_somebody_else_is_not_overwritten(visitor: Visitor, fle
     assert ("theirs", "mine") == (stored["name"], stored["description"])
 
 
-async def test_maintenance_by_search(visitor: Visitor, fleet: Fleet) -> None:
+async def test_finding_by_words_and_labels(visitor: Visitor, fleet: Fleet) -> None:
     """Words and labels find the schedules, also from the palette; an unknown filter is explained, not a crash."""
     await fleet.carillon.schedule(name="vacuum of the archive", cron="0 4 * * *", labels={"team": "storage"})
     page = visitor.page
-    await visitor.open("/schedules")
+    await visitor.go("/schedules")
     await page.get_by_role("searchbox").fill("label:team=storage vacuum")
     await expect(page.get_by_role("link", name="vacuum of the archive")).to_be_visible()
     await expect(page.get_by_role("link", name="month end")).to_have_count(0)
@@ -156,14 +156,60 @@ async def test_at_three_in_the_morning(worked: Visitor, carillon: Carillon) -> N
     await expect(page.get_by_role("button", name="Pause")).to_be_visible()
 
 
-async def test_run_now_leads_to_the_run(worked: Visitor, carillon: Carillon) -> None:
-    """Its steps are shown as they end."""
-    schedule = await carillon.schedule(name="by hand", interval_seconds=3600)
-    await worked.open(f"/schedules/{schedule['id']}")
-    await worked.page.get_by_role("button", name="Run now").click()
-    await worked.page.wait_for_url("**/runs/*")
-    await expect(worked.page.get_by_text("Success").first).to_be_visible()
-    await expect(worked.page.get_by_text("core.noop")).to_be_visible()
+async def test_maintenance_of_a_host(worked: Visitor, carillon: Carillon) -> None:
+    """All schedules that call a host are found, paused until 06:00 with a note, and the pause is undone."""
+    call = {"id": "call", "type": "core.http_request", "config": {"url": "http://db.example:9/sync"}}
+    workflow = await carillon.workflow(call, name="sync")
+    made = [await carillon.schedule(workflow, name=f"sync {number}", cron="0 4 * * *") for number in range(3)]
+    await carillon.call("POST", f"/schedules/{made[0]['id']}/pause/")
+    await carillon.schedule(name="calls nothing", cron="0 4 * * *")
+    page = worked.page
+    await worked.go("/schedules")
+    await page.get_by_role("searchbox").fill("db.example")
+    await page.get_by_role("button", name="Show schedules that call db.example").click()
+    await expect(page.get_by_text("3 of 3")).to_be_visible()
+    await page.get_by_label("Select all that match").check()
+    await page.get_by_role("region", name="Actions on the selection").get_by_role("button", name="Pause").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("3 schedules match, 2 would change.")
+    await expect(dialog).to_contain_text("1 left alone: they are paused already")
+    await dialog.get_by_role("button", name="until 06:00").click()
+    await dialog.get_by_label("Note").fill("database moves")
+    await dialog.get_by_role("button", name="Do it").click()
+    await expect(dialog).to_contain_text("Done. 2 of 3 done")
+    paused = await carillon.call("GET", "/schedules/", params={"status": "paused"})
+    assert 3 == paused["total"]
+    assert "database moves" == (await carillon.history(made[1]))[-1]["note"]
+    await dialog.get_by_role("button", name="Undo").click()
+    await expect(dialog).to_contain_text("Undone.")
+    await dialog.get_by_role("button", name="Done").click()
+    assert ["paused", "active", "active"] == [(await carillon.get(schedule))["status"] for schedule in made]
+
+
+async def test_a_run_laid_over_the_canvas(worked: Visitor, carillon: Carillon) -> None:
+    """Run now leads to the run; on the canvas each step shows how it ended, and the clock shows the schedule."""
+    before, after = ({"id": name, "type": "core.noop"} for name in ("before", "after"))
+    workflow = await carillon.workflow(before, FAIL, after)
+    schedule = await carillon.schedule(workflow, name="by hand", cron="0 5 * * *", max_retries=0)
+    page = worked.page
+    await worked.go(f"/schedules/{schedule['id']}")
+    await page.get_by_role("button", name="Run now").click()
+    await page.wait_for_url("**/runs/*")
+    await expect(page.get_by_text("Node 'work': boom").first).to_be_visible()
+    await page.get_by_role("link", name="Show on the canvas").click()
+    canvas = page.get_by_role("region", name="Canvas")
+    for step, state in (("before", "Success"), ("work", "Failed"), ("after", "Not reached")):
+        await expect(canvas.locator(".step-node", has_text=step)).to_contain_text(state)
+    await canvas.locator(".step-node", has_text="work").click()
+    await expect(page.get_by_role("region", name="Result of work")).to_contain_text("boom")
+    await page.get_by_label("Lay a run over it").select_option("none")
+    await canvas.locator(".step-node", has_text="start").click()
+    clock = page.get_by_role("region", name="Schedules")
+    await expect(clock).to_contain_text("every day at 05:00 UTC")
+    await clock.get_by_role("button", name="Pause").click()
+    await expect(clock.get_by_role("button", name="Resume")).to_be_visible()
+    await page.get_by_role("link", name="History").click()
+    await expect(page.get_by_role("row", name="workflow created")).to_be_visible()
 
 
 async def test_the_switch_stops_all_schedules(worked: Visitor, carillon: Carillon) -> None:

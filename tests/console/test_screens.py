@@ -18,6 +18,8 @@ PAGES = (
     "/load",
     "/workflows",
     "/workflows/1",
+    "/workflows/1?tab=figures",
+    "/workflows/1?tab=history",
     "/runs",
     "/runs/{run}",
     "/breakers",

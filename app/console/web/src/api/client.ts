@@ -39,9 +39,10 @@ export const schedules = {
 export const bulk = {
   plan: (request: t.BulkRequest) => postNew<t.BulkPlan>("/schedules/bulk/", { ...request, dry_run: true }),
   start: (request: t.BulkRequest) => postNew<t.Operation>("/schedules/bulk/", request),
-  read: (id: string | number) => getNew<t.Operation>(`/operations/${id}/`),
-  cancel: (id: string | number) => postNew<t.Operation>(`/operations/${id}/cancel/`),
-  undo: (id: string | number) => postNew<t.Operation>(`/operations/${id}/undo/`),
+  list: () => getNew<t.Page<t.Operation>>("/operations/", { limit: 20 }),
+  read: (id: string) => getNew<t.Operation>(`/operations/${id}/`),
+  cancel: (id: string) => postNew<t.Operation>(`/operations/${id}/cancel/`),
+  undo: (id: string) => postNew<t.Operation>(`/operations/${id}/undo/`),
 };
 
 export const workflows = {

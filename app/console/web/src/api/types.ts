@@ -301,13 +301,23 @@ export interface BulkPlan {
 }
 
 export interface Operation {
-  id: string | number;
+  id: string;
+  action: string;
   status: string;
+  by: string;
+  note: string;
   total: number;
   done: number;
+  skipped: number;
+  skipped_reasons: { reason: string; count: number }[];
   failed: number;
-  errors: { id?: string; name?: string; message?: string; error?: string }[];
+  errors: { schedule_id: string; message: string }[];
+  error: string;
   undoable: boolean;
+  undo_of: string | null;
+  undone_by: string | null;
+  created_at: Instant;
+  finished_at: Instant | null;
 }
 
 export interface BackfillPlan {

@@ -9,6 +9,7 @@ import type { ExecutionDetail } from "../api/types";
 import { Missing } from "../shell/Shell";
 import { Badge, Loading, Name, Problem, ScopedButton, Time, toneOf, useAct, useNow } from "../ui/controls";
 import { durationText } from "../ui/time";
+import { useScheduleNames } from "./useScheduleNames";
 import { barsOf } from "./waterfall";
 import "./run.css";
 
@@ -31,6 +32,7 @@ export default function Run() {
 
 function Page({ run }: { run: ExecutionDetail }) {
   const t = useTranslations("runs");
+  const names = useScheduleNames([run.scheduled_job_id]);
   return (
     <div className="page">
       <div className="head">
@@ -71,7 +73,7 @@ function Page({ run }: { run: ExecutionDetail }) {
                   params={{ id: run.scheduled_job_id }}
                   search={{ tab: "explain", at: run.scheduled_for }}
                 >
-                  {run.scheduled_job_id}
+                  <Name>{names[run.scheduled_job_id] ?? run.scheduled_job_id}</Name>
                 </Link>
               </dd>
             </>
@@ -96,6 +98,16 @@ function RunActions({ run }: { run: ExecutionDetail }) {
   const navigate = useNavigate();
   return (
     <div className="actions">
+      {run.workflow_id === null ? null : (
+        <Link
+          className="button"
+          to="/workflows/$id"
+          params={{ id: String(run.workflow_id) }}
+          search={{ run: run.id }}
+        >
+          {t("onCanvas")}
+        </Link>
+      )}
       {ENDED.has(run.status) ? (
         <ScopedButton
           needs="operate"

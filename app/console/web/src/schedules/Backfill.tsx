@@ -7,6 +7,7 @@ import type { BackfillPlan, Operation, Schedule } from "../api/types";
 import { OWN_ZONE } from "../preferences";
 import { Dialog, ScopedButton, Time, useAct } from "../ui/controls";
 import { Progress } from "./BulkBar";
+import { inputOf } from "./until";
 
 const SHOWN = 10;
 
@@ -87,12 +88,4 @@ export function Backfill(props: { schedule: Schedule; from?: string; to?: string
       </form>
     </Dialog>
   );
-}
-
-/** Writes an instant as the field for local times wants it, in this browser's zone. */
-function inputOf(at: string | undefined): string {
-  if (!at) return "";
-  const date = new Date(at);
-  const two = (value: number) => String(value).padStart(2, "0");
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}T${two(date.getHours())}:${two(date.getMinutes())}`;
 }

@@ -6,9 +6,10 @@ import { useTranslations } from "use-intl";
 import { bulk } from "../api/client";
 import type { Query } from "../api/http";
 import type { BulkPlan, BulkRequest, Operation } from "../api/types";
-import { OWN_ZONE } from "../preferences";
-import { Dialog, Problem, ScopedButton, useAct } from "../ui/controls";
+import { Badge, Dialog, Loaded, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
 import type { Scope } from "../ui/scopes";
+import { instantOf } from "./until";
+import { UntilField } from "./UntilField";
 
 export interface Selection {
   ids: Set<string>;
@@ -82,7 +83,7 @@ export function BulkDialog({ request, title, onClose }: { request: BulkRequest; 
       bulk.start({
         ...request,
         note: note || undefined,
-        arguments: request.arguments ?? (until ? { until: new Date(until).toISOString() } : undefined),
+        arguments: request.arguments ?? (until ? { until: instantOf(until) } : undefined),
         expect_count: confirmed.count,
       }),
     );
@@ -95,10 +96,7 @@ export function BulkDialog({ request, title, onClose }: { request: BulkRequest; 
       ) : (
         <>
           {request.action === "pause" ? (
-            <label className="field">
-              <span>{t("schedule.until", { zone: OWN_ZONE })}</span>
-              <input type="datetime-local" value={until} onChange={(event) => setUntil(event.target.value)} />
-            </label>
+            <UntilField value={until} onChange={setUntil} />
           ) : null}
           <label className="field">
             <span>{t("app.note")}</span>
@@ -127,15 +125,14 @@ function PlanView({ plan, onStart, onClose }: { plan: BulkPlan; onStart: () => v
       <p>
         <strong>{t("bulk.plan", { count: plan.count, change })}</strong>
       </p>
-      {plan.skipped.length ? (
-        <ul>
-          {plan.skipped.map((one) => (
-            <li key={one.reason}>
-              {t("bulk.skipped")}: {one.count} · {one.reason}
-            </li>
-          ))}
-        </ul>
-      ) : null}
+      <ul className="row plain-list" aria-label={t("bulk.byStatus")}>
+        {Object.entries(plan.by_status).map(([status, count]) => (
+          <li key={status}>
+            <Badge word={status} kind="status" /> {count}
+          </li>
+        ))}
+      </ul>
+      <SkippedList skipped={plan.skipped} />
       {plan.count > CONFIRM_ABOVE ? (
         <label className="field">
           <span>{t("bulk.type", { count: String(plan.count) })}</span>
@@ -154,8 +151,26 @@ function PlanView({ plan, onStart, onClose }: { plan: BulkPlan; onStart: () => v
   );
 }
 
-const PROGRESS_MS = 700;
+/** Why schedules are left alone, and how many of them. A reason that this page does not know is shown as it came. */
+function SkippedList({ skipped }: { skipped: BulkPlan["skipped"] }) {
+  const t = useTranslations("bulk");
+  const reasons = useTranslations("skipReason");
+  if (skipped.length === 0) return null;
+  return (
+    <ul className="soft">
+      {skipped.map(({ reason, count }) => (
+        <li key={reason}>
+          {t("skipped", { count })}: {reasons.has(reason as never) ? reasons(reason as never) : reason.replaceAll("_", " ")}
+        </li>
+      ))}
+    </ul>
+  );
+}
 
+const PROGRESS_MS = 700;
+const UNDER_WAY = new Set(["running", "paused"]);
+
+/** An operation from its start to its end, with its undo. */
 export function Progress({ operation, onClose }: { operation: Operation; onClose: () => void }) {
   const t = useTranslations("bulk");
   const act = useAct();
@@ -164,28 +179,34 @@ export function Progress({ operation, onClose }: { operation: Operation; onClose
   const query = useQuery({
     queryKey: ["operation", id],
     queryFn: () => bulk.read(id),
-    refetchInterval: (one) => (one.state.data?.status === "running" ? PROGRESS_MS : false),
+    refetchInterval: (one) => (!one.state.data || UNDER_WAY.has(one.state.data.status) ? PROGRESS_MS : false),
   });
   const now = query.data ?? operation;
-  const running = now.status === "running";
+  const isUnderWay = UNDER_WAY.has(now.status);
+  const isUndo = now.action === "undo";
   return (
     <>
-      <progress max={Math.max(1, now.total)} value={now.done + now.failed} aria-label={t("label")} />
-      <p role="status">{t("progress", { done: now.done, total: now.total, failed: now.failed })}</p>
-      {now.errors?.length ? (
+      <progress max={Math.max(1, now.total)} value={now.done + now.skipped + now.failed} aria-label={t("label")} />
+      <p role="status">
+        <strong>{isUnderWay ? t("underWay") : t(isUndo ? "undoEnded" : "ended", { status: now.status })}</strong>{" "}
+        {t("progress", { done: now.done, total: now.total, failed: now.failed })}
+      </p>
+      <SkippedList skipped={now.skipped_reasons} />
+      {now.error ? <p className="error">{now.error}</p> : null}
+      {now.errors.length ? (
         <ul className="error">
-          {now.errors.slice(0, 20).map((error, index) => (
-            <li key={error.id ?? index}>
-              <bdi>{error.name ?? error.id}</bdi> {error.message ?? error.error}
+          {now.errors.slice(0, 20).map((error) => (
+            <li key={error.schedule_id}>
+              <code>{error.schedule_id}</code> {error.message}
             </li>
           ))}
         </ul>
       ) : null}
       <div className="actions">
-        {running ? (
-          <button type="button" onClick={() => void act(() => bulk.cancel(id))}>
+        {isUnderWay ? (
+          <ScopedButton needs="operate" onClick={() => void act(() => bulk.cancel(id))}>
             {t("stop")}
-          </button>
+          </ScopedButton>
         ) : (
           <button
             type="button"
@@ -198,15 +219,50 @@ export function Progress({ operation, onClose }: { operation: Operation; onClose
             {t("finish")}
           </button>
         )}
-        {!running && now.undoable ? (
-          <button
-            type="button"
+        {!isUnderWay && now.undoable ? (
+          <ScopedButton
+            needs="operate"
             onClick={() => void act(() => bulk.undo(id), t("undone")).then((undone) => undone && setId(undone.id))}
           >
             {t("undo")}
-          </button>
+          </ScopedButton>
         ) : null}
       </div>
     </>
+  );
+}
+
+/** The operations of late, to look at one again or to undo it. */
+export function OperationsDialog({ onClose }: { onClose: () => void }) {
+  const t = useTranslations("bulk");
+  const [opened, setOpened] = useState<Operation | null>(null);
+  const query = useQuery({ queryKey: ["operations"], queryFn: bulk.list, retry: false, gcTime: 0 });
+  return (
+    <Dialog title={t("operations")} onClose={onClose}>
+      {opened ? (
+        <Progress operation={opened} onClose={onClose} />
+      ) : (
+        <Loaded query={query}>
+          {(page) =>
+            page.items.length ? (
+              <ul className="plain-list tight">
+                {page.items.map((one) => (
+                  <li key={one.id} className="operation">
+                    <button type="button" onClick={() => setOpened(one)}>
+                      {one.action} · {t("progress", { done: one.done, total: one.total, failed: one.failed })}
+                    </button>
+                    <span className="soft small">
+                      <Name>{one.by}</Name> · <Time at={one.created_at} relative /> {one.note ? <Name>{`“${one.note}”`}</Name> : null}
+                    </span>
+                  </li>
+                ))}
+              </ul>
+            ) : (
+              <p className="soft">{t("noOperations")}</p>
+            )
+          }
+        </Loaded>
+      )}
+    </Dialog>
   );
 }

@@ -14,8 +14,8 @@ import { usePageKeys } from "../shell/shortcuts";
 import { useOverview } from "../shell/Shell";
 import { SmallStrip } from "../strip/Strip";
 import { Badge, Loading, Name, Problem, Time, useAct } from "../ui/controls";
-import { BulkBar, type Selection } from "./BulkBar";
-import { parseSearch, queryOf, searchText, toggled } from "./search";
+import { BulkBar, OperationsDialog, type Selection } from "./BulkBar";
+import { parseSearch, queryOf, searchText, toggled, type Parsed } from "./search";
 import "./list.css";
 
 const route = getRouteApi("/schedules");
@@ -32,6 +32,8 @@ const SORTS = { "": "newest", name: "byName", next_run_at: "byNext", "-last_atte
 export default function List() {
   const t = useTranslations("list");
   const live = useTranslations("live");
+  const bulk = useTranslations("bulk");
+  const [operations, setOperations] = useState(false);
   const { q = "", sort = "" } = route.useSearch();
   const navigate = useNavigate();
   const parsed = useMemo(() => parseSearch(q), [q]);
@@ -51,9 +53,15 @@ export default function List() {
             {query.data ? t(query.data.pages[0]?.total_is_estimate ? "about" : "shown", { shown: rows.length, total }) : " "}
           </p>
         </div>
-        <Link to="/schedules/new" className="button primary">
-          {t("create")}
-        </Link>
+        <div className="actions">
+          <button type="button" onClick={() => setOperations(true)}>
+            {bulk("operations")}
+          </button>
+          <Link to="/schedules/new" className="button primary">
+            {t("create")}
+          </Link>
+        </div>
+        {operations ? <OperationsDialog onClose={() => setOperations(false)} /> : null}
       </div>
       <SearchField value={q} onChange={setSearch} />
       <div className="row">
@@ -80,7 +88,7 @@ export default function List() {
       </div>
       {query.error ? <ListProblem error={query.error} retry={() => void query.refetch()} /> : null}
       {query.isPending && !query.error ? <Loading /> : null}
-      {query.data && rows.length === 0 ? <Nothing filtered={q !== ""} onClear={() => setSearch("")} /> : null}
+      {query.data && rows.length === 0 ? <Nothing parsed={parsed} onSearch={setSearch} /> : null}
       {rows.length > 0 ? (
         <Rows
           rows={rows}
@@ -199,26 +207,35 @@ function ListProblem({ error, retry }: { error: unknown; retry: () => void }) {
   return <Problem error={error} retry={retry} />;
 }
 
-function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
+const LOOKS_LIKE_A_HOST = /^[\w-]+(\.[\w-]+)+$/;
+
+/** Instead of rows: how to begin, or how to find something after all. */
+function Nothing({ parsed, onSearch }: { parsed: Parsed; onSearch: (text: string) => void }) {
   const t = useTranslations("list");
+  const host = LOOKS_LIKE_A_HOST.test(parsed.text) ? parsed.text : null;
+  if (parsed.chips.length === 0 && !parsed.text)
+    return (
+      <div className="empty card">
+        <h2>{t("empty")}</h2>
+        <p>{t("emptyText")}</p>
+        <Link to="/schedules/new" className="button primary">
+          {t("create")}
+        </Link>
+      </div>
+    );
   return (
     <div className="empty card">
-      {filtered ? (
-        <>
-          <p>{t("noMatch")}</p>
-          <button type="button" onClick={onClear}>
-            {t("clear")}
+      <p>{t("noMatch")}</p>
+      <div className="actions">
+        {host ? (
+          <button type="button" className="primary" onClick={() => onSearch(searchText(toggled({ ...parsed, text: "" }, "host", host)))}>
+            {t("callHost", { host })}
           </button>
-        </>
-      ) : (
-        <>
-          <h2>{t("empty")}</h2>
-          <p>{t("emptyText")}</p>
-          <Link to="/schedules/new" className="button primary">
-            {t("create")}
-          </Link>
-        </>
-      )}
+        ) : null}
+        <button type="button" onClick={() => onSearch("")}>
+          {t("clear")}
+        </button>
+      </div>
     </div>
   );
 }
@@ -263,7 +280,12 @@ function Rows(props: {
       <div role="rowgroup" className="rows-head">
         <div className="schedule-row header" role="row">
           <span role="columnheader">
-            <span className="visually-hidden">{t("select", { name: "" })}</span>
+            <input
+              type="checkbox"
+              aria-label={t("selectEvery")}
+              checked={Boolean(selection.all)}
+              onChange={(event) => onSelect({ ids: new Set(), all: event.target.checked })}
+            />
           </span>
           <span role="columnheader">{t("name")}</span>
           <span role="columnheader">{t("state")}</span>

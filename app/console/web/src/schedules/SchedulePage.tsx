@@ -11,7 +11,6 @@ import { Events } from "../audit/Events";
 import { Explain } from "../explain/Explain";
 import { hasChanged, movedIds } from "../live/pulse";
 import { useInterval, usePulseEffect } from "../live/useLive";
-import { OWN_ZONE } from "../preferences";
 import { RunTable } from "../runs/RunTable";
 import { usePageKeys } from "../shell/shortcuts";
 import { Missing } from "../shell/Shell";
@@ -21,6 +20,8 @@ import { useSlots } from "../strip/useSlots";
 import { Badge, Dialog, Loaded, Loading, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
+import { instantOf } from "./until";
+import { UntilField } from "./UntilField";
 
 const route = getRouteApi("/schedules/$id");
 const TABS = ["explain", "runs", "edit", "history"] as const;
@@ -279,7 +280,7 @@ function PauseDialog(props: {
   function submit() {
     props.onPause({
       ...(note ? { note } : {}),
-      ...(until ? { until: new Date(until).toISOString() } : {}),
+      ...(until ? { until: instantOf(until) } : {}),
     });
     props.onClose();
   }
@@ -295,10 +296,7 @@ function PauseDialog(props: {
           <span>{t("app.note")}</span>
           <input autoFocus value={note} maxLength={500} onChange={(event) => setNote(event.target.value)} />
         </label>
-        <label className="field">
-          <span>{t("schedule.until", { zone: OWN_ZONE })}</span>
-          <input type="datetime-local" value={until} onChange={(event) => setUntil(event.target.value)} />
-        </label>
+        <UntilField value={until} onChange={setUntil} />
         <div className="actions">
           <button type="submit" className="primary">
             {t("schedule.pause")}

@@ -13,6 +13,7 @@ export const FILTERS: Record<string, string> = {
   namespace: "namespace",
   team: "team_id",
   label: "label",
+  host: "target_host",
 };
 
 export interface Chip {

@@ -56,12 +56,27 @@ export function useZone(ofSchedule?: string): string {
   return zoneFor(usePreferences().zone, OWN_ZONE, ofSchedule);
 }
 
-/** An instant in the chosen zone; `relative` adds how far away it is. */
-export function Time({ at, zone, relative }: { at: string | null | undefined; zone?: string; relative?: boolean }) {
+interface TimeProps {
+  at: string | null | undefined;
+  zone?: string;
+  /** Adds how far away it is. */
+  relative?: boolean;
+  /** Shows only how far away it is. */
+  short?: boolean;
+}
+
+/** An instant in the chosen zone. */
+export function Time({ at, zone, relative, short }: TimeProps) {
   const { locale } = usePreferences();
   const shownIn = useZone(zone);
   const now = useNow(relative ? 1000 : null);
   if (!at) return <span className="soft">–</span>;
+  if (short)
+    return (
+      <time dateTime={at} title={instantText(at, shownIn)}>
+        {distanceText(at, now, locale)}
+      </time>
+    );
   return (
     <time dateTime={at} title={instantText(at, "UTC")}>
       {instantText(at, shownIn)}

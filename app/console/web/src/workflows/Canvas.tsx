@@ -5,13 +5,24 @@ import { useMemo } from "react";
 import { useTranslations } from "use-intl";
 import type { Action } from "../api/types";
 import { usePreferences } from "../preferences";
+import { Badge, Time } from "../ui/controls";
+import { durationText } from "../ui/time";
+import { useClock } from "./ClockPanel";
 import { withEdge, withoutEdge, withoutNode, type Graph } from "./graph";
 import type { NodeError } from "./Editor";
+import { wasTaken, type StepState } from "./overlay";
 
 const WIDTH = 190;
 const HEIGHT = 60;
 
-type StepData = { title: string; type: string; kind: string; hasError: boolean };
+type StepData = {
+  title: string;
+  type: string;
+  kind: string;
+  hasError: boolean;
+  state: StepState | undefined;
+  workflow: number | undefined;
+};
 type StepNode = Node<StepData, "step">;
 
 const NODE_TYPES = { step: Step };
@@ -20,11 +31,14 @@ export function Canvas(props: {
   graph: Graph;
   actions: Action[];
   errors: NodeError[];
+  /** How a run left each step, where one is laid over the canvas. */
+  states: ReadonlyMap<string, StepState> | undefined;
+  workflow: number | undefined;
   picked: string | null;
   onPick: (id: string | null) => void;
   onChange: (graph: Graph) => void;
 }) {
-  const { graph, actions, errors, picked } = props;
+  const { graph, actions, errors, picked, states } = props;
   const t = useTranslations("workflows");
   const { theme } = usePreferences();
   const positions = useMemo(() => placed(graph), [graph]);
@@ -42,6 +56,8 @@ export function Canvas(props: {
         type: action?.title ?? node.type,
         kind: action?.kind ?? "action",
         hasError: errors.some((error) => error.node === node.id),
+        state: states?.get(node.id),
+        workflow: props.workflow,
       },
     };
   });
@@ -49,6 +65,7 @@ export function Canvas(props: {
     id: `${edge.from} ${edge.to}`,
     source: edge.from,
     target: edge.to,
+    className: states ? (wasTaken(states, edge.from, edge.to) ? "taken" : "not-taken") : undefined,
   }));
   return (
     <section className="card workflow-canvas" aria-label={t("canvas")}>
@@ -78,16 +95,52 @@ export function Canvas(props: {
 }
 
 function Step({ data, selected }: NodeProps<StepNode>) {
+  const isClock = data.kind === "trigger";
+  const classes = [
+    "step-node",
+    `kind-of-${data.kind}`,
+    selected ? "selected" : "",
+    data.hasError ? "wrong" : "",
+    data.state ? `state-${data.state.status}` : "",
+  ];
   return (
-    <div className={`step-node kind-of-${data.kind}${selected ? " selected" : ""}${data.hasError ? " wrong" : ""}`}>
-      {data.kind === "trigger" ? null : <Handle type="target" position={Position.Left} />}
+    <div className={classes.filter(Boolean).join(" ")}>
+      {isClock ? null : <Handle type="target" position={Position.Left} />}
       <strong>
-        {data.kind === "trigger" ? "◷ " : data.hasError ? "▲ " : ""}
+        {isClock ? "◷ " : data.hasError ? "▲ " : ""}
         <bdi>{data.title}</bdi>
       </strong>
-      <span className="soft small">{data.type}</span>
+      {data.state ? (
+        <span className="row small">
+          <Badge word={data.state.status} kind="status" />
+          {data.state.ms === null ? null : <span className="soft">{durationText(data.state.ms)}</span>}
+        </span>
+      ) : isClock && data.workflow !== undefined ? (
+        <Clock workflow={data.workflow} />
+      ) : (
+        <span className="soft small">{data.type}</span>
+      )}
       <Handle type="source" position={Position.Right} />
     </div>
+  );
+}
+
+/** The next run of the schedules that start the workflow. */
+function Clock({ workflow }: { workflow: number }) {
+  const t = useTranslations("workflows");
+  const { data } = useClock(workflow);
+  const next = data?.rows.find((row) => row.next_run_at !== null);
+  if (!data) return null;
+  return (
+    <span className="soft small">
+      {t("scheduleCount", { count: data.total })}
+      {next ? (
+        <>
+          <br />
+          <Time at={next.next_run_at} zone={next.timezone} relative short />
+        </>
+      ) : null}
+    </span>
   );
 }
 

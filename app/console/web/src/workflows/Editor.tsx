@@ -1,17 +1,22 @@
 /** The workflow editor: a canvas, a palette, and a form for the picked step. All of it works by keyboard, too. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { getRouteApi, useNavigate } from "@tanstack/react-router";
+import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { useTranslations } from "use-intl";
-import { workflows } from "../api/client";
+import { executions, workflows } from "../api/client";
 import { ApiError, NotSupportedError } from "../api/http";
 import type { Action, Workflow } from "../api/types";
+import { Events } from "../audit/Events";
+import { Charts } from "../overview/Charts";
+import { RunTable } from "../runs/RunTable";
 import { usePageKeys } from "../shell/shortcuts";
 import { Missing } from "../shell/Shell";
-import { Loaded, Loading, Problem, ScopedButton, useToast } from "../ui/controls";
+import { Loaded, Loading, Name, Problem, ScopedButton, useToast } from "../ui/controls";
 import { Canvas } from "./Canvas";
+import { ClockPanel } from "./ClockPanel";
 import { NodeForm } from "./NodeForm";
+import { RunChooser, StepResult, useOverlay } from "./RunOverlay";
 import { begun, changed, redone, undone, withNode, type Graph } from "./graph";
 import "./workflow.css";
 
@@ -20,6 +25,7 @@ const NEW = "new";
 
 export default function WorkflowPage() {
   const { id } = route.useParams();
+  const { tab = "canvas" } = route.useSearch();
   const t = useTranslations("workflows");
   const isNew = id === NEW;
   const query = useQuery({ queryKey: ["workflow", id], queryFn: () => workflows.read(Number(id)), enabled: !isNew });
@@ -32,12 +38,76 @@ export default function WorkflowPage() {
     nodes: [{ id: "start", type: "trigger_schedule", config: {} }],
     edges: [],
   };
+  const stored = query.data?.value;
   return (
-    <Loaded query={actions}>
-      {({ items }) => (
-        <Editor key={id} graph={query.data?.value ?? empty} stored={query.data?.value} etag={query.data?.etag} actions={items} />
-      )}
-    </Loaded>
+    <>
+      {stored ? <Tabs stored={stored} tab={tab} /> : null}
+      {stored && tab !== "canvas" ? <Record stored={stored} tab={tab} /> : null}
+      <div hidden={tab !== "canvas"}>
+        <Loaded query={actions}>
+          {({ items }) => <Editor key={id} graph={stored ?? empty} stored={stored} etag={query.data?.etag} actions={items} />}
+        </Loaded>
+      </div>
+    </>
+  );
+}
+
+const TABS = ["canvas", "runs", "figures", "history"] as const;
+
+function Tabs({ stored, tab }: { stored: Workflow; tab: string }) {
+  const t = useTranslations("workflows");
+  return (
+    <nav className="tabs workflow-tabs" aria-label={stored.name}>
+      {TABS.map((name) => (
+        <Link
+          key={name}
+          to="/workflows/$id"
+          params={{ id: String(stored.id) }}
+          search={{ tab: name === "canvas" ? undefined : name }}
+          aria-current={tab === name ? "page" : undefined}
+          activeProps={{}}
+          activeOptions={{ exact: true, includeSearch: true }}
+        >
+          {t(name)}
+        </Link>
+      ))}
+    </nav>
+  );
+}
+
+/** What happened to a workflow: its runs, its figures, its changes. The canvas stays as it is meanwhile. */
+function Record({ stored, tab }: { stored: Workflow; tab: string }) {
+  return (
+    <div className="page">
+      <h1>
+        <Name>{stored.name}</Name>
+      </h1>
+      {tab === "runs" ? <WorkflowRuns id={stored.id} /> : null}
+      {tab === "figures" ? <Charts workflow={stored.id} /> : null}
+      {tab === "history" ? (
+        <div className="card">
+          <Events filter={{ object_type: "workflow", object_id: stored.id }} />
+        </div>
+      ) : null}
+    </div>
+  );
+}
+
+const RUNS_MS = 5000;
+
+function WorkflowRuns({ id }: { id: number }) {
+  const t = useTranslations("schedule");
+  const query = useQuery({
+    queryKey: ["workflow-runs", id],
+    queryFn: () => executions.list({ workflow_id: id, limit: 20 }),
+    refetchInterval: RUNS_MS,
+  });
+  return (
+    <div className="card">
+      <Loaded query={query}>
+        {(page) => (page.items.length ? <RunTable runs={page.items} withSchedule /> : <p className="soft">{t("noRuns")}</p>)}
+      </Loaded>
+    </div>
   );
 }
 
@@ -85,6 +155,9 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
     }
   }
   const node = graph.nodes.find((one) => one.id === picked);
+  const { run: runId } = route.useSearch();
+  const overlay = useOverlay(graph, props.stored ? runId : undefined);
+  const isTrigger = node?.type.startsWith("trigger") ?? false;
   return (
     <div className="page workflow">
       <h1 className="visually-hidden">{graph.name}</h1>
@@ -120,6 +193,9 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
           ))}
         </ul>
       ) : null}
+      {props.stored ? (
+        <RunChooser workflow={props.stored.id} graph={graph} run={overlay.run} id={runId} error={overlay.error} />
+      ) : null}
       <div className="workflow-panes">
         <Palette
           actions={props.actions}
@@ -129,8 +205,19 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
             setPicked(added.id);
           }}
         />
-        <Canvas graph={graph} actions={props.actions} errors={errors} picked={picked} onPick={setPicked} onChange={change} />
-        {node ? (
+        <Canvas
+          graph={graph}
+          actions={props.actions}
+          errors={errors}
+          states={overlay.states}
+          workflow={props.stored?.id}
+          picked={picked}
+          onPick={setPicked}
+          onChange={change}
+        />
+        {node && overlay.run ? (
+          <StepResult id={node.id} state={overlay.states?.get(node.id)} />
+        ) : node ? (
           <NodeForm
             key={node.id}
             node={node}
@@ -139,7 +226,9 @@ function Editor(props: { graph: Graph; stored?: Workflow; etag?: string | null; 
             errors={errors.filter((error) => error.node === node.id)}
             onChange={change}
             onRemoved={() => setPicked(null)}
-          />
+          >
+            {isTrigger && props.stored ? <ClockPanel workflow={props.stored.id} /> : null}
+          </NodeForm>
         ) : (
           <p className="soft card">{t("workflows.pick")}</p>
         )}

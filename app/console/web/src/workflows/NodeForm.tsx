@@ -1,4 +1,4 @@
-import { useState } from "react";
+import { useState, type ReactNode } from "react";
 import { useTranslations } from "use-intl";
 import type { Action, WorkflowNode } from "../api/types";
 import type { NodeError } from "./Editor";
@@ -13,6 +13,7 @@ export function NodeForm(props: {
   errors: NodeError[];
   onChange: (graph: Graph) => void;
   onRemoved: () => void;
+  children?: ReactNode;
 }) {
   const { node, graph, action, errors, onChange } = props;
   const t = useTranslations("workflows");
@@ -26,6 +27,7 @@ export function NodeForm(props: {
         </h2>
         <p className="soft small">{action?.description ?? node.type}</p>
       </div>
+      {props.children}
       {fields.map((field) => (
         <ConfigField
           key={field.name}

@@ -1,0 +1,111 @@
+"""How the command line starts and ends.
+
+Covers app.cli.main, app.cli.output.
+"""
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from app.cli.main import reordered
+from app.cli.output import Shape, cell, cell_width, columns, json_text, printable
+from tests.support.carillon import Carillon
+from tests.support.command_line import PROGRAM, CommandLine
+
+HEAVY = (
+    "sqlalchemy",
+    "asyncpg",
+    "litestar",
+    "redis",
+    "arq",
+    "alembic",
+    "structlog",
+    "uvloop",
+    "yaml",
+    "jinja2",
+    "rich.markdown",
+)
+
+
+def test_help_and_reading_import_little() -> None:
+    """Neither a database driver nor a web framework: a command must start in a fraction of a second."""
+    code = (
+        "import sys\nfrom app.cli.main import run_command\n"
+        "run_command(['--help'])\nrun_command(['schedule', 'get', 'x', '--server', 'http://127.0.0.1:1'])\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert "[]" == done.stderr.splitlines()[-1]
+
+
+def test_a_reader_that_leaves_is_no_error(cli: CommandLine) -> None:
+    """As in `carillon ... | head -1`: nothing is said about it."""
+    command = f"'{PROGRAM}' --help | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False, timeout=60)
+    assert b"" == done.stderr
+
+
+async def test_ctrl_c_is_130(cli: CommandLine, standing: Carillon) -> None:
+    """Without a traceback; what was printed before stays."""
+    schedule = await standing.schedule(name="watched")
+    process = await _started(cli, "schedule", "get", schedule["id"], "-o", "name", "--watch")
+    assert process.stdout is not None
+    assert b"schedule/" == (await process.stdout.readline())[:9]
+    process.send_signal(signal.SIGINT)
+    _, error = await process.communicate()
+    assert (130, b"") == (process.returncode, error)
+
+
+async def _started(cli: CommandLine, *words: str) -> asyncio.subprocess.Process:
+    # A shell that starts the tests in the background makes its children ignore the signal.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from app.cli import main; main()"
+    )
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program),
+        *words,
+        env=cli.variables(cli.environ),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-o", "json", "schedule", "list"], ["schedule", "list", "-o", "json"]),
+        (["--server=http://x", "-w", "run", "list", "--", "a"], ["run", "list", "--server=http://x", "-w", "--", "a"]),
+        (["schedule", "list", "-o", "json"], ["schedule", "list", "-o", "json"]),
+        (["--help"], ["--help"]),
+    ],
+)
+def test_common_options_may_stand_first(words: list[str], expected: list[str]) -> None:
+    """They are moved behind the command that has them."""
+    assert expected == reordered(words)
+
+
+def test_a_terminal_obeys_no_name() -> None:
+    """Control characters of data are replaced in tables and escaped in JSON."""
+    assert "a\ufffd[31m" == printable("a\x1b[31m")
+    assert '"a\\u001b\\u009b"' == json_text("a\x1b\x9b")
+
+
+def test_cells_are_one_line() -> None:
+    """Times to the second in the zone that is asked for; what is absent is a hyphen."""
+    at = "2030-07-01T08:00:00.123Z"
+    assert "2030-07-01 08:00:00Z" == cell(at)
+    assert "2030-07-01 10:00:00+02:00" == cell(at, "schedule", "Europe/Berlin")
+    assert ["-", "yes", "a=1,b=x", "1,2", '[{"a":1}]'] == [
+        cell(one) for one in (None, True, {"a": 1, "b": "x"}, [1, 2], [{"a": 1}])
+    ]
+    assert [2, 4, 1] == [cell_width(one) for one in ("ab", "日本", "e\u0301")]
+    assert ("ID", "id") == ((shown := Shape("x", columns("id")).columns[0]).title, shown.path)
+
+
+def test_an_unknown_command_is_bad_input() -> None:
+    """With a suggestion."""
+    done = subprocess.run([PROGRAM, "schedul"], capture_output=True, text=True, check=False, timeout=60)
+    assert (2, True) == (done.returncode, "schedule" in done.stderr)
