@@ -54,6 +54,7 @@ from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
 from app.services.action_ports import ActionPorts, HistoryService
 from app.services.admission import Admission, Limits, admission_of
+from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
@@ -181,6 +182,7 @@ def wire_services(
         idempotency=IdempotencyService(database),
         users=UserService(database, remover),
         teams=TeamService(database, remover),
+        leases=AgentLeaseService(database, ringer),
         sessions=sessions,
         single_sign_on=SingleSignOn(database, identities, sessions, issuer, _login_client(settings)),
         actions=ActionService(shared.admission.catalog, shared.problems),
@@ -217,6 +219,7 @@ def wire_services(
         proxies=TrustedProxies(settings.proxy_networks),
         issuer=IssuerService(database, settings.issuer),
         public_origin=settings.public_origin,
+        login_issuers=(settings.oidc_issuer,) if settings.oidc_issuer else (),
     )
 
 

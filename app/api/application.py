@@ -11,6 +11,7 @@ from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
 from app.api.accounts import SecretController, SigningKeyController, TokenController, UserController
+from app.api.agent_leases import AgentLeaseController
 from app.api.audit import AuditController
 from app.api.calendars import CalendarController
 from app.api.declarations import ApplyController, ExportController
@@ -18,6 +19,7 @@ from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.mcp import AgentController, ProtectedResourceController, agent_server
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
 from app.api.operations import BulkController, OperationController
@@ -50,7 +52,9 @@ from app.api.teams import TeamController
 from app.api.upcoming import TimezoneController, UpcomingController
 from app.api.well_known import WellKnownController
 from app.api.workflows import BreakerController, WorkflowController
+from app.mcp.tools import ToolServices
 from app.observability.tracing import Tracer
+from app.services.agent_leases import AgentLeaseService
 from app.services.audit import AuditService
 from app.services.authentication import Authenticator
 from app.services.bulk_operations import BulkService
@@ -91,6 +95,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     idempotency: IdempotencyService
     users: UserService
     teams: TeamService
+    leases: AgentLeaseService
     sessions: SessionService
     single_sign_on: SingleSignOn
     actions: ActionService
@@ -126,6 +131,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     live: LiveService
     # Where browsers reach the API, if the settings say so.
     public_origin: str | None = None
+    # The identity providers whose tokens are accepted.
+    login_issuers: tuple[str, ...] = ()
 
 
 class MetricsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +168,7 @@ def create_application(
             UserController,
             TeamController,
             TokenController,
+            AgentLeaseController,
             LoginController,
             SingleSignOnController,
             SessionController,
@@ -202,6 +210,8 @@ def create_application(
             CronController,
             HealthController,
             WellKnownController,
+            AgentController,
+            ProtectedResourceController,
             *pages,
             *([MetricsController] if metrics.on_main_port else []),
         ],
@@ -236,6 +246,7 @@ def create_application(
     app.state.audit = services.audit
     app.state.idempotency = services.idempotency
     app.state.public_origin = services.public_origin
+    app.state.login_issuers = services.login_issuers
     return app
 
 
@@ -244,6 +255,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
     return {
         "user_service": services.users,
         "team_service": services.teams,
+        "lease_service": services.leases,
+        "agent_server": agent_server(_tool_services(services)),
         "action_service": services.actions,
         "entity_type_service": services.entity_types,
         "workflow_service": services.workflows,
@@ -269,6 +282,21 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "overview_service": services.overview,
         "live_service": services.live,
     }
+
+
+def _tool_services(services: Services) -> ToolServices:
+    return ToolServices(
+        queries=services.schedule_queries,
+        slots=services.slots,
+        executions=services.executions,
+        plans=services.edit_plans,
+        upcoming=services.upcoming,
+        workflows=services.workflows,
+        actions=services.actions,
+        leases=services.leases,
+        schedules=services.schedules,
+        manual_runs=services.manual_runs,
+    )
 
 
 def _for_all(services: Services) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from app.services.views import (
     WebhookView,
     WorkflowView,
 )
+from app.services.views.leases import FreshLeaseView, LeaseView
 
 ETAG = "ETag"
 # The option of a handler that obeys ``If-Match``, beside all that change or delete an object with a tag.
@@ -31,6 +32,7 @@ NOT_MODIFIED = 304
 TAGGED = (
     *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView, CalendarView),
     *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, OperationView, SettingsView),
+    *(LeaseView, FreshLeaseView),
 )
 
 

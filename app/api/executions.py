@@ -10,6 +10,7 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from app.api.etags import IF_MATCH
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
+    LEASABLE,
     SCOPE,
     Acting,
     AnyRequest,
@@ -76,7 +77,7 @@ class ExecutionController(Controller):
     @post(
         "/{execution_id:uuid}/cancel",
         status_code=200,
-        opt={"errors": (400,), SCOPE: Scope.OPERATE},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE, LEASABLE: True},
         summary="Cancel an execution that is pending or running.",
     )
     async def cancel(
@@ -87,7 +88,7 @@ class ExecutionController(Controller):
     @post(
         "/{execution_id:uuid}/again",
         status_code=202,
-        opt={"errors": (400, 409), SCOPE: Scope.OPERATE, IF_MATCH: True},
+        opt={"errors": (400, 409), SCOPE: Scope.OPERATE, IF_MATCH: True, LEASABLE: True},
         summary="Run the schedule of an execution now, with the payload that the execution had.",
     )
     async def again(

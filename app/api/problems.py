@@ -21,6 +21,7 @@ from app.domain.errors import (
     ForeignWorkflowError,
     InsufficientScopeError,
     InvalidError,
+    LeaseExhaustedError,
     NotFoundError,
     PreconditionFailedError,
     QuotaExceededError,
@@ -54,13 +55,14 @@ _STATUS: dict[type[CarillonError], HTTPStatus] = {
     InProgressError: HTTPStatus.CONFLICT,
     ForeignWorkflowError: HTTPStatus.CONFLICT,
     QuotaExceededError: HTTPStatus.CONFLICT,
+    LeaseExhaustedError: HTTPStatus.CONFLICT,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ShareUsedUpError: HTTPStatus.TOO_MANY_REQUESTS,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     ProviderUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 # Attributes of errors that a response shows as members of the problem.
-_MEMBERS = ("workflow_owner", "limit", "used")
+_MEMBERS = ("workflow_owner", "limit", "used", "left", "extended_by")
 _CODES = {
     HTTPStatus.BAD_REQUEST: "malformed",
     HTTPStatus.NOT_FOUND: "not_found",
@@ -81,6 +83,8 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     workflow_owner: int | UnsetType = UNSET
     limit: int | UnsetType = UNSET
     used: int | UnsetType = UNSET
+    left: dict[str, int | None] | UnsetType = UNSET
+    extended_by: str | UnsetType = UNSET
 
 
 class CrossSiteError(ForbiddenError):
@@ -104,7 +108,7 @@ class TooManyRequestsError(Exception):
         super().__init__()
 
 
-def problem(status: HTTPStatus, code: str, detail: str, errors: Sequence[FieldError] = (), **members: int) -> Problem:
+def problem(status: HTTPStatus, code: str, detail: str, errors: Sequence[FieldError] = (), **members: Any) -> Problem:
     """Return the body of an error."""
     return Problem(
         type=f"urn:carillon:problem:{code}",
@@ -123,17 +127,28 @@ def problem_response(
     detail: str,
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
-    **members: int,
+    **members: Any,
 ) -> Response[Problem]:
     """Return the response for an error."""
     content = problem(status, code, detail, errors, **members)
     return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=dict(headers or {}))
 
 
+def status_of(error: CarillonError) -> HTTPStatus:
+    """Return the status of the response for an error that our own code raised."""
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
+
+
+def problem_of(error: CarillonError) -> Problem:
+    """Return the body for an error that our own code raised."""
+    errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
+    members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
+    return problem(status_of(error), error.code, error.detail, errors, **members)
+
+
 def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Response[Problem]:
     """Return the response for an error that our own code raised."""
-    status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), HTTPStatus.BAD_REQUEST)
-    errors = list(error.errors) if isinstance(error, InvalidError | ForeignWorkflowError) else []
+    status = status_of(error)
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -145,8 +160,7 @@ def on_refused(request: Request[Any, Any, Any], error: CarillonError) -> Respons
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         if _throttle.should_log("request_unavailable"):
             log.warning("request_unavailable", error=unreachable_reason(error))
-    members = {name: vars(error)[name] for name in _MEMBERS if name in vars(error)}
-    return problem_response(status, error.code, error.detail, errors, headers, **members)
+    return Response(problem_of(error), status_code=status, media_type=PROBLEM_TYPE, headers=headers)
 
 
 def _count_denial(request: Request[Any, Any, Any], error: ForbiddenError) -> None:

@@ -31,7 +31,13 @@ from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, feed_reader, require_kind, require_scope
 from app.domain.audit import Origin, Via
 from app.domain.client_addresses import UNKNOWN, counted_as, parse_address
-from app.domain.errors import FieldError, InvalidError, RestrictedError, UnauthenticatedError
+from app.domain.errors import (
+    FieldError,
+    InvalidError,
+    OutsideLeaseError,
+    RestrictedError,
+    UnauthenticatedError,
+)
 from app.observability.metrics import REQUEST_SECONDS, REQUESTS
 from app.observability.tracing import Kind, Tracer, current, stored_context, trace_id_of
 from app.persistence.audit import ORIGIN, current_origin
@@ -117,6 +123,8 @@ async def check_request(connection: AnyConnection, handler: BaseRouteHandler) ->
         connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
         require_kind(actor, reads_feeds=bool(connection.route_handler.opt.get(FEEDS)))
         require_scope(actor, needs)
+        if actor.grant is not None and not _serves_agents(connection.route_handler):
+            raise OutsideLeaseError
         if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
             raise RestrictedError
         note_precondition(connection)
@@ -134,6 +142,9 @@ FEED = "feed"
 RESTRICTABLE = "restrictable"
 # For controllers all of whose handlers do.
 KEEPS_TO_RESTRICTIONS: dict[str, Any] = {RESTRICTABLE: True}
+# The option of a handler that changes nothing beyond the lease of an agent's token. To all other calls but those that
+# only read, such a token does not reach.
+LEASABLE = "leasable"
 # The option by which a handler says which scope it needs, if not the usual one for its method.
 SCOPE = "scope"
 
@@ -144,6 +155,14 @@ def required_scope(handler: BaseRouteHandler) -> Scope:
     named: Scope | None = handler.opt.get(SCOPE)
     methods: frozenset[str] = getattr(handler, "http_methods", frozenset())
     return named or (Scope.READ if methods <= {"GET", "HEAD"} else Scope.WRITE)
+
+
+@once_for_each_handler
+def _serves_agents(handler: BaseRouteHandler) -> bool:
+    """Return whether the token of a lease may be used for a call."""
+    methods: frozenset[str] = getattr(handler, "http_methods", frozenset())
+    only_reads = required_scope(handler) is Scope.READ and methods <= {"GET", "HEAD"}
+    return only_reads or bool(handler.opt.get(LEASABLE))
 
 
 def current_actor(request: AnyRequest) -> Actor:

@@ -11,6 +11,7 @@ from app.api.etags import IF_MATCH, unless_known
 from app.api.filters import UUIDS, IdsFilter, KeyInPath, LabelFilter, Search, given_ids, given_labels, key_of
 from app.api.requests import (
     KEEPS_TO_RESTRICTIONS,
+    LEASABLE,
     SCOPE,
     Acting,
     At,
@@ -89,7 +90,7 @@ class ScheduleController(Controller):
     tags = ("schedules",)
     opt = KEEPS_TO_RESTRICTIONS
 
-    @post("/", opt={"errors": (404, 409)}, summary="Create a schedule and plan its first run.")
+    @post("/", opt={"errors": (404, 409), LEASABLE: True}, summary="Create a schedule and plan its first run.")
     async def create(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleInput]) -> ScheduleView:
         return await schedule_service.create(actor, data)
 
@@ -111,7 +112,7 @@ class ScheduleController(Controller):
 
     @put(
         "/by-key/{key:path}",
-        opt={"errors": (404, 409), "other_statuses": (201,)},
+        opt={"errors": (404, 409), "other_statuses": (201,), LEASABLE: True},
         summary="Create the schedule with this key (201), or change it where it differs (200). A pause is not lifted.",
     )
     async def put_by_key(
@@ -120,7 +121,11 @@ class ScheduleController(Controller):
         view, is_new = await schedule_service.put(actor, key_of(key), data)
         return Response(view, status_code=201 if is_new else 200)
 
-    @delete("/by-key/{key:path}", summary="Delete the schedule with this key, of a team if `team_id` names one.")
+    @delete(
+        "/by-key/{key:path}",
+        opt={LEASABLE: True},
+        summary="Delete the schedule with this key, of a team if `team_id` names one.",
+    )
     async def remove_by_key(
         self, actor: Acting, schedule_service: Schedules, key: KeyInPath, team_id: TeamFilter = None
     ) -> None:
@@ -170,7 +175,7 @@ class ScheduleController(Controller):
 
     @post(
         "/batch",
-        opt={"body_schema": ScheduleBatchInput, "errors": (409,)},
+        opt={"body_schema": ScheduleBatchInput, "errors": (409,), LEASABLE: True},
         summary="Create up to 1,000 schedules, all or none.",
     )
     async def create_many(
@@ -181,6 +186,7 @@ class ScheduleController(Controller):
     @post(
         "/batch-delete",
         status_code=204,
+        opt={LEASABLE: True},
         summary="Delete several schedules. Ids that are unknown or not yours are ignored.",
     )
     async def delete_many(self, actor: Acting, schedule_service: Schedules, data: JSONBody[ScheduleIdsInput]) -> None:
@@ -195,7 +201,7 @@ class ScheduleController(Controller):
 
     @patch(
         "/{schedule_id:uuid}",
-        opt={"errors": (409,)},
+        opt={"errors": (409,), LEASABLE: True},
         summary="Change some fields of a schedule. A changed cadence moves the next run at once.",
     )
     async def change(
@@ -207,14 +213,18 @@ class ScheduleController(Controller):
     ) -> ScheduleView:
         return await schedule_service.change(actor, schedule_id, data)
 
-    @delete("/{schedule_id:uuid}", summary="Delete a schedule and its history. Its running executions are cancelled.")
+    @delete(
+        "/{schedule_id:uuid}",
+        opt={LEASABLE: True},
+        summary="Delete a schedule and its history. Its running executions are cancelled.",
+    )
     async def remove(self, actor: Acting, schedule_service: Schedules, schedule_id: FromPath[UUID]) -> None:
         await schedule_service.delete(actor, schedule_id)
 
     @post(
         "/{schedule_id:uuid}/pause",
         status_code=200,
-        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True, LEASABLE: True},
         summary="Pause an active schedule, with `until` for a time only. A pause that lasts gets another end, or none.",
     )
     async def pause(
@@ -229,7 +239,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/resume",
         status_code=200,
-        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True, LEASABLE: True},
         summary="Resume a paused schedule. Its next slot is computed from now.",
     )
     async def resume(
@@ -244,7 +254,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/revive",
         status_code=200,
-        opt={"errors": (400,), SCOPE: Scope.OPERATE, IF_MATCH: True},
+        opt={"errors": (400,), SCOPE: Scope.OPERATE, IF_MATCH: True, LEASABLE: True},
         summary="Make a dead schedule active again, with all its retries.",
     )
     async def revive(
@@ -259,7 +269,7 @@ class ScheduleController(Controller):
     @post(
         "/{schedule_id:uuid}/run",
         status_code=202,
-        opt={"errors": (409,), SCOPE: Scope.OPERATE, IF_MATCH: True},
+        opt={"errors": (409,), SCOPE: Scope.OPERATE, IF_MATCH: True, LEASABLE: True},
         summary="Run a schedule now. Its cadence and counters do not change.",
     )
     async def run(
@@ -282,7 +292,7 @@ class ScheduleQueryController(Controller):
     @post(
         "/preview",
         status_code=200,
-        opt={"errors": (404,), SCOPE: Scope.READ},
+        opt={"errors": (404,), SCOPE: Scope.READ, LEASABLE: True},
         summary="Describe a spec in plain words, with warnings and its next runs. Nothing is stored.",
     )
     async def preview(
@@ -293,7 +303,7 @@ class ScheduleQueryController(Controller):
     @post(
         "/{schedule_id:uuid}/plan",
         status_code=200,
-        opt={"errors": (409,), SCOPE: Scope.READ, IF_MATCH: True},
+        opt={"errors": (409,), SCOPE: Scope.READ, IF_MATCH: True, LEASABLE: True},
         summary="Say what a change would do in the next days: which fires stay, move, appear and vanish.",
     )
     async def plan(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from app.domain.access import OwnerKind, Role, Scope, TeamRole
+from app.domain.agent_leases import AtEnd, LeaseStatus, Review
 from app.domain.audit import ObjectType, Via
 from app.domain.breakers import BreakerState
 from app.domain.bulk_operations import BulkAction, OperationStatus
@@ -31,6 +32,9 @@ REASONS: Texts = {
     Reason.REPEAT_LIMIT: "done, all of `total_repeats` are complete",
     Reason.EXHAUSTED: "done, the only slot of `at` or `after` has its outcome",
     Reason.END_REACHED: "done, no slot is left before `end_at`",
+    Reason.AWAITING_REVIEW: "made by an agent, and a person has to approve it; paused until then if the lease says so",
+    Reason.LEASE_EXPIRED: "paused, the lease that it was made with has expired",
+    Reason.LEASE_REVOKED: "paused, the lease that it was made with was revoked",
     Reason.MAX_RETRIES: "dead, a run failed and no retry was left",
 }
 WAYS: Texts = {
@@ -46,6 +50,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.USER: "a user",
     ObjectType.TEAM: "a team",
     ObjectType.TOKEN: "a token",
+    ObjectType.LEASE: "the lease of an agent",
     ObjectType.SESSION: "a session of a browser",
     ObjectType.SECRET: "a secret",
     ObjectType.SIGNING_KEY: "a signing key",
@@ -144,6 +149,17 @@ ACTS: Texts = {
     Act.DELETE: "it is not declared any more, and was deleted",
     Act.LEAVE: "it is not declared any more, and was left, as `prune` was not asked for",
 }
+REVIEWS: Texts = {
+    Review.NONE: "nobody has to look at what the agent makes",
+    Review.AFTER: "it runs, with `status_reason` `awaiting_review` until it is approved",
+    Review.BEFORE: "it is paused until it is approved, and again after each change by the agent",
+}
+LEASE_ENDS: Texts = {AtEnd.PAUSE: "they are paused", AtEnd.DELETE: "they are deleted"}
+LEASE_STATUSES: Texts = {
+    LeaseStatus.ACTIVE: "the agent can use it",
+    LeaseStatus.EXPIRED: "its time is over; it can be extended",
+    LeaseStatus.REVOKED: "it was ended for good",
+}
 BULK_ACTIONS: Texts = {
     BulkAction.PAUSE: "pause active ones, `until` a time if one is given",
     BulkAction.RESUME: "resume paused ones",
@@ -174,6 +190,8 @@ EVENTS: Texts = {
     NoticeEvent.SCHEDULE_RECOVERED: "a run succeeded after failed ones",
     NoticeEvent.SLOTS_MISSED: "slots did not fire",
     NoticeEvent.BREAKER_OPENED: "a circuit breaker opened",
+    NoticeEvent.LEASE_EXPIRED: "the lease of an agent has expired",
+    NoticeEvent.LEASE_EXHAUSTED: "an agent was refused something, as its lease is used up; once an hour",
 }
 CHANGES: Texts = {
     Action.CREATED: "the object is new",

@@ -175,6 +175,11 @@ app.command(
     help="Print a link that opens the console and logs you in. It works once, within ten minutes.",
 )
 app.command(
+    "app.cli.mcp_bridge:mcp",
+    group=SERVER,
+    help="Connect an agent's client to the server over standard input and output.",
+)
+app.command(
     "app.cli.admin:plugins",
     group=RUNNING,
     help="List the installed plugins and their errors. The exit code is 1 if there are errors.",

@@ -14,7 +14,9 @@ from app.cli.output import Shape, columns, print_item, printable, say, show_item
 from app.client.connection import API, Connection, path_part
 from app.client.errors import ClientError, Exit
 
-SHOWN_ONLY = frozenset({"id", "created_at", "updated_at", "user_profile_id", "owner_kind", "owner_id", "team_id"})
+SHOWN_ONLY = frozenset(
+    {"id", "owner", "created_at", "updated_at", "user_profile_id", "owner_kind", "owner_id", "team_id"}
+)
 
 Ref = Annotated[str, Parameter(help="The id, or the name where it has one.")]
 New = Annotated[str, Parameter(help="The name of the new object, or what it has instead; the file may have it.")]
@@ -163,7 +165,9 @@ def add_action(app: App, resource: Resource, verb: str, help_text: str) -> None:
 
 
 CALENDAR = Resource(
-    path="/calendars/", shape=Shape("calendar", columns("name", "timezone", "public", "dates"), "name"), id_field="name"
+    path="/calendars/",
+    shape=Shape("calendar", columns("name", "timezone", "public", "dates", "holidays"), "name"),
+    id_field="name",
 )
 LIMIT = Resource(
     path="/limits/", shape=Shape("limit", columns("name", "max_concurrent", "rate", "burst"), "name"), id_field="name"

@@ -164,7 +164,19 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
             shown = ", ".join(_slot(entry) for entry in entries[:MOST_SLOTS_SHOWN])
             rest = f" and {len(entries) - MOST_SLOTS_SHOWN} more" if len(entries) > MOST_SLOTS_SHOWN else ""
             lines.append(f"  slots {word}: {shown}{rest}")
-    return [*lines, *(f"  warning: {warning}" for warning in plan.get("warnings") or ())]
+    return [*lines, *_losses(plan.get("lost") or {}), *(f"  warning: {one}" for one in plan.get("warnings") or ())]
+
+
+def _losses(lost: Mapping[str, Any]) -> list[str]:
+    """Return what a change gives up beside single slots."""
+    lines = []
+    if lost.get("repeats"):
+        lines.append(f"  {lost['repeats']:,} repeats are lost")
+    if lost.get("retry"):
+        lines.append("  the pending retry is lost")
+    if lost.get("days"):
+        lines.append(f"  days without a slot that had one: {', '.join(map(str, lost['days'][:MOST_SLOTS_SHOWN]))}")
+    return lines
 
 
 def _changes(changes: Any) -> list[str]:
@@ -183,7 +195,7 @@ def _slot(entry: Any) -> str:
     if not isinstance(entry, dict):
         return str(entry)
     if "from" in entry and "to" in entry:
-        return f"{entry['from']} -> {entry['to']}"
+        return f"{_slot(entry['from'])} -> {_slot(entry['to'])}"
     return str(entry.get("at") or entry.get("slot") or entry)
 
 

@@ -26,7 +26,11 @@ SLOT = Shape(
     "slot", columns("slot", "outcome", "status", "lateness_ms", "duration_ms", "attempts", "execution_id"), "slot"
 )
 CHANGE = Shape("change", columns("at", "by", "action", "changes", "note"), "at")
-COMING = Shape("slot", columns("at", "slot", "name", "schedule_id", "note"), "at")
+COMING = Shape(
+    "slot", columns("at", "slot", "schedule_name:schedule", "schedule_id", wide=("workflow_name", "timezone")), "at"
+)
+# The API's own bound of a list that has no pages.
+MOST_COMING = 500
 NOT_THERE = {404, 405}
 
 Name = Annotated[
@@ -196,7 +200,7 @@ def upcoming(
     """List the runs to come, of one schedule or of all of them."""
     with options.connect() as connection:
         path = f"/schedules/{find_schedule(connection, name)}/upcoming/" if name else "/upcoming/"
-        params = {"from": since, "to": until, "limit": options.limit or None}
+        params = {"from": since, "to": until, "limit": min(options.limit or MOST_COMING, MOST_COMING)}
 
         def fetch() -> Iterable[Page]:
             answer = newer(lambda: connection.get(path, params), "the list of runs to come")

@@ -12,6 +12,7 @@ from app.domain.errors import (
     ForeignWorkflowError,
     InsufficientScopeError,
     NotFoundError,
+    OutsideLeaseError,
     RestrictedError,
     UnauthenticatedError,
 )
@@ -170,6 +171,13 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     team_id: int | None
 
 
+class Grant(msgspec.Struct, frozen=True):
+    """The lease that a token belongs to, and the agent that it was granted to."""
+
+    lease_id: int
+    agent: str
+
+
 class Actor(msgspec.Struct, frozen=True):
     """The user or plugin on whose behalf something is done, and how far the token reaches that was used for it."""
 
@@ -191,6 +199,13 @@ class Actor(msgspec.Struct, frozen=True):
     ends_at: datetime | None = None
     # The session of the browser that the request came from.
     session_id: int | None = None
+    # None unless the token was made for an agent.
+    grant: Grant | None = None
+
+    @property
+    def author(self) -> str:
+        """Return the name by which histories and the audit log know the actor."""
+        return self.username if self.grant is None else f"agent:{self.grant.agent} for {self.username}"
 
     @property
     def owner_id(self) -> str:
@@ -359,6 +374,16 @@ def require_scope(actor: Actor, needs: Scope) -> None:
         raise ForbiddenError
     if not actor.token_scope.includes(needs):
         raise InsufficientScopeError(needs)
+
+
+def require_granted(actor: Actor, lease_id: int | None) -> None:
+    """Refuse an agent what changes a schedule of another lease, or of none."""
+    grant = actor.grant
+    if grant is not None and actor.needs is not Scope.READ and grant.lease_id != lease_id:
+        raise OutsideLeaseError(
+            f"The lease {grant.lease_id} lets you change only the schedules that were made with it. You can read this "
+            "one; a person can change it, with a token of their own."
+        )
 
 
 def require_graph_editor(actor: Actor) -> None:

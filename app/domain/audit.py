@@ -30,6 +30,7 @@ class ObjectType(StrEnum):
 
     USER = "user"
     TEAM = "team"
+    LEASE = "lease"
     TOKEN = "token"  # noqa: S105 - the name of a kind
     SESSION = "session"
     SECRET = "secret"  # noqa: S105 - the name of a kind
@@ -69,6 +70,12 @@ class AuditAction(StrEnum):
     TEAM_MEMBER_ADDED = "team_member_added"
     TEAM_MEMBER_CHANGED = "team_member_changed"
     TEAM_MEMBER_REMOVED = "team_member_removed"
+    LEASE_GRANTED = "lease_granted"
+    LEASE_CHANGED = "lease_changed"
+    LEASE_APPROVED = "lease_approved"
+    LEASE_ADOPTED = "lease_adopted"
+    LEASE_REVOKED = "lease_revoked"
+    LEASE_EXPIRED = "lease_expired"
     OIDC_KEY_ROTATED = "oidc_key_rotated"
     SECRET_CREATED = "secret_created"  # noqa: S105 - the name of an action
     SECRET_CHANGED = "secret_changed"  # noqa: S105 - the name of an action
@@ -113,6 +120,8 @@ class Origin(msgspec.Struct, frozen=True):
     via: Via
     address: str | None = None
     request_id: str | None = None
+    # For a call of an agent: the tool, its arguments, and the name of the client.
+    details: dict[str, Any] = {}
 
 
 # The origin of what no request and no command caused.
@@ -169,7 +178,8 @@ def audit_event(  # noqa: PLR0913 - the parts of an event
         at=now,
         # Commands of operators act as the built-in admin, without its id.
         actor_id=(actor.user_id or None) if actor else None,
-        actor=actor.username if actor else None,
+        actor=actor.author if actor else None,
+        on_behalf_of=actor.username if actor and actor.grant else None,
         via=_via(actor, origin),
         action=action,
         object_type=subject.type,
@@ -180,7 +190,7 @@ def audit_event(  # noqa: PLR0913 - the parts of an event
         note=note,
         request_id=origin.request_id,
         address=origin.address,
-        details={**_credential(actor), **(details or {})},
+        details={**_credential(actor), **origin.details, **(details or {})},
     )
 
 
@@ -190,8 +200,11 @@ def _via(actor: Actor | None, origin: Origin) -> Via:
 
 
 def _credential(actor: Actor | None) -> dict[str, int]:
-    """Return the ids of the token and of the session that the actor used."""
-    ids = {} if actor is None else {"token_id": actor.token_id, "session_id": actor.session_id}
+    """Return the ids of the token, its lease and the session that the actor used."""
+    if actor is None:
+        return {}
+    lease_id = None if actor.grant is None else actor.grant.lease_id
+    ids = {"token_id": actor.token_id, "session_id": actor.session_id, "lease_id": lease_id}
     return {name: value for name, value in ids.items() if value is not None}
 
 

@@ -49,7 +49,7 @@ def authored_event(  # noqa: PLR0913 - the parts of an event
         author.actor, action, subject, author.origin, now, key, changes=changes, details=details, note=_cut(note)
     )
     actor = event.actor if author.actor is not None else author.name
-    return replace(event, actor=actor, on_behalf_of=author.on_behalf_of)
+    return replace(event, actor=actor, on_behalf_of=author.on_behalf_of or event.on_behalf_of)
 
 
 def schedule_event(revision: Revision, job: ScheduledJob, author: Author, key: str) -> AuditEvent | None:

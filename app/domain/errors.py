@@ -151,6 +151,26 @@ class QuotaExceededError(CarillonError):
         self.used = used
 
 
+class OutsideLeaseError(ForbiddenError):
+    """The agent's lease does not reach this object or this call."""
+
+    code = "outside_lease"
+    message = "The lease of this token does not include this call. A person can do it, with a token of their own."
+
+
+class LeaseExhaustedError(CarillonError):
+    """A lease has no room for another schedule, run or change."""
+
+    code = "lease_exhausted"
+    message = "The lease is used up. Ask its owner to extend it."
+
+    def __init__(self, detail: str, left: dict[str, int | None], extended_by: str) -> None:
+        """Store what is left, and who can extend the lease."""
+        super().__init__(detail)
+        self.left = left
+        self.extended_by = extended_by
+
+
 class InvalidError(CarillonError):
     """Some fields of the input are not valid."""
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from app.domain.agent_leases import Lease
 from app.domain.breakers import Breaker, BreakerState
 from app.domain.executions import FAILURES, Entity, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome
@@ -24,6 +25,8 @@ class NoticeEvent(StrEnum):
     SCHEDULE_RECOVERED = "schedule.recovered"
     SLOTS_MISSED = "slots.missed"
     BREAKER_OPENED = "breaker.opened"
+    LEASE_EXPIRED = "lease.expired"
+    LEASE_EXHAUSTED = "lease.exhausted"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +96,15 @@ def breaker_notices(breaker: Breaker) -> list[Notice]:
         for change in breaker.transitions
         if change.to_state is BreakerState.OPEN
     ]
+
+
+def lease_notice(lease: Lease, refusal: str = "") -> Notice:
+    """Return the event that a lease has expired, or that it is used up and something was refused therefore."""
+    about = {"lease_id": lease.id, "agent": lease.agent, "purpose": lease.purpose}
+    event, data = NoticeEvent.LEASE_EXPIRED, {"expires_at": rfc3339(lease.expires_at), "at_end": lease.at_end.value}
+    if refusal:
+        event, data = NoticeEvent.LEASE_EXHAUSTED, {"reason": refusal}
+    return Notice(event=event, user_profile_id=lease.user_profile_id, data={**about, **data})
 
 
 def _notice(event: NoticeEvent, job: ScheduledJob, data: dict[str, Any]) -> Notice:

@@ -128,14 +128,23 @@ def planned(job: ScheduledJob, slot: datetime | None, active_runs: int) -> Sched
     slots stays active: the last of them may fail and be retried.
     """
     if not job.expects_more(active_runs):
-        return without_tick(job)
+        # Under a lease every run counts, also one that was cancelled: none may be left to wait for.
+        return finished(job, Reason.REPEAT_LIMIT) if job.lease_id is not None and not active_runs else without_tick(job)
     if slot is not None:
         return with_tick(job, slot)
     return without_tick(job) if active_runs else _out_of_slots(job)
 
 
 def _out_of_slots(job: ScheduledJob) -> ScheduledJob:
-    return finished(job, Reason.EXHAUSTED if job.is_one_shot else Reason.END_REACHED)
+    return finished(job, Reason.EXHAUSTED) if job.is_one_shot else past_end(job)
+
+
+def past_end(job: ScheduledJob) -> ScheduledJob:
+    """Return the schedule as done, as its end comes before the next slot or retry.
+
+    If that is the end of its lease, it waits: a person may extend the lease until it ends.
+    """
+    return without_tick(job) if job.ends_with_lease else finished(job, Reason.END_REACHED)
 
 
 def with_first_slot(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:

@@ -18,7 +18,6 @@ from app.domain.planning import (
     with_first_slot,
     with_start_anchor,
     with_tick,
-    without_tick,
 )
 from app.domain.schedules import Reason, ScheduledJob, Status, with_status
 from app.domain.specs import KINDS, require_kind
@@ -33,7 +32,9 @@ LIMITS = frozenset({"total_repeats", "end_at", "at", "after", "rrule"})
 
 def created(draft: ScheduledJob, now: datetime) -> ScheduledJob:
     """Return a new schedule with its first slot planned; one that ends before its first slot is done at once."""
-    return with_first_slot(with_start_anchor(draft, now), 0, now)
+    anchored = with_start_anchor(draft, now)
+    # One that awaits review begins as paused.
+    return with_first_slot(anchored, 0, now) if draft.status is Status.ACTIVE else anchored
 
 
 def paused(job: ScheduledJob) -> ScheduledJob:
@@ -72,6 +73,7 @@ def returned(job: ScheduledJob, active_runs: int) -> ScheduledJob:
 def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """Return the paused schedule as active, with a new slot; the retry count is kept."""
     _require(job, Status.PAUSED, "resume")
+    _require_lease(job, now, "resume")
     if job.spec.problem:
         raise WrongStateError(f"Cannot resume a job whose spec is not valid: {job.spec.problem}")
     active = with_status(job, Status.ACTIVE, Reason.NONE)
@@ -84,6 +86,7 @@ def resumed(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
 def revived(job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     """Return the dead schedule as active, with all its retries; a one-shot whose time has passed fires now."""
     _require(job, Status.DEAD, "revive")
+    _require_lease(job, now, "revive")
     alive = with_anchor(replace(with_status(job, Status.ACTIVE, Reason.NONE), current_retry=0, dead_at=None), now)
     if alive.is_one_shot and not alive.spec.problem:
         alive = replace(alive, anchor_at=alive.spec.opening(max(alive.anchor_at, now)) or now)
@@ -98,6 +101,8 @@ def edited(
     if not changes:
         return job
     changed = _reanchored(replace(job, **changes), changes, now)
+    if job.lease_ends_at is not None and (changed.end_at is None or changed.end_at > job.lease_ends_at):
+        changed = replace(changed, end_at=job.lease_ends_at)
     _require_sound(changed, changes, now, caps)
     if job.status is Status.DEAD:
         return changed
@@ -211,8 +216,9 @@ def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now
     """Return an active schedule after an edit, with a pending tick that fits its cadence and its limits."""
     if CADENCE_FIELDS & changes.keys() or job.next_run_at is None:
         return with_first_slot(job, active_runs, now)
-    if not job.expects_more(active_runs):
-        return without_tick(job)
+    is_last_retry = job.lease_id is not None and job.next_attempt
+    if not job.expects_more(active_runs) and not is_last_retry:
+        return planned(job, None, active_runs)
     if job.end_at is not None and job.next_run_at > job.end_at:
         return planned(job, None, active_runs) if job.next_attempt or _past_end(job) else job
     if job.cadence_slot is None and LIMITS & changes.keys():
@@ -241,6 +247,15 @@ def _armed_again(job: ScheduledJob, changes: dict[str, Any], active_runs: int, n
     fresh = job if job.is_one_shot else with_anchor(job, now)
     armed = with_first_slot(with_status(fresh, Status.ACTIVE, Reason.NONE), active_runs, now)
     return armed if armed.status is Status.ACTIVE else job
+
+
+def _require_lease(job: ScheduledJob, now: datetime, verb: str) -> None:
+    """Refuse to let a schedule go on whose lease has ended."""
+    if job.lease_ends_at is not None and job.lease_ends_at <= now:
+        raise WrongStateError(
+            f"Cannot {verb} job: its lease {job.lease_id} has ended. Extend the lease, or adopt the schedule "
+            f"(POST /api/v1/leases/{job.lease_id}/adopt/)."
+        )
 
 
 def _require(job: ScheduledJob, status: Status, verb: str) -> None:

@@ -44,6 +44,9 @@ class Reason(StrEnum):
     MAX_RETRIES = "max_retries"
     INVALID_SPEC = "invalid_spec"
     POISONED = "poisoned"
+    AWAITING_REVIEW = "awaiting_review"
+    LEASE_EXPIRED = "lease_expired"
+    LEASE_REVOKED = "lease_revoked"
 
 
 class IfRunning(StrEnum):
@@ -158,6 +161,11 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
     updated_at: datetime
     # The owner's id again if the owner is a team.
     team_id: int | None = None
+    # The lease of the agent that made the schedule, when it ends, and the runs that are charged to it: first attempts
+    # that have fired, however they ended.
+    lease_id: int | None = None
+    lease_ends_at: datetime | None = None
+    lease_runs: int = 0
     # For each stored calendar that is named, which calendar it is and its contents; None if there is no such calendar.
     calendar_versions: dict[str, str | None] = msgspec.field(default_factory=dict)
     # The calendars in these versions. No column: whoever reads a schedule adds them.
@@ -250,7 +258,16 @@ class ScheduledJob(ScheduleDefinition, frozen=True, kw_only=True):
 
     def expects_more(self, active_runs: int) -> bool:
         """Return whether another slot is needed if all active runs count as repeats."""
-        return not self.is_limited or self.current_repeat + active_runs < self.total_repeats
+        if not self.is_limited:
+            return True
+        if self.lease_id is not None and self.lease_runs >= self.total_repeats:
+            return False
+        return self.current_repeat + active_runs < self.total_repeats
+
+    @property
+    def ends_with_lease(self) -> bool:
+        """Return whether the end of its lease is what ends the schedule."""
+        return self.lease_ends_at is not None and self.end_at == self.lease_ends_at and not self.is_one_shot
 
 
 class PlannedTick(msgspec.Struct, frozen=True):

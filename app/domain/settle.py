@@ -10,7 +10,7 @@ from app.domain.backoff import schedule_backoff
 from app.domain.executions import FAILURES, NEUTRAL_ENDS, ExecutionStatus, Trigger
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import runs_alone
-from app.domain.planning import finished, stopped, with_next_slot, with_retry
+from app.domain.planning import finished, past_end, stopped, with_next_slot, with_retry
 from app.domain.schedules import CatchUp, IfRunning, Reason, ScheduledJob, Status
 
 # When so many runs of one slot have lost their worker, the run itself is taken for the cause. One or two may be lost
@@ -157,7 +157,7 @@ def _with_next_attempt(job: ScheduledJob, run: EndedRun, other_active: int, now:
     if not runs_alone(job.if_running):
         return Settlement(_with_tick_or_done(job, other_active, now)) if due is None else Settlement(job, retry_at=due)
     if due is None:
-        return Settlement(finished(job, Reason.END_REACHED))
+        return Settlement(past_end(job))
     return Settlement(with_retry(job, run.slot, run.attempt + 1, due))
 
 

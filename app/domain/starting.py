@@ -73,12 +73,17 @@ def may_start(
     """
     if run.due_at > now:
         return Wait(run.due_at - now)
+    is_new = not (run.was_parked or run.handed_back)
+    if is_new and job.lease_ends_at is not None and now >= job.lease_ends_at:
+        return GiveUp("the lease of its schedule has ended")
     if run.trigger is Trigger.MANUAL or run.was_parked:
         return Go(gate)
     if run.handed_back:
         return Wait(GUARD_WAIT) if gate.guard_refusal else Go(gate.entered(run.execution_id, now))
-    if switched_off:
-        return GiveUp(SWITCHED_OFF)
+    return GiveUp(SWITCHED_OFF) if switched_off else _check_all(run, job, gate, now)
+
+
+def _check_all(run: Candidate, job: ScheduledJob, gate: Gate, now: datetime) -> Go | Wait | GiveUp:
     if job.unknown_value:
         # Stored by a newer release, whose workers know whether it may start.
         return Wait(NEWER_RELEASE_WAIT)

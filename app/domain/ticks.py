@@ -24,10 +24,11 @@ from app.domain.planning import (
     DueSlots,
     catch_up_plan,
     due_slots,
-    finished,
     newest_run,
+    past_end,
     paused_as_invalid,
     planned,
+    stopped,
     with_retry,
 )
 from app.domain.run_ids import execution_id
@@ -138,6 +139,8 @@ def decide(
 def _decide_due(
     job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, now: datetime, source: TickSource
 ) -> Decision:
+    if job.lease_ends_at is not None and now >= job.lease_ends_at:
+        return _lease_has_ended(job, now)
     if job.spec_problem:
         return _spec_became_invalid(job, now)
     if source.switched_off:
@@ -162,6 +165,12 @@ def _spec_became_invalid(job: ScheduledJob, now: datetime) -> Decided:
     expected = job.cadence_slot is not None and job.cadence_slot <= now and not job.is_one_shot
     ledger = (missed_by_invalid_spec(job),) if expected else ()
     return Decided(job=accounted(paused_as_invalid(job, now), ledger, now), ledger=ledger)
+
+
+def _lease_has_ended(job: ScheduledJob, now: datetime) -> Decided:
+    """Pause the schedule; its due slots are missed, a one-shot too: nothing fires after the end of a lease."""
+    ledger = unaccounted_slots(job, now)
+    return Decided(job=accounted(stopped(job, Status.PAUSED, Reason.LEASE_EXPIRED), ledger, now), ledger=ledger)
 
 
 def _switched_off(job: ScheduledJob, active: tuple[ActiveRun, ...], now: datetime) -> Decision:
@@ -242,7 +251,7 @@ def _decide_retry(job: ScheduledJob, active: tuple[ActiveRun, ...], gate: Gate, 
     opening = job.spec.opening(now)
     if opening is None or (job.end_at is not None and opening > job.end_at):
         skipped_slots = unaccounted_slots(job, now)
-        return Decided(job=accounted(finished(job, Reason.END_REACHED), skipped_slots, now), ledger=skipped_slots)
+        return Decided(job=accounted(past_end(job), skipped_slots, now), ledger=skipped_slots)
     if opening > now:
         return Decided(job=with_retry(job, _pending_slot(job), job.next_attempt, opening))
     decision = overlap(job.if_running, Arrival.RETRY, active, job.max_queued)
@@ -285,6 +294,8 @@ def _fired(
     now: datetime,
 ) -> Decided:
     """Return the decision to start these runs, with ``following`` as the next slot."""
+    if job.lease_id is not None:
+        job = replace(job, lease_runs=job.lease_runs + sum(not fire.attempt for fire in fires))
     slot = fires[-1].slot
     last_slot = max(slot, job.last_slot or slot, *(entry.last_slot for entry in ledger))
     after = replace(
@@ -348,7 +359,10 @@ def _pending_slot(job: ScheduledJob) -> datetime:
 
 def _room(job: ScheduledJob, active: tuple[ActiveRun, ...]) -> int | None:
     """Return how many more runs ``total_repeats`` allows, or None if it sets no limit."""
-    return max(0, job.total_repeats - job.current_repeat - count_repeats(active)) if job.is_limited else None
+    if not job.is_limited:
+        return None
+    room = job.total_repeats - job.current_repeat - count_repeats(active)
+    return max(0, room if job.lease_id is None else min(room, job.total_repeats - job.lease_runs))
 
 
 def _late(due: DueSlots) -> tuple[datetime, ...]:

@@ -12,6 +12,7 @@ It makes no decisions (``app.domain`` does), writes no SQL (``app.persistence`` 
 - ``entity_schedulers``, ``entity_polling``: tables of plugins with times of their own, and how they are polled.
 - ``sitemap``: the ping of the sitemap after publishing runs.
 - ``schedule_changes``, ``manual_runs``: create, edit, pause, resume and run schedules inside a transaction.
+- ``agent_leases``, ``lease_bounds``: the ends of agents' leases, and what their schedules may take from them.
 - ``bulk_operations``: operations on many schedules, batch by batch.
 - ``notifications``, ``housekeeping``, ``spans``: deliveries to users, old history, traces.
 """

@@ -41,7 +41,7 @@ from app.domain.overlap import Arrival, Refuse, overlap
 from app.domain.revisions import Action, Author, revision
 from app.domain.schedule_lifecycle import edited
 from app.domain.schedules import IfRunning, ScheduledJob
-from app.engine import schedule_changes
+from app.engine import lease_bounds, schedule_changes
 from app.engine.manual_runs import manual_run
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Change
@@ -67,6 +67,7 @@ BATCH_ROWS = 500
 LOOK_SECONDS = 1.0
 USER_GONE = "The user who started the operation is disabled or gone."
 WORKFLOW_GONE = "The former workflow does not exist any more."
+MADE_WITH_LEASE = "The schedule was made with the lease of an agent, and is not restored."
 INTERNAL_ERROR = "An internal error occurred. The log of the worker has the details."
 
 log = structlog.get_logger(__name__)
@@ -351,12 +352,25 @@ async def _run(connection: Connection, actor: Actor, items: Sequence[Item]) -> H
             skipped[job_id] = RUNNING
         else:
             new[job_id] = manual_run(job, now, policy, decision)
+    failed = await _debit(connection, actor, [found.jobs[job_id] for job_id in new], now)
+    new = {job_id: run for job_id, run in new.items() if job_id not in failed}
     await executions.add(connection, list(new.values()))
     await schedules.touch_many(connection, list(new))
     subjects = [schedule_subject(found.jobs[job_id]) for job_id in new]
     await audit.record_by(connection, author_of(actor), AuditAction.SCHEDULE_RUN, subjects)
     pending = tuple(PendingRun(run.id, run.token, run.due_at) for run in new.values() if not run.queued)
-    return Handled(batch=Batch(at=now, changed=dict.fromkeys(new), skipped=skipped), pending=pending)
+    return Handled(batch=Batch(at=now, changed=dict.fromkeys(new), skipped=skipped, failed=failed), pending=pending)
+
+
+async def _debit(connection: Connection, actor: Actor, jobs: Sequence[ScheduledJob], now: datetime) -> dict[UUID, str]:
+    """Charge a run of each schedule to its lease, if it has one; return why some are refused."""
+    failed: dict[UUID, str] = {}
+    for job in sorted((job for job in jobs if job.lease_id is not None), key=lambda job: job.lease_id or 0):
+        try:
+            await lease_bounds.debit_runs(connection, job, Author(actor.user_id, actor.username), now)
+        except CarillonError as error:
+            failed[job.id] = error.detail
+    return failed
 
 
 async def _delete(connection: Connection, actor: Actor, items: Sequence[Item]) -> Handled:
@@ -387,11 +401,13 @@ async def _add_again(connection: Connection, actor: Actor, items: Sequence[Item]
     skipped = dict.fromkeys(existing, CHANGED_SINCE)
     skipped |= {job.id: NOT_FOUND for job in deleted.values() if not _may_add_again(actor, job)}
     left = await calendars.bound(connection, [job for job in deleted.values() if job.id not in skipped])
-    jobs = [undeleted(job, now) for job in left if job.workflow_id in owners]
+    # The runs of a deleted schedule went back to its lease, and may be used by others.
+    jobs = [undeleted(job, now) for job in left if job.workflow_id in owners and job.lease_id is None]
     await schedules.add_again(connection, jobs)
     author = author_of(actor)
     made = partial(revision, None, action=Action.CREATED, author=author, now=now, note=note)
     await revisions.add_schedule_revisions(connection, [ScheduleChange(made(job), job, author) for job in jobs])
     failed = {job.id: WORKFLOW_GONE for job in left if job.workflow_id not in owners}
+    failed |= {job.id: MADE_WITH_LEASE for job in left if job.lease_id is not None}
     batch = Batch(at=now, changed={job.id: None for job in jobs}, skipped=skipped, failed=failed)
     return Handled(batch=batch, ticks=tuple(jobs))

@@ -20,7 +20,7 @@ from app.domain.errors import NotFoundError
 from app.domain.executions import Outcome, PendingRun
 from app.domain.schedules import PlannedTick
 from app.domain.ticks import Tick
-from app.engine import schedule_changes
+from app.engine import agent_leases, schedule_changes
 from app.engine.concurrency import UNKNOWN
 from app.engine.queue_port import Queue, QueueUnavailableError, Redeliver, execution_wake, tick_wake
 from app.engine.ringing import BellHealth, Ringer
@@ -119,6 +119,7 @@ class Reconciler:
         timed_out = await self._engine.settle_all(await self._without_callback())
         taken_up = await self._resume_valid_specs()
         await self.end_pauses()
+        await agent_leases.end_due(self._database, self._ringer)
         recovered = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)
         if self._health.down.is_set():
             return await self._sweep(recovered)

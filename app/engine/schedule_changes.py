@@ -18,6 +18,7 @@ from app.domain.overlap import dropped_retries
 from app.domain.planning import with_start_anchor
 from app.domain.revisions import CARILLON, Action, Author, action_of, revision
 from app.domain.schedules import Reason, ScheduledJob
+from app.engine import lease_bounds
 from app.observability.tracing import current_context
 from app.persistence import audit, calendars, executions, ledger, revisions, schedules, workflows
 from app.persistence.database import Connection, database_now
@@ -172,6 +173,9 @@ async def _change(  # noqa: PLR0913 - what is changed, how, by whom and why
     changed = change(ready, count_repeats(active.get(job_id, ())), now)
     if changed is ready:
         return Changed(job)
+    if job.lease_id is not None:
+        leases = await lease_bounds.of_schedules(connection, [job])
+        changed = await leases.bounded(connection, job, changed, author, now)
     entries = dropped_slots(job, changed, now)
     changed = accounted(changed, entries, now)
     if author is not CARILLON:
@@ -205,21 +209,27 @@ async def change_many(  # noqa: PLR0913 - what is changed, how, by whom and why
     note: str = "",
     dated: Callable[[ScheduledJob, datetime], datetime] = lambda _before, now: now,
     ready: Mapping[UUID, ScheduledJob] | None = None,
+    *,
+    by_lease: bool = False,
 ) -> ChangedBatch:
     """Change schedules that this transaction has locked, with one statement of each kind for all of them.
 
     A schedule that refuses the change is left alone, and one that the change leaves as it is gets no revision.
     ``ready`` are the schedules with the calendars that they have after the change, if those may be others.
     ``dated`` says of a schedule before the change since when the change is in force.
+    ``by_lease`` says that the change comes from the lease that the schedules were made with, and fits it therefore.
     """
     ready = ready or jobs
     active, now = await executions.active_and_now(connection, jobs)
     changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]] = {}
     refused: dict[UUID, CarillonError] = {}
     entries: list[tuple[UUID, LedgerEntry]] = []
+    leases = None if by_lease else await lease_bounds.of_schedules(connection, jobs.values())
     for job_id, job in jobs.items():
         try:
             after = change(ready[job_id], count_repeats(active.get(job_id, ())), now)
+            if leases is not None and after is not ready[job_id] and job.lease_id is not None:
+                after = await leases.bounded(connection, job, after, author, now)
         except CarillonError as error:
             refused[job_id] = error
             continue

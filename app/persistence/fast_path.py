@@ -267,6 +267,8 @@ def _is_plain(job: ScheduledJob, decided: Decided, source: TickSource) -> bool:
     """Return whether a tick fires one first attempt here and now, with at most one entry in the ledger beside it."""
     if len(decided.fires) != 1 or len(decided.ledger) > 1 or decided.cancels or decided.job.status is not job.status:
         return False
+    if job.lease_id is not None:
+        return False
     (fire,) = decided.fires
     following = decided.job.next_slot
     if fire.start is not Start.NOW or fire.attempt or fire.trigger is not source.trigger:

@@ -49,7 +49,10 @@ _WRITABLE = tuple(name for name in _COLUMNS if name not in _FIXED)
 _INSERT = insert_many(ScheduledJobRow, _COLUMNS)
 _UPDATE = update_many(ScheduledJobRow, _WRITABLE, extra=", updated_at = clock_timestamp(), edited_xid = DEFAULT")
 # The columns that ticks and the ends of runs write: all but those that only edits write.
-_WRITTEN_BY_EDITS = {*EDITABLE, "anchor_at", "trace_context", "calendar_versions"}
+_WRITTEN_BY_EDITS = {
+    *EDITABLE,
+    *("anchor_at", "trace_context", "calendar_versions", "lease_id", "lease_ends_at"),
+}
 _MOVING = tuple(name for name in _WRITABLE if name not in _WRITTEN_BY_EDITS)
 # The columns that the start of a waiting run writes.
 _STARTED = ("last_run_at", "last_attempt_at", "last_execution_id", "last_outcome")
@@ -348,6 +351,8 @@ async def lock_deletable(connection: AsyncConnection, actor: Actor, ids: Iterabl
     if usable.workflow_ids is not None:
         query = query.where(_TABLE.c.workflow_id.in_(usable.workflow_ids))
     query = query.where(runs_within(usable, _TABLE.c.id))
+    if actor.grant is not None:
+        query = query.where(_TABLE.c.lease_id == actor.grant.lease_id)
     return list((await connection.execute(query.order_by(_TABLE.c.id).with_for_update())).scalars())
 
 

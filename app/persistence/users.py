@@ -17,6 +17,7 @@ from app.domain.access import (
     PLUGIN_NAMES,
     TEAM_NAMES,
     Actor,
+    Grant,
     OwnerKind,
     Restriction,
     Role,
@@ -44,7 +45,8 @@ TEAMS = (
 OWNER = f"u.id, u.username, u.role, u.kind, {TEAMS.format('u')} AS teams"
 TOKEN_TERMS = (
     "t.id AS token_id, t.kind AS token_kind, CAST(t.scopes AS text) AS scopes, "  # noqa: S105 - SQL
-    "CAST(t.restriction AS text) AS restriction, t.expires_at"
+    "CAST(t.restriction AS text) AS restriction, t.expires_at, t.lease_id, "
+    "(SELECT l.agent FROM agent_leases AS l WHERE l.id = t.lease_id) AS agent"
 )
 _BY_PREFIX = (
     f"SELECT t.prefix, t.token_hash, {OWNER}, {TOKEN_TERMS} FROM unnest($1::text[]) AS tokens(prefix) "  # noqa: S608
@@ -82,6 +84,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    lease_id: int | None
 
 
 class TokenTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +95,8 @@ class TokenTerms(msgspec.Struct, frozen=True, kw_only=True):
     scopes: list[Scope] | None = None
     restriction: Restriction | None = None
     expires_at: datetime | None = None
+    # None unless it is made for an agent.
+    lease_id: int | None = None
 
 
 class FreshToken(msgspec.Struct, frozen=True):
@@ -157,7 +162,10 @@ def token_actor(row: Any) -> Actor:
     if row["token_id"] is None:
         return owner
     terms = (row["token_kind"], row["scopes"], row["restriction"], row["expires_at"])
-    return _with_token(owner, row["token_id"], *terms)
+    actor = _with_token(owner, row["token_id"], *terms)
+    # A token of a lease is few calls' and not worth a cache of its own.
+    is_agents = row["lease_id"] is not None
+    return msgspec.structs.replace(actor, grant=Grant(row["lease_id"], row["agent"])) if is_agents else actor
 
 
 @lru_cache(maxsize=1000)
@@ -285,6 +293,13 @@ async def count_live_tokens(connection: AsyncConnection, user_id: int) -> int:
     is_live = func.coalesce(_TOKENS.c.expires_at > func.clock_timestamp(), true())
     query = select(func.count()).select_from(_TOKENS).where(_TOKENS.c.user_profile_id == user_id, is_live)
     return (await connection.execute(query)).scalar_one()
+
+
+async def end_tokens_of_lease(connection: AsyncConnection, lease_id: int, at: datetime | None) -> None:
+    """Let the tokens of a lease end at another moment; None: now, for good."""
+    of_lease = _TOKENS.c.lease_id == lease_id
+    change_or_delete = delete(ApiToken) if at is None else update(ApiToken).values(expires_at=at)
+    await connection.execute(change_or_delete.where(of_lease))
 
 
 async def is_replaced(connection: AsyncConnection, token_id: int) -> bool:

@@ -13,6 +13,7 @@ plugins           start plugins                         plugin_schedules, plugin
 action_ports      what actions may use
 oidc_keys         the issuer of the tokens of calls, and the rotation of its keys
 catalog           actions, triggers, entity types
+agent_leases      what agents may make, and until when
 audit             the audit log                         removal            users and teams that are deleted
 overview          counts, figures, workers              live               the stream of pulses
 system            health, gauges, switches, cron ping   declarations       ``carillon apply`` and ``carillon export``

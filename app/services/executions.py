@@ -8,14 +8,16 @@ from uuid import UUID
 
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
-from app.domain.access import Actor
+from app.domain.access import Actor, require_granted
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import schedule_subject
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
 from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun
 from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap
+from app.domain.revisions import Author
 from app.domain.schedules import IfRunning
 from app.domain.workflows import bound_output
+from app.engine import lease_bounds
 from app.engine.manual_runs import manual_run
 from app.engine.node_resources import secret_proof, token_hash
 from app.engine.ringing import Ringer
@@ -29,7 +31,7 @@ from app.persistence.settle import settle_locked
 from app.services.admission import require_owned, schedule_is_within, workflow_is_within
 from app.services.inputs import CompletionInput, RunInput
 from app.services.listing import read_views, visible
-from app.services.schedules import fresh_schedule
+from app.services.schedules import author_of, fresh_schedule
 from app.services.views import AcceptedView, ExecutionDetail, ExecutionPage, ExecutionView, execution_fields, node_view
 
 
@@ -69,7 +71,7 @@ class ManualRunService:
             # Read without a lock: whether the run is refused is decided below, once its schedule is locked.
             if not isinstance(decision, Refuse) and decision.cancels:
                 stopped = await _make_room(connection, job_id, actor)
-            new = await _add(connection, job_id, policy, None if earlier is None else earlier.payload)
+            new = await _add(connection, job_id, policy, None if earlier is None else earlier.payload, author_of(actor))
             details = {"execution_id": str(new.id)}
             if earlier is not None:
                 details["again"] = str(earlier.id)
@@ -101,7 +103,9 @@ async def _make_room(connection: Connection, job_id: UUID, actor: Actor) -> list
     return [result for result in results if isinstance(result, Settled)]
 
 
-async def _add(connection: Connection, job_id: UUID, policy: IfRunning, payload: dict[str, Any] | None) -> NewExecution:
+async def _add(
+    connection: Connection, job_id: UUID, policy: IfRunning, payload: dict[str, Any] | None, author: Author
+) -> NewExecution:
     job = (await schedules.lock(connection, [job_id])).get(job_id)
     if job is None:
         raise NotFoundError("There is no such schedule.")
@@ -112,6 +116,8 @@ async def _add(connection: Connection, job_id: UUID, policy: IfRunning, payload:
     new = manual_run(job, now, policy, start, payload)
     await executions.add(connection, [new])
     await schedules.touch(connection, job_id)
+    if job.lease_id is not None:
+        await lease_bounds.debit_runs(connection, job, author, now)
     return new
 
 
@@ -226,6 +232,9 @@ class ExecutionService:
         """Cancel an execution at once; the worker that runs it drops the work when it notices."""
         async with self._database.transaction() as connection:
             row = await _owned(connection, actor, execution_id)
+            if actor.grant is not None:
+                job = None if row.scheduled_job_id is None else await schedules.get(connection, row.scheduled_job_id)
+                require_granted(actor, None if job is None else job.lease_id)
         if row.status not in ACTIVE:
             raise WrongStateError(f"Cannot cancel execution with status '{row.status}'.")
         outcome = Outcome(
@@ -242,6 +251,7 @@ class ExecutionService:
             subject = schedule_subject(result.job) if isinstance(result, Settled) else _entity_run(row)
             details = {"execution_id": str(execution_id)}
             await audit.record(connection, actor, AuditAction.EXECUTION_CANCELLED, subject, details=details)
+            await lease_bounds.debit_writes(connection, author_of(actor))
         await self._ringer.call_off([execution_id])
         await self._ringer.ticks([result.job] if isinstance(result, Settled) else [])
         await self._ringer.executions(result.pending)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.domain.access import TEAM_NAME_PATTERN, OwnerKind, Role, Scope, TeamRole, TokenKind
+from app.domain.agent_leases import AtEnd, Review
 from app.domain.calendars import MAX_DATES
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
@@ -522,3 +523,45 @@ def require_url(url: str, field: str = "url") -> None:
 def given(changes: Changes) -> dict[str, Any]:
     """Return the fields that a caller has set."""
     return {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}
+
+
+class LeaseFields(Input, kw_only=True):
+    """The terms of a lease. The bounds are those of the whole lease, not of each schedule."""
+
+    purpose: Annotated[str, Meta(max_length=2000)] = ""
+    expires_at: Instant
+    max_schedules: Annotated[int, Meta(ge=0, le=100_000)] = 10
+    max_runs: Annotated[int, Meta(ge=0, le=INT_MAX)] = 1000
+    max_retries: Annotated[int, Meta(ge=0, le=1000)] = 3
+    min_interval_seconds: Annotated[int, Meta(ge=1, le=INT_MAX)] = 1
+    max_writes: Annotated[int, Meta(ge=0, le=INT_MAX)] = 0
+    workflows: Annotated[list[Positive], Meta(max_length=500)] = msgspec.field(default_factory=list)
+    review: Review = Review.NONE
+    at_end: AtEnd = AtEnd.PAUSE
+
+
+class LeaseInput(LeaseFields, kw_only=True):
+    """A new lease: this agent may make so much, until then."""
+
+    agent: Annotated[
+        str,
+        Meta(
+            pattern=rf"^{TEAM_NAME_PATTERN}$(?!\n)",
+            extra={
+                EXPECTED: "1 to 200 letters, digits, spaces, `_`, `.`, `@` and `-` that begin with a letter or a digit"
+            },
+        ),
+    ]
+    user_id: Positive | None = None
+
+
+@optional_fields_of(LeaseFields)
+class LeaseChanges(Changes):
+    """New terms of a lease."""
+
+
+class AdoptInput(Input):
+    """The schedules that leave their lease; without `schedule_ids` all of them."""
+
+    schedule_ids: Annotated[list[UUID], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    note: Annotated[str, Meta(max_length=2000)] = ""

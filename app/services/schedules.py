@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from app import clock
-from app.domain.access import Actor, owner_for
+from app.domain.access import Actor, owner_for, require_granted
 from app.domain.audit import Origin
 from app.domain.edit_plans import PLAN_LIFETIME
 from app.domain.errors import (
@@ -20,6 +20,7 @@ from app.domain.errors import (
     InDoubtError,
     InvalidError,
     KeyTakenError,
+    LeaseExhaustedError,
     NoSuchTeamError,
     NotFoundError,
     PlanOutdatedError,
@@ -35,14 +36,14 @@ from app.domain.schedule_input import require_years, stored_spec
 from app.domain.schedule_lifecycle import problems
 from app.domain.schedules import ScheduledJob
 from app.domain.specs import require_kind
-from app.engine import schedule_changes
+from app.engine import lease_bounds, schedule_changes
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.micro_batcher import MicroBatcher
 from app.observability.tracing import current_context
 from app.persistence import edit_plans, keys, schedules, workflows
 from app.persistence.audit import current_origin
-from app.persistence.database import Connection, Database
+from app.persistence.database import Connection, Database, database_now
 from app.services.admission import (
     NO_QUOTAS,
     Limits,
@@ -82,9 +83,15 @@ class ScheduleService:
         except InDoubtError:
             job = await self._read_back(new.job.id)
         if isinstance(job, CarillonError):
+            await self._tell_exhausted(actor, job)
             raise job
         await self._ringer.ticks([job.job])
         return job.view
+
+    async def _tell_exhausted(self, actor: Actor, error: CarillonError) -> None:
+        """Tell the owner of an agent's lease that it is used up."""
+        if actor.grant is not None and isinstance(error, LeaseExhaustedError):
+            await lease_bounds.tell_exhausted(self._database, actor.grant.lease_id, error)
 
     async def _create(self, batch: Sequence[NewSchedule]) -> Sequence["Started | CarillonError"]:
         """Create the schedules of all requests of one moment in one transaction.
@@ -93,6 +100,7 @@ class ScheduleService:
         """
         async with self._database.transaction() as connection:
             refused = await refusals(connection, batch, self.limits)
+            batch, refused = await _within_leases(connection, batch, refused)
             admitted = [new for new, error in zip(batch, refused, strict=True) if error is None]
             started = await _start(connection, admitted)
             views = await views_of(connection, started)
@@ -107,6 +115,7 @@ class ScheduleService:
             over = await self._over_quota(connection, batch)
             refused = await refusals(connection, batch, NO_QUOTAS)
             _require_none(errors, dict(zip(drafts, refused, strict=True)), over)
+            batch = await _all_within_leases(connection, batch)
             jobs = await _start(connection, batch)
             views = await views_of(connection, jobs)
         await self._ringer.ticks(jobs)
@@ -176,6 +185,7 @@ class ScheduleService:
                 await fresh_schedule(connection, actor, job_ids[0])
             deleted = await schedules.lock_deletable(connection, actor, job_ids)
             running = await schedule_changes.delete_scheduled_jobs(connection, deleted, author_of(actor))
+            await lease_bounds.debit_writes(connection, author_of(actor), len(deleted))
         await self._ringer.call_off(running)
         return len(deleted)
 
@@ -205,7 +215,7 @@ class ScheduleService:
                 (refused,) = await refusals(connection, [new], self.limits)
                 if refused is not None:
                     raise refused
-                (job,) = await _start(connection, [new])
+                (job,) = await _start(connection, await _all_within_leases(connection, [new]))
             else:
                 require_absent()
                 changed = await self._replace(connection, actor, job_id, schedule)
@@ -272,12 +282,14 @@ async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> 
     """Return a schedule that the actor may see."""
     job = await schedules.get(connection, job_id)
     is_within = job is not None and await schedule_is_within(connection, actor, job_id)
-    return require_owned(actor, job, "schedule", is_within=is_within)
+    owned = require_owned(actor, job, "schedule", is_within=is_within)
+    require_granted(actor, owned.lease_id)
+    return owned
 
 
 def author_of(actor: Actor, origin: Origin | None = None) -> Author:
     """Return the actor as the author of a change that comes from this origin, by default that of the request."""
-    return Author(actor.user_id, actor.username, actor, origin or current_origin())
+    return Author(actor.user_id, actor.author, actor, origin or current_origin())
 
 
 def spec_values(wanted: SpecInput) -> dict[str, Any]:
@@ -401,6 +413,37 @@ def _field_of(error: CarillonError) -> str:
     if isinstance(error, KeyTakenError):
         return "key"
     return "team_id" if isinstance(error, NoSuchTeamError) else "workflow_id"
+
+
+async def _within_leases(
+    connection: Connection, batch: Sequence[NewSchedule], refused: Sequence[CarillonError | None]
+) -> tuple[list[NewSchedule], list[CarillonError | None]]:
+    """Return the new schedules with the bounds of their agents' leases, and why each one is refused, if it is."""
+    news, errors = list(batch), list(refused)
+    asking = [
+        (index, lease_bounds.Wish(new.job, new.actor.grant.lease_id))
+        for index, new in enumerate(news)
+        if new.actor.grant is not None and errors[index] is None
+    ]
+    if not asking:
+        return news, errors
+    now = await database_now(connection)
+    answers = await lease_bounds.admit(connection, [wish for _, wish in asking], now)
+    for (index, _), answer in zip(asking, answers, strict=True):
+        if isinstance(answer, CarillonError):
+            errors[index] = answer
+        else:
+            news[index] = msgspec.structs.replace(news[index], job=answer)
+    return news, errors
+
+
+async def _all_within_leases(connection: Connection, batch: Sequence[NewSchedule]) -> list[NewSchedule]:
+    """Return the new schedules with the bounds of their agents' leases; raise the first refusal."""
+    news, errors = await _within_leases(connection, batch, [None] * len(batch))
+    refusal = next((error for error in errors if error is not None), None)
+    if refusal is not None:
+        raise refusal
+    return news
 
 
 async def _start(connection: Connection, batch: Sequence[NewSchedule]) -> list[ScheduledJob]:

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from app.domain.access import Actor, Scope, require_kind
 from app.domain.audit import AuditAction, ObjectType, Subject
-from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError, UnauthenticatedError
+from app.domain.errors import (
+    ConflictError,
+    FieldError,
+    InvalidError,
+    NotFoundError,
+    OutsideLeaseError,
+    UnauthenticatedError,
+)
 from app.domain.trigger_event import rfc3339
 from app.persistence import audit, sessions, users
 from app.persistence.database import Connection, Database, database_now
@@ -52,6 +59,8 @@ class SessionService:
         owner = None if given.token is None else await self._authenticator.by_token(given.token)
         if owner is not None:
             require_kind(owner, reads_feeds=False)
+            if owner.grant is not None:
+                raise OutsideLeaseError("The token of an agent cannot begin a session of a browser.")
         async with self._database.transaction("login") as connection:
             credential = _credential_of(owner) if owner else await self._by_code(connection, given.code or "")
             secret, new = await _new_session(connection, credential, browser)

@@ -182,6 +182,7 @@ class UserService:
                 scopes=old.scopes,
                 restriction=old.restriction,
                 expires_at=old.expires_at,
+                lease_id=old.lease_id,
             )
             if rotation.grace_seconds:
                 end = await database_now(connection) + timedelta(seconds=rotation.grace_seconds)

@@ -36,6 +36,9 @@ CALLS = {
     *(f"{method} /api/v1/users/{{user_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/tokens/", "POST /api/v1/tokens/", "POST /api/v1/tokens/{token_id}/rotate/"),
     *("GET /api/v1/session/", LOGIN, "DELETE /api/v1/session/", "POST /api/v1/session/codes/"),
+    *("GET /api/v1/leases/", "POST /api/v1/leases/"),
+    *(f"{method} /api/v1/leases/{{lease_id}}/" for method in ("GET", "PATCH")),
+    *(f"POST /api/v1/leases/{{lease_id}}/{verb}/" for verb in ("approve", "adopt", "revoke")),
     *("GET /api/v1/sessions/", "DELETE /api/v1/sessions/{session_id}/"),
     *("GET /api/v1/teams/", "POST /api/v1/teams/"),
     *(f"{method} /api/v1/teams/{{team_id}}/" for method in ("GET", "PATCH", "DELETE")),
@@ -99,6 +102,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|The URL has no host|The URL contains a blank|The host or the port of the URL|The `url` has no host"
     r"|The header .* cannot be set|The name .* is not valid|The template"
     r"|Name workflows, labels or a namespace|A token of the kind `feed`"
+    r"|The lease \d+ has no such schedule|Your own token ends sooner"
     r"|Expected one line of|The time is past\. Choose|Exactly one of `token` and `code`"
     r"|Name the user who gets|Name the user or the team that gets"
     r"|`cursor` does not belong to this list"
@@ -197,11 +201,12 @@ def test_every_call_is_listed() -> None:
 
 
 def test_nothing_else_is_there() -> None:
-    """But for the document and its page, the console, and the pages of a login, to which browsers navigate."""
+    """But for the document and its page, the console, the endpoint of agents, and the pages of a login."""
     paths = {path.rstrip("/") for path in DOCUMENT["paths"]}
     pages = [f"/api/v1/session/oidc/{name}" for name in ("callback", "start")]
     others = [one.path for one in APPLICATION.routes if one.path_format not in paths and "/schema" not in one.path]
-    assert ["/", *pages, "/console", "/console/{path:path}"] == sorted(others)
+    agents = ["/.well-known/oauth-protected-resource/mcp", "/mcp"]
+    assert sorted(["/", *pages, *agents, "/console", "/console/{path:path}"]) == sorted(others)
 
 
 def test_bodies_forbid_what_they_do_not_know() -> None:
@@ -258,6 +263,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 user_id=1,
                 token_id=1,
                 session_id=1,
+                lease_id=1,
                 team_id=1,
                 workflow_id=1,
                 schedule_id=ID,
@@ -407,6 +413,9 @@ class World:
             case "token_id":
                 # Of a new user: the number of a user's tokens is bounded.
                 return self._made(f"/users/{self.fresh('user_id')}/tokens/", {"name": "t"})
+            case "lease_id":
+                body = {"agent": "a", "expires_at": "2900-01-01T00:00:00Z", "user_id": self.fresh("user_id")}
+                return self._made("/leases/", body)
             case "workflow_id":
                 return self._workflow()
             case "schedule_id":

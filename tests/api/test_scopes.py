@@ -26,6 +26,11 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/teams/{team_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/teams/{team_id:int}/members": {"GET": READ, "POST": WRITE},
     "/teams/{team_id:int}/members/{user_id:int}": {"PATCH": WRITE, "DELETE": WRITE},
+    "/leases": {"GET": READ, "POST": WRITE},
+    "/leases/{lease_id:int}": {"GET": READ, "PATCH": WRITE},
+    "/leases/{lease_id:int}/approve": {"POST": WRITE},
+    "/leases/{lease_id:int}/adopt": {"POST": WRITE},
+    "/leases/{lease_id:int}/revoke": {"POST": WRITE},
     # A token makes and ends tokens that reach no further than itself.
     "/tokens": {"GET": READ, "POST": READ},
     "/tokens/{token_id:int}": {"DELETE": READ},

@@ -18,7 +18,7 @@ from tests.support.carillon import Carillon, Json
 from tests.support.declarations import applying
 
 # Calls about users, teams and what belongs to them have a table of their own below; a new one is about an owned object.
-ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/")
+ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/", "/leases/")
 # Keys are names of one's own: another's is not found, whatever one may do to the object (tests/api/test_keys.py).
 BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
 # Operations belong to who started them: tests/engine/test_bulk_operations.py.
@@ -156,6 +156,11 @@ ON_ACCOUNTS: dict[tuple[str, str], Answers] = {
     ("PUT", "/secrets/{secret_name:str}"): for_those(OF_EDITORS, 200, "admin", "owner", "editor"),
     ("DELETE", "/secrets/{secret_name:str}"): for_those(OF_EDITORS, 204, "admin", "owner", "editor"),
     ("DELETE", "/teams/{team_id:int}"): for_those(OF_OWNERS, 204, "admin", "owner"),
+    ("POST", "/leases/{lease_id:int}/approve"): for_those(OWN, 200, "admin", "owner"),
+    ("POST", "/leases/{lease_id:int}/adopt"): for_those(OWN, 200, "admin", "owner"),
+    ("POST", "/leases/{lease_id:int}/revoke"): for_those(OWN, 200, "admin", "owner"),
+    ("GET", "/leases/{lease_id:int}"): for_those(OWN, 200, "admin", "owner"),
+    ("PATCH", "/leases/{lease_id:int}"): for_those(OWN, 200, "admin", "owner"),
     ("DELETE", "/sessions/{session_id:int}"): for_those(OWN, 204, "admin", "owner"),
     ("POST", "/tokens/{token_id:int}/rotate"): for_those(OWN, 201, "admin", "owner"),
     ("DELETE", "/tokens/{token_id:int}"): for_those(OWN, 204, "admin", "owner"),
@@ -180,7 +185,10 @@ async def accounts_of(carillon: Carillon, owner: Carillon, team: Json) -> dict[s
     logged_in, token = [await owner.call("POST", "/tokens/", 201, json=terms) for _ in range(2)]
     await owner.call("POST", "/session/", 204, json={"token": logged_in["token"]})
     session = max((await owner.call("GET", "/sessions/"))["items"], key=lambda one: int(one["id"]))
+    until = {"agent": "a", "expires_at": "2900-01-01T00:00:00Z"}
+    lease = await owner.call("POST", "/leases/", 201, json=until)
     return {
+        "lease_id:int": lease["id"],
         "user_id:int": user["id"],
         "team_id:int": team["id"],
         "secret_name:str": secret,

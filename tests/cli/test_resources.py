@@ -49,6 +49,10 @@ async def test_a_workflow_is_created_drawn_edited_and_deleted(cli: CommandLine, 
     assert (2, True) == (asked.code, f"Delete workflow {name} and its 1 schedules?" in asked.err)
     assert 0 == (await cli("workflow", "delete", name, "--yes")).code
     assert 3 == (await cli("workflow", "get", str(made["id"]))).code
+    checked = await cli("workflow", "validate", "-f", "-", stdin=f"name: w\n{FLOW}")
+    assert (0, "The workflow is valid.\n") == (checked.code, checked.err)
+    bad = await cli("workflow", "validate", "-f", "-", stdin=f"name: w\n{FLOW}".replace("to: work", "to: nowhere"))
+    assert (2, True) == (bad.code, "nowhere" in bad.err)
     bad = await cli("workflow", "create", name, "-f", "-", stdin=FLOW.replace("to: work", "to: nowhere"))
     assert (2, True) == (bad.code, "nowhere" in bad.err)
 
@@ -94,6 +98,11 @@ async def test_other_nouns_have_the_verbs_of_the_api(cli: CommandLine, standing:
     assert f"notification/{one}\n" in (await cli("notification", "list", "-o", "name", "--limit", "0")).out
     assert 0 == (await cli("notification", "deliveries", str(one))).code
     assert 0 == (await cli("notification", "delete", str(one))).code
+    calendar = unique("c")
+    assert 0 == (await cli("calendar", "create", calendar, "--set", 'dates=["2030-12-25"]')).code
+    days = await cli("calendar", "edit", calendar, "--set", 'dates=["2030-12-26"]', "--json")
+    assert ["2030-12-26"] == days.json()["dates"]
+    assert 0 == (await cli("calendar", "delete", calendar)).code
     team = unique("t")
     assert team == (await cli("team", "create", team, "--json")).json()["name"]
     assert "owner" in (await cli("team", "members", team)).out

@@ -137,6 +137,7 @@ async def test_a_run_is_awaited(cli: CommandLine, standing: Carillon) -> None:
     assert run_id in (await cli("run", "list", "--schedule", good["name"], "--status", "success", "-o", "name")).out
     assert run_id == (await cli("r", "get", run_id, "--json")).json()["id"]
     assert 5 == (await cli("run", "cancel", run_id)).code
+    assert "manual" == (await cli("run", "again", run_id, "--json")).json()["trigger"]
 
 
 async def test_slots_are_explained_and_previewed(cli: CommandLine, standing: Carillon) -> None:
@@ -172,6 +173,20 @@ async def test_a_schedule_is_edited(cli: CommandLine, standing: Carillon, tmp_pa
     assert (2, True) == (refused.code, "timeout_seconds" in refused.err and "Your text is kept in" in refused.err)
     by_option = await cli("schedule", "edit", schedule["name"], "--yes", "--set", "timeout_seconds=30", "--json")
     assert 30 == by_option.json()["timeout_seconds"]
+
+
+async def test_a_change_is_planned(cli: CommandLine, standing: Carillon) -> None:
+    """8 if something would change, 0 if not; nothing is stored. The runs to come are listed."""
+    schedule = await standing.schedule(name=unique(), cron="0 8 * * *")
+    planned = await cli("schedule", "plan", schedule["name"], "--set", "cron=0 9 * * *")
+    assert (8, True, True) == (planned.code, "  cron: " in planned.out, "  next run: " in planned.out)
+    assert "0 8 * * *" == (await standing.get(schedule))["cron"]
+    same = await cli("schedule", "plan", schedule["name"], "--set", "cron=0 8 * * *")
+    assert (0, "Nothing would change.\n") == (same.code, same.out)
+    coming = (await cli("schedule", "upcoming", schedule["name"], "--limit", "3", "--json")).json()["items"]
+    assert [schedule["id"]] * 3 == [item["schedule_id"] for item in coming]
+    edited = await cli("schedule", "edit", schedule["name"], "--set", "cron=0 9 * * *", "--yes")
+    assert (0, True) == (edited.code, "  next run: " in edited.err)
 
 
 async def test_a_file_has_the_fields(cli: CommandLine, standing: Carillon) -> None:
@@ -211,16 +226,19 @@ def test_a_plan_is_a_few_lines() -> None:
         "next_run_at": {"from": "a", "to": "b"},
         "slots": {
             "kept": 3,
-            "added": [],
+            "added": [{"at": "z", "slot": "z"}],
             "removed": [str(one) for one in range(7)],
             "moved": [{"from": "x", "to": "y"}],
         },
+        "lost": {"repeats": 0, "retry": True, "days": []},
         "warnings": ["late"],
     }
     assert [
         '  every: "5m" -> "10m"',
         "  next run: a -> b",
+        "  slots added: z",
         "  slots removed: 0, 1, 2, 3, 4 and 2 more",
         "  slots moved: x -> y",
+        "  the pending retry is lost",
         "  warning: late",
     ] == plan_lines(plan)

@@ -1,6 +1,7 @@
 """The tables. What docs/design.md promises is also a constraint here, so that no code path can break it unnoticed."""
 
 from app.persistence.tables.accounts import (
+    AgentLeaseRow,
     ApiToken,
     IdempotencyKeyRow,
     IdentityRow,
@@ -56,6 +57,7 @@ __all__ = [
     "IS_ACTIVE_EXECUTION",
     "IS_LIMITED",
     "ActiveExecutionRow",
+    "AgentLeaseRow",
     "ApiToken",
     "AuditEventRow",
     "BackfillRow",

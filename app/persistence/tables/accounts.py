@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     ForeignKey,
     Identity,
@@ -19,6 +20,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.access import OwnerKind, Role, TeamRole
+from app.domain.agent_leases import AtEnd, Review
 from app.persistence.tables.base import Base, one_of
 
 
@@ -116,6 +118,44 @@ class ApiToken(Base):
     kind: Mapped[str] = mapped_column(server_default="api")
     # None unless another token was made in its place.
     replaced_at: Mapped[datetime | None]
+    # None unless it was made for an agent.
+    lease_id: Mapped[int | None] = mapped_column(ForeignKey("agent_leases.id", ondelete="CASCADE"), index=True)
+
+
+class AgentLeaseRow(Base):
+    """A lease: what a person grants to an agent, and what of it is spent."""
+
+    __tablename__ = "agent_leases"
+    __table_args__ = (
+        CheckConstraint(one_of("review", Review), name="review_known"),
+        CheckConstraint(one_of("at_end", AtEnd), name="at_end_known"),
+        CheckConstraint("max_schedules >= 0 AND max_runs >= 0 AND max_writes >= 0", name="bounds_not_negative"),
+        CheckConstraint("spent_runs >= 0 AND writes >= 0", name="spent_not_negative"),
+        # Leases whose schedules are still to be paused or deleted when their time comes.
+        Index("ix_agent_leases_open", "expires_at", postgresql_where=text("ended_at IS NULL")),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
+    user_profile_id: Mapped[int] = mapped_column(ForeignKey("user_profiles.id", ondelete="CASCADE"), index=True)
+    granted_by: Mapped[str]
+    agent: Mapped[str] = mapped_column(String(200))
+    purpose: Mapped[str]
+    expires_at: Mapped[datetime]
+    max_schedules: Mapped[int]
+    max_runs: Mapped[int]
+    max_retries: Mapped[int]
+    min_interval_seconds: Mapped[int]
+    max_writes: Mapped[int]
+    workflows: Mapped[list[Any]] = mapped_column(server_default="[]")
+    review: Mapped[str]
+    at_end: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
+    revoked_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    spent_runs: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    writes: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    # When its owner was last told that it is used up.
+    exhausted_at: Mapped[datetime | None]
 
 
 class SessionRow(Base):

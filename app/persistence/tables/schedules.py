@@ -175,6 +175,7 @@ class ScheduledJobRow(Base):
         Index("ix_scheduled_jobs_owner_newest", "user_profile_id", "created_at", "id"),
         Index("ix_scheduled_jobs_newest", "created_at", "id"),
         Index("ix_scheduled_jobs_workflow", "workflow_id"),
+        Index("ix_scheduled_jobs_lease", "lease_id", postgresql_where=text("lease_id IS NOT NULL")),
         _unique_key("scheduled_jobs"),
         _by_labels("scheduled_jobs"),
         Index("ix_scheduled_jobs_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
@@ -248,6 +249,10 @@ class ScheduledJobRow(Base):
     team_id: Mapped[int | None]
     key: Mapped[str | None]
     labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    # The lease of the agent that made it, when the lease ends, and the runs that are charged to it.
+    lease_id: Mapped[int | None] = mapped_column(ForeignKey("agent_leases.id", ondelete="SET NULL"))
+    lease_ends_at: Mapped[datetime | None]
+    lease_runs: Mapped[int] = mapped_column(server_default="0")
     # The transaction of the last change that is no tick: the row has the same ``xmin`` until something else is written.
     edited_xid: Mapped[int | None] = mapped_column(
         BigInteger, server_default=text("pg_current_xact_id()::text::bigint")

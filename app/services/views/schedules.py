@@ -87,6 +87,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     health: Health
     workflow_name: str
     namespace: str | None
+    lease_id: int | None
 
 
 if TYPE_CHECKING:
