@@ -64,6 +64,7 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
@@ -81,6 +82,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import LoginClient, SingleSignOn
 from app.services.slots import SlotService
+from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.upcoming import UpcomingService
@@ -198,6 +200,8 @@ def wire_services(
         slots=SlotService(database),
         upcoming=UpcomingService(database),
         edit_plans=EditPlanService(database, limits.caps),
+        forecasts=ForecastService(database, limits.caps),
+        spread=SpreadService(database),
         bulk=BulkService(database, limits.caps),
         declarations=DeclarationService(database, ringer, shared.admission),
         exports=ExportService(database),

@@ -18,6 +18,7 @@ from app.api.declarations import ApplyController, ExportController
 from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
+from app.api.forecasts import ForecastController
 from app.api.idempotency import Replay, keep_answer, on_replay
 from app.api.mcp import AgentController, ProtectedResourceController, agent_server
 from app.api.notifications import NotificationController, WebhookController
@@ -64,6 +65,7 @@ from app.services.declarations.applying import DeclarationService
 from app.services.declarations.exporting import ExportService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
@@ -77,6 +79,7 @@ from app.services.secrets import SecretService, SigningKeyService
 from app.services.sessions import SessionService
 from app.services.single_sign_on import SingleSignOn
 from app.services.slots import SlotService
+from app.services.spread import SpreadService
 from app.services.system import CronService, GaugeService, HealthService, SwitchService
 from app.services.teams import TeamService
 from app.services.upcoming import UpcomingService
@@ -107,6 +110,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     slots: SlotService
     upcoming: UpcomingService
     edit_plans: EditPlanService
+    forecasts: ForecastService
+    spread: SpreadService
     bulk: BulkService
     declarations: DeclarationService
     exports: ExportService
@@ -180,6 +185,7 @@ def create_application(
             SlotController,
             UpcomingController,
             TimezoneController,
+            ForecastController,
             BulkController,
             OperationController,
             ApplyController,
@@ -266,6 +272,8 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "slot_service": services.slots,
         "upcoming_service": services.upcoming,
         "edit_plan_service": services.edit_plans,
+        "forecast_service": services.forecasts,
+        "spread_service": services.spread,
         "bulk_service": services.bulk,
         "declaration_service": services.declarations,
         "export_service": services.exports,

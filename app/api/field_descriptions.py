@@ -734,6 +734,46 @@ PLANNED = {
     "to": "With the change.",
     "days": "The days of the schedule's time zone that have fires now, and would have none.",
 }
+FORECAST_INPUT = {
+    "from": "The beginning of the forecast. Left out: that of the bucket of now.",
+    "to": "The end of the forecast, not included. Left out: a day after the beginning. At most 31 days.",
+    "bucket_seconds": "The length of a bucket; at most 2,016 buckets are returned.",
+    "by": "What `groups` tell apart: each `schedule`, `workflow`, `owner` or `host` that is called. Null: nothing.",
+    "changes": "Changes and new schedules to lay over the forecast; nothing of it is stored.",
+    "filter": "Which schedules are counted, by the filters of the list. Null: all that you see.",
+    "id": "The id of the schedule that would be changed.",
+    "set": "The fields that would change, as a PATCH takes them.",
+    "draft": "A schedule that would be created, as a POST takes it.",
+}
+FORECAST = {
+    "buckets": "The load by bucket, in the order of time.",
+    "groups": "The parts of it with the most fires, at most 100; empty without `by`. A fire counts for every host that "
+    "its workflow calls.",
+    "peak": "The first of the buckets with the most fires.",
+    "quiet": "Spans in which no bucket has more than a tenth of the fires of the peak; the 20 longest.",
+    "is_estimate": "Whether some fires may be counted in a neighbouring bucket: the average of many jitters is taken, "
+    "or there are too many different intervals.",
+    "at": "The beginning of the bucket.",
+    "fires": "How many fires are due.",
+    "busy_seconds": "How many seconds the runs that begin then will take, if they take as long as the newest ones did.",
+    "key": "The id of the schedule, the workflow or the owner, or the host; null for no host.",
+    "name": "Its name.",
+    "from": "The beginning of the span.",
+    "to": "The end of the span.",
+}
+SPREAD = {
+    "max_shift_seconds": "How far a fire may be moved; never to another day of the schedule's time zone.",
+    "filter": "Which schedules may be changed, by the filters of the list. Null: all that you see.",
+    "by_jitter": "Whether schedules get a jitter of up to `max_shift_seconds` instead of another time.",
+    "before": "The minute of the next 24 hours with the most fires.",
+    "after": "The minute with the most fires after the changes.",
+    "changes": "The changes that are proposed, at most 5,000; equal ones stand beside each other.",
+    "id": "The id of the schedule.",
+    "name": "The name of the schedule.",
+    "set": "The fields to change, as a PATCH takes them.",
+    "is_estimate": "Whether the peaks are estimates.",
+}
+FORECAST_GROUP = {"buckets": "Its fires by bucket, in the order of time."}
 TIMEZONES = {
     "name": "The name, as `timezone` of a schedule takes it.",
     "offset_seconds": "How many seconds its clocks are ahead of UTC now.",
@@ -750,6 +790,10 @@ FIELDS = (
     Table(("UpcomingItem", "UpcomingList"), UPCOMING),
     Table(("FireView", "MovedFireView", "NextRunsView", "LossesView"), PLANNED),
     Table(("PlanView", "PlannedSlotsView", "LossesView", "PlanInput", "ScheduleChanges"), PLAN),
+    Table(("ForecastInput", "ForecastChange"), FORECAST_INPUT),
+    Table(("SpreadInput", "SpreadView", "SpreadChangeView"), SPREAD),
+    Table(("ForecastGroupView",), FORECAST_GROUP),
+    Table(("ForecastView", "BucketView", "PeakView", "QuietView", "ForecastGroupView"), FORECAST),
     Table(("TimezoneView",), TIMEZONES),
     Table(("ValidationView", "WorkflowProblemView"), VALIDATION),
     Table(("PreviewInput",), PREVIEW_INPUT),
@@ -759,6 +803,7 @@ FIELDS = (
             "ScheduleInput",
             "ScheduleChanges",
             "PlanInput",
+            "ForecastSet",
             "BulkFields",
             "ScheduleView",
             "ListedSchedule",

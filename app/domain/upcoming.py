@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.planning import due_time
+from app.domain.schedule_lifecycle import returned
 from app.domain.schedules import ScheduledJob, Status
 
 
@@ -28,8 +29,10 @@ class ComingFire(msgspec.Struct, frozen=True):
 def coming_fires(job: ScheduledJob, active_runs: int, since: datetime, until: datetime) -> Iterator[Fire]:
     """Yield the fires that are due from ``since`` on and before ``until``, in their order.
 
-    ``active_runs`` are those that may still count as repeats.
+    ``active_runs`` are those that may still count as repeats. A schedule whose pause ends by itself fires after it.
     """
+    if job.paused_until is not None:
+        job = returned(job, active_runs)
     for slot in _expected_from(job, active_runs, since):
         at = due_time(job, slot)
         if at >= until:

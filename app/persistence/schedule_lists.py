@@ -596,6 +596,23 @@ async def count_states(
     return counts
 
 
+class Selection(msgspec.Struct, frozen=True):
+    """Schedules ``j`` as SQL: the tables, the condition, and the values of its parameters."""
+
+    source: str
+    condition: str
+    values: tuple[Any, ...]
+
+
+async def selections(connection: AsyncConnection, reach: Reach, filters: Filters) -> list[Selection]:
+    """Return what matches, in parts that have no schedule in common, for queries of the caller's own."""
+    now = clock.now()
+    listing = _restricted(Listing(reach, filters, Part(1)))
+    filters = await _with_plain_filters(connection, listing.reach, listing.filters, now)
+    parts = (_matching(filters, source, now) for source in listing.reach.of_workflow(filters.workflow_id).sources)
+    return [Selection(stage.source, query.text, tuple(query.values)) for stage, query in parts]
+
+
 def _state(row: Any) -> RowState:
     return RowState(status=row[0], status_reason=row[1], if_running=row[2], has_active_run=row[3], is_same=row[4])
 

@@ -101,6 +101,12 @@ async def ids_of_name(connection: AsyncConnection, name: str) -> list[int]:
     return list((await connection.execute(select(_TABLE.c.id).where(_TABLE.c.name == name))).scalars())
 
 
+async def names(connection: AsyncConnection, ids: set[int]) -> dict[int, tuple[str, str]]:
+    """Return the names and the target hosts of those of these workflows that exist."""
+    query = select(_TABLE.c.id, _TABLE.c.name, _TABLE.c.target_hosts).where(_TABLE.c.id.in_(sorted(ids)))
+    return {row.id: (row.name, row.target_hosts) for row in await connection.execute(query)}
+
+
 async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
     """Return the owners of these workflows by id, without those that do not exist.
 

@@ -265,7 +265,12 @@ def _is_given(arguments: BulkArguments, name: str) -> bool:
 def _filters(request: BulkInput) -> Filters:
     if request.ids is not None:
         return Filters(ids=tuple(dict.fromkeys(request.ids)))
-    filters = request.filter or BulkFilter()
+    return filters_of(request.filter)
+
+
+def filters_of(given_filter: BulkFilter | None) -> Filters:
+    """Return the filters of a list that a body names; none for None."""
+    filters = given_filter or BulkFilter()
     values = {name: getattr(filters, name) for name in filters.__struct_fields__ if name not in {"label", "ids"}}
     ids = None if filters.ids is None else tuple(dict.fromkeys(filters.ids))
     return Filters(labels=label_pairs(filters.label), ids=ids, **values)

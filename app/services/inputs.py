@@ -178,6 +178,43 @@ class BulkInput(Input):
             raise ValueError("Exactly one of `ids` and `filter` is needed.")
 
 
+@optional_fields_of(ScheduleInput, without=("team_id",))
+class ForecastSet(Changes):
+    """New values for some fields of a schedule in a forecast."""
+
+
+class ForecastChange(Input):
+    """A change to lay over a forecast: of the schedule `id`, as a PATCH with `set` would make it, or a new `draft`."""
+
+    id: UUID | None = None
+    set: ForecastSet = msgspec.field(default_factory=ForecastSet)
+    draft: ScheduleInput | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.id is None) == (self.draft is None):
+            raise ValueError("Exactly one of `id` and `draft` is needed.")
+
+
+class ForecastInput(Input, rename={"since": "from", "until": "to"}):
+    """Which load to forecast."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    bucket_seconds: Annotated[int, Meta(ge=1, le=31 * 86_400)] = 300
+    by: Literal["schedule", "workflow", "owner", "host"] | None = None
+    changes: Annotated[list[ForecastChange], Meta(max_length=BATCH_MAX)] = msgspec.field(default_factory=list)
+    filter: BulkFilter | None = None
+
+
+class SpreadInput(Input):
+    """How far schedules may be moved to flatten peaks of load."""
+
+    max_shift_seconds: Annotated[int, Meta(ge=1, le=86_400)]
+    filter: BulkFilter | None = None
+    by_jitter: bool = False
+
+
 class Span(Input, rename={"since": "from", "until": "to"}):
     """A range of time; an end that is not given is open."""
 

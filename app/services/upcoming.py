@@ -19,10 +19,10 @@ from app.domain.schedule_input import require_years
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.trigger_event import rfc3339
 from app.domain.upcoming import ComingFire, merged_fires
-from app.persistence import executions, schedule_lists, schedules
+from app.persistence import executions, forecasts, schedule_lists, schedules
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part, known_totals
-from app.persistence.schedule_lists import Filters, Listing, Sort
+from app.persistence.schedule_lists import NO_FILTERS, Filters, Listing, Sort
 from app.services.inputs import Span
 from app.services.schedules import owned_schedule
 from app.services.views import UpcomingItem, UpcomingList
@@ -104,8 +104,10 @@ class UpcomingService:
         listing = Listing(actor.reach(), Filters(status=Status.ACTIVE), part, Sort.NEXT_RUN)
         page = await schedule_lists.page(connection, listing, self._totals)
         rows = [row for row in page.items if row.place is not None and row.place < until]
-        jobs = await _read_jobs(connection, [row.id for row in rows])
-        names = {row.id: row.workflow_name for row in rows}
+        paused = await forecasts.returning(connection, actor.reach(), NO_FILTERS, until)
+        jobs = await _read_jobs(connection, [*(row.id for row in rows), *paused])
+        around = await schedules.surroundings(connection, paused) if paused else {}
+        names = {row.id: row.workflow_name for row in rows} | {job_id: name for job_id, (name, _) in around.items()}
         return _Candidates(jobs, names, await _active_runs(connection, jobs), len(rows) < most)
 
 

@@ -3,6 +3,7 @@
 Covers app.services.edit_plans, app.persistence.edit_plans.
 """
 
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from sqlalchemy import text
@@ -13,12 +14,14 @@ from tests.support.carillon import Carillon, Json, moment
 
 async def test_a_plan_is_what_the_edit_does(carillon: Carillon, database: Database) -> None:
     """Nothing is changed by it; the edit that names it does what it said, unless the schedule was changed meanwhile."""
-    schedule = await carillon.schedule(cron="0 9 * * *", name="s")
+    # Both times are still to come today, or both were before.
+    hour = 3 if 6 <= datetime.now(UTC).hour <= 22 else 15
+    schedule = await carillon.schedule(cron=f"0 {hour} * * *", name="s")
     path = f"/schedules/{schedule['id']}/"
-    body: Json = {"cron": "0 10 * * *", "jitter_seconds": 60}
+    body: Json = {"cron": f"0 {hour + 1} * * *", "jitter_seconds": 60}
     plan = await carillon.call("POST", f"{path}plan/", json={**body, "days": 3})
     assert schedule == await carillon.get(schedule)
-    assert {"from": "0 9 * * *", "to": "0 10 * * *"} == plan["changes"]["cron"]
+    assert {"from": schedule["cron"], "to": body["cron"]} == plan["changes"]["cron"]
     assert (0, 3, False, "active") == (
         plan["slots"]["kept"],
         len(plan["slots"]["moved"]),
@@ -27,7 +30,7 @@ async def test_a_plan_is_what_the_edit_does(carillon: Carillon, database: Databa
     )
     first = plan["slots"]["moved"][0]
     assert (first["from"]["at"], first["to"]["at"]) == (plan["next_run_at"]["from"], plan["next_run_at"]["to"])
-    assert 10 == moment(first["to"]["slot"]).hour
+    assert hour + 1 == moment(first["to"]["slot"]).hour
     other = await carillon.call("POST", f"{path}plan/", json=body)
     edited = await carillon.call("PATCH", path, json={**body, "plan_id": plan["plan_id"]})
     assert plan["next_run_at"]["to"] == edited["next_run_at"]

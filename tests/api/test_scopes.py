@@ -66,6 +66,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/schedules/{schedule_id:uuid}/upcoming": {"GET": READ},
     "/schedules/{schedule_id:uuid}/upcoming.ics": {"GET": READ},
     "/timezones": {"GET": READ},
+    "/forecast": {"POST": READ},
+    "/forecast/spread": {"POST": READ},
     "/apply": {"POST": WRITE},
     "/export": {"GET": READ},
     # Labels, fields, moves and deletions need more, which the service asks for.
