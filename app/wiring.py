@@ -36,6 +36,7 @@ from app.engine.entity_polling import Poller
 from app.engine.entity_schedulers import EntityScheduler, LoadedSchedulers, load_entity_schedulers
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
+from app.engine.limit_gate import LimitGate
 from app.engine.node_resources import CallbackIssuer, SecretFinder, SigningKeyCache
 from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
@@ -68,6 +69,7 @@ from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
 from app.services.identities import Identities, TrustedIssuer
 from app.services.identity_providers import IdentityProvider, ProviderAddress
+from app.services.limits import LimitService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
@@ -129,6 +131,7 @@ class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
     workflows: WorkflowService
     manual_runs: ManualRunService
     plugins: PluginService
+    limit_gate: LimitGate
 
 
 def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> SharedParts:
@@ -152,6 +155,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
         schedule_queries=ScheduleQueryService(database),
         workflows=workflows,
         manual_runs=manual_runs,
+        limit_gate=LimitGate(database, ringer),
         plugins=PluginService(
             loaded,
             Collaborators(
@@ -208,6 +212,7 @@ def wire_services(
         breakers=BreakerService(database),
         search=SearchService(database),
         cron=CronService(_cron_ping(settings, shared, http, tracer), settings.cron_token),
+        limits=LimitService(database, shared.limit_gate),
         notifications=NotificationService(database, limits),
         signing_keys=SigningKeyService(database),
         switches=SwitchService(
@@ -473,6 +478,7 @@ def _actions(settings: Settings, shared: SharedParts, http: HttpCaller) -> Actio
         secrets=SecretFinder(database, shared.environment),
         callbacks=CallbackIssuer(database, settings.callback_url),
         tokens=TokenMinter(database, settings.issuer) if settings.issuer else None,
+        limits=shared.limit_gate,
         ports_for=ports.ports_for,
         plugin_for=shared.plugins.schedules_of,
     )

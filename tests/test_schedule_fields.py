@@ -68,6 +68,8 @@ async def test_a_field_is_offered_everywhere(
     value = other_value(name)
     if name == "workflow_id":
         value = (await carillon.workflow(name="other"))["id"]
+    if name == "limit":
+        await carillon.call("POST", "/limits/", 201, json={"name": value, "max_concurrent": 1, "public": True})
     created = await carillon.schedule(**{name: value})
     assert value == created[name]
     await carillon.call("DELETE", f"/schedules/{created['id']}/", 204)

@@ -141,6 +141,7 @@ class PluginScheduleInput(msgspec.Struct, frozen=True, kw_only=True):
     if_running: IfRunning = DEFAULTS.if_running
     max_queued: int = DEFAULTS.max_queued
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    limit: str | None = DEFAULTS.limit
 
 
 class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +174,7 @@ class PluginScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     if_running: IfRunning | UnsetType = UNSET
     max_queued: int | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
+    limit: str | UnsetType | None = UNSET
 
 
 class PluginSchedule(PluginScheduleInput, frozen=True, kw_only=True):

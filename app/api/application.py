@@ -20,6 +20,7 @@ from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.forecasts import ForecastController
 from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.limits import LimitController
 from app.api.mcp import AgentController, ProtectedResourceController, agent_server
 from app.api.notifications import NotificationController, WebhookController
 from app.api.openapi import DESCRIPTION, NEEDS_TOKEN, DocumentPlugin, PagePlugin, operation_id, schema_router
@@ -67,6 +68,7 @@ from app.services.edit_plans import EditPlanService
 from app.services.executions import CallbackService, ExecutionService, ManualRunService
 from app.services.forecasts import ForecastService
 from app.services.idempotency import IdempotencyService
+from app.services.limits import LimitService
 from app.services.live import LiveService
 from app.services.notifications import NotificationService
 from app.services.oidc_keys import IssuerService
@@ -118,6 +120,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     breakers: BreakerService
     search: SearchService
     cron: CronService
+    limits: LimitService
     notifications: NotificationService
     signing_keys: SigningKeyService
     plugins: PluginService
@@ -194,6 +197,7 @@ def create_application(
             CallbackController,
             BreakerController,
             SearchController,
+            LimitController,
             NotificationController,
             WebhookController,
             SecretController,
@@ -279,6 +283,7 @@ def _for_actors(services: Services) -> dict[str, Any]:
         "export_service": services.exports,
         "breaker_service": services.breakers,
         "search_service": services.search,
+        "limit_service": services.limits,
         "notification_service": services.notifications,
         "signing_key_service": services.signing_keys,
         "webhook_service": services.webhooks,

@@ -11,6 +11,7 @@ from app.services.views import (
     BreakerDetail,
     CalendarView,
     ExecutionDetail,
+    LimitView,
     MemberView,
     NotificationView,
     OperationView,
@@ -30,7 +31,7 @@ IF_MATCH = "if_match"
 NOT_MODIFIED = 304
 # The views of single objects, each of which has a tag.
 TAGGED = (
-    *(ScheduleView, WorkflowView, WebhookView, NotificationView, SecretView, CalendarView),
+    *(ScheduleView, WorkflowView, LimitView, WebhookView, NotificationView, SecretView, CalendarView),
     *(UserView, TeamView, MemberView, BreakerDetail, ExecutionDetail, OperationView, SettingsView),
     *(LeaseView, FreshLeaseView),
 )

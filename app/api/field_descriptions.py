@@ -59,6 +59,10 @@ def description_of(tables: Iterable[Table], name: str, field: str) -> str | None
     return next((found[field] for found in texts if field in found), None)
 
 
+LIMIT_NAME = (
+    "The name of a limit of which its runs need a permit: the owner's, else one of a team, else a public one. "
+    "Null: none."
+)
 COMMON = {
     "created_at": "When it was created.",
     "updated_at": "When it was last changed.",
@@ -122,6 +126,7 @@ SCHEDULE = {
     "catch_up": with_values("What happens to missed slots.", CATCH_UP),
     "misfire_grace_seconds": "A slot that is late by at most this many seconds still fires; later it is missed.",
     "if_running": with_values("What a due slot does while a run of the schedule is active.", IF_RUNNING),
+    "limit": LIMIT_NAME,
     "max_queued": "With `if_running: queue`, how many runs may wait; further slots are `skipped_queue_full`.",
     "status": with_values("The state of the schedule.", STATUSES),
     "status_reason": with_values("Why it has this state; empty while it is active.", REASONS),
@@ -324,6 +329,7 @@ WORKFLOW = {
     "max_concurrent_runs": "The guard: how many runs of all its schedules may be under way at once. Null: no bound. "
     "Manual runs are counted, but never refused.",
     "breaker_threshold": "The breaker opens after this many failed runs in a row. Null: no breaker.",
+    "limit": LIMIT_NAME,
     "breaker_reset_seconds": "Seconds for which the breaker stays open before one run may try. Null: 60.",
     "key": KEY,
     "labels": LABELS,
@@ -334,6 +340,15 @@ GRAPH = {
     "config": "The configuration, as the `config_schema` of its type says. Strings may be templates.",
     "from": "The id of the node that runs first.",
     "to": "The id of the node that runs after it.",
+}
+LIMIT = {
+    "name": "The name by which schedules and workflows mean it; unique for the owner.",
+    "max_concurrent": "How many runs may hold a permit at once. Null: no bound.",
+    "rate": "How many may start in a second, a minute or an hour: `100/s`, `30/m`, `500/h`. Null: no bound.",
+    "burst": "How many may start at once after a pause. Null: as many as the rate allows in a second, at least 1.",
+    "public": "Whether everybody may name it. Only admins may say so.",
+    "held": "How many permits runs hold now.",
+    "waiting": "How many runs wait for a permit.",
 }
 BREAKER = {
     "workflow_id": "The id of the workflow.",
@@ -365,6 +380,8 @@ EXECUTION = {
     "finished_at": "When it ended; null until then.",
     "duration_ms": "Milliseconds from start to end; null until it has ended, or if it never started.",
     "error": "Why it did not succeed; empty after a success.",
+    "waiting_for": "What it waits for: `limit:NAME`, a limit; `callback`; `turn`, other runs of its schedule; or null.",
+    "reason": "`waiting_for_limit` while it waits for a limit; else empty.",
     "payload": "The `trigger_payload` that it has: the schedule's at the first attempt. Empty for entities.",
     "nodes": "The results of the actions that have run or are under way; triggers have none.",
 }
@@ -852,6 +869,7 @@ FIELDS = (
     Table(("CalendarView", "CalendarInput", "CalendarChanges"), CALENDAR),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
+    Table(("LimitView", "LimitInput", "LimitChanges"), LIMIT),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
     Table(("DeliveryView",), DELIVERY),
     Table(
@@ -946,6 +964,13 @@ PARAMETERS = (
         {
             "q": "A part of a name, a key or a host that is called, in any case of letters; or an id.",
             "limit": "At most this many objects.",
+        },
+    ),
+    Table(
+        ("limits",),
+        {
+            "limit_name": "The name of the limit.",
+            "team_id": "The id of the team whose limits are meant. Left out: yours, those of your teams, public ones.",
         },
     ),
     Table(("declarations",), {"namespace": "Only what this namespace declares. Left out: all namespaces."}),

@@ -12,6 +12,7 @@ from app.domain.executions import ExecutionStatus, Trigger
 from app.domain.health import Health
 from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.notifications import NoticeEvent
+from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, Status
 from app.domain.slot_strips import EXPECTED, SpanKind
@@ -61,6 +62,7 @@ OBJECT_TYPES: Texts = {
     ObjectType.WORKFLOW: "a workflow, or its breaker",
     ObjectType.EXECUTION: "a run of an entity",
     ObjectType.WEBHOOK: "a webhook",
+    ObjectType.LIMIT: "a limit",
     ObjectType.NOTIFICATION: "a notification",
     ObjectType.CALENDAR: "a calendar",
     ObjectType.ADDRESS: "the address of a client that was refused",
@@ -105,7 +107,7 @@ CATCH_UP: Texts = {
     CatchUp.RUN_ALL: "the newest 100 run one after another",
 }
 RUN_STATUSES: Texts = {
-    ExecutionStatus.PENDING: "it waits for its turn or for a worker",
+    ExecutionStatus.PENDING: "it waits for its turn, for a limit or for a worker",
     ExecutionStatus.RUNNING: "it is under way, also while it sleeps or waits for a callback",
     ExecutionStatus.SUCCESS: "it is done",
     ExecutionStatus.SKIPPED: "there was nothing to do",
@@ -123,7 +125,7 @@ TRIGGERS: Texts = {
     Trigger.ENTITY: "the time of a webhook or of a plugin's entity",
 }
 OUTCOMES: Texts = {
-    QUEUED: "its run waits for its turn",
+    QUEUED: "its run waits for its turn or for a limit",
     LedgerOutcome.SKIPPED_OVERLAP: "another run of the schedule was active",
     LedgerOutcome.SKIPPED_GUARD: "`max_concurrent_runs` of the workflow were under way",
     LedgerOutcome.SKIPPED_BREAKER: "the workflow's breaker was open",
@@ -138,6 +140,7 @@ SPANS: Texts = {SpanKind.PAUSED: "the schedule was paused", SpanKind.DISABLED: "
 EXPLAINED: Texts = {
     **FIRED,
     "expected": "it is still to come",
+    WAITING_FOR_LIMIT: "its run waits for a limit",
     "due": "no worker has taken it up yet",
     "not_expected": "the schedule has no such slot",
     "unknown": "its record is gone",

@@ -43,6 +43,7 @@ class ObjectType(StrEnum):
     # A run of an entity, such as a webhook; runs of schedules are told under their schedules.
     EXECUTION = "execution"
     WEBHOOK = "webhook"
+    LIMIT = "limit"
     NOTIFICATION = "notification"
     CALENDAR = "calendar"
     # The address of a client that was not authenticated.
@@ -103,6 +104,9 @@ class AuditAction(StrEnum):
     WEBHOOK_CREATED = "webhook_created"
     WEBHOOK_CHANGED = "webhook_changed"
     WEBHOOK_DELETED = "webhook_deleted"
+    LIMIT_CREATED = "limit_created"
+    LIMIT_CHANGED = "limit_changed"
+    LIMIT_DELETED = "limit_deleted"
     NOTIFICATION_CREATED = "notification_created"
     NOTIFICATION_CHANGED = "notification_changed"
     NOTIFICATION_DELETED = "notification_deleted"

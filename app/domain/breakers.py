@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.executions import FAILURES, ExecutionStatus
+from app.domain.permits import LimitUse
 from app.domain.trigger_event import rfc3339
 
 DEFAULT_RESET_SECONDS = 60
@@ -130,11 +131,13 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """The breaker and the guard of a workflow, each if it has one, as one value that a claim asks."""
+    """The breaker, the guard and the limit of a workflow, each if it has one, as one value that a claim asks."""
 
     breaker: Breaker | None = None
     max_running: int | None = None
     running: int = 0
+    # The named limit of which its runs need a permit, too.
+    limit: LimitUse | None = None
 
     @property
     def guard_refusal(self) -> str:

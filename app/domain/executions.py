@@ -76,6 +76,8 @@ class PendingRun(msgspec.Struct, frozen=True):
     due_at: datetime
     # The owner; None where the query does not read it.
     user_profile_id: int | None = None
+    # Whether it got the permits that it waited for: its message is another one than that which found it waiting.
+    is_granted: bool = False
 
 
 class EntityWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +130,10 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     graph: dict[str, Any] | None = None
     # The trace of the request that caused it. Used for tracing only.
     trace_context: str | None = None
+    # The buckets of limits of which it holds permits.
+    buckets: tuple[int, ...] = ()
+    # Why it cannot do its work although it has started, such as a limit that does not exist; else empty.
+    problem: str = ""
 
     @property
     def source(self) -> str:

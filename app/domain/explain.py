@@ -14,6 +14,7 @@ from app.domain.descriptions import describe
 from app.domain.executions import ActiveRun
 from app.domain.ledger import QUEUED, LedgerOutcome
 from app.domain.overlap import Arrival, Refuse, overlap
+from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.planning import due_time
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.trigger_event import rfc3339
@@ -33,6 +34,7 @@ class Check(StrEnum):
     BREAKER = "breaker"
     GUARD = "guard"
     OVERLAP = "overlap"
+    LIMIT = "limit"
 
 
 # The outcome of slots that have fired, and those of slots without an execution or a ledger entry.
@@ -106,6 +108,8 @@ class SlotRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str
     reason: str = ""
+    # The limit that the execution waits for.
+    limit: str | None = None
     execution_id: UUID | None = None
     # Of the execution; text, as a newer release may know more of them.
     status: str | None = None
@@ -237,7 +241,7 @@ def _explain_record(facts: Facts, slot: datetime, record: SlotRecord) -> Explana
         sentence = f"{sentence} The schedule has no slots after it: {problem}."
     return Explanation(
         slot=slot,
-        outcome=record.outcome,
+        outcome=record.outcome if record.limit is None else WAITING_FOR_LIMIT,
         sentence=sentence,
         checks=_record_checks(facts, slot, record),
         execution_id=record.retry[1] if record.retry else record.execution_id,
@@ -258,7 +262,9 @@ def _record_checks(facts: Facts, slot: datetime, record: SlotRecord) -> tuple[Re
 def _outcome_checks(record: SlotRecord) -> tuple[Result, ...]:
     """Return the checks that the outcome shows, up to the one that did not pass."""
     if record.outcome in {FIRED, QUEUED}:
-        return tuple(Result(check, passed=True, detail=detail) for check, detail in _PASSED.items())
+        all_passed = tuple(Result(check, passed=True, detail=detail) for check, detail in _PASSED.items())
+        waits = Result(Check.LIMIT, passed=False, detail=f"it waits for a permit of the limit '{record.limit}'")
+        return all_passed if record.limit is None else (*all_passed, waits)
     if record.outcome not in _LEDGER_OUTCOMES:
         # Written by a newer release: which check it belongs to is not known here.
         return ()
@@ -274,6 +280,8 @@ def _recorded_sentence(slot: datetime, record: SlotRecord) -> str:
 
 def _fired_sentence(slot: datetime, record: SlotRecord) -> str:
     run = f"execution {record.execution_id}"
+    if record.limit is not None:
+        return f"The slot {rfc3339(slot)} is {run}, which waits for the limit '{record.limit}' (waiting_for_limit)."
     if record.started_at is None:
         return f"The slot {rfc3339(slot)} was queued as {run} and waits for its turn."
     fired_at = rfc3339(record.started_at)

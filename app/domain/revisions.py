@@ -58,7 +58,7 @@ REMEMBERED = (
 WORKFLOW_ACTIONS = (Action.CREATED, Action.CHANGED)
 WORKFLOW_FIELDS = (
     *("name", "nodes", "edges", "active", "max_concurrent_runs", "breaker_threshold", "breaker_reset_seconds"),
-    *("key", "labels"),
+    *("key", "labels", "limit"),
 )
 _BY_STATUS = {Status.PAUSED: Action.PAUSED, Status.DONE: Action.FINISHED, Status.DEAD: Action.DIED}
 

@@ -13,6 +13,7 @@ from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import EXPECTED
 from app.domain.labels import Key, Labels
 from app.domain.limits import DEFAULT_CAPS, Caps
+from app.domain.permits import LimitName
 from app.domain.rrule import LONGEST_RULE
 from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
 from app.domain.specs import canonical, require_kind
@@ -95,6 +96,7 @@ class ScheduleFields(SpecInput, kw_only=True):
     trigger_payload: Payload = msgspec.field(default_factory=dict)
     key: Key | None = DEFAULTS.key
     labels: Labels = msgspec.field(default_factory=dict)
+    limit: LimitName | None = DEFAULTS.limit
 
 
 class ScheduleInput(ScheduleFields, kw_only=True):

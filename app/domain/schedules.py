@@ -104,6 +104,8 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     # A name that is unique for the owner, by which tools create and change the schedule.
     key: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    # The name of the limit that its runs need a permit of.
+    limit: str | None = None
 
 
 EDITABLE = ScheduleDefinition.__struct_fields__

@@ -84,6 +84,8 @@ class Start(StrEnum):
     SOON = "soon"
     # When the runs of its schedule that are ahead of it have ended.
     QUEUED = "queued"
+    # When it has the permits of the limits that its schedule and workflow name.
+    PERMITTED = "permitted"
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,8 +148,27 @@ def _decide_due(
     if source.switched_off:
         return _switched_off(job, active, now)
     if job.next_attempt:
-        return _decide_retry(job, active, gate, now)
-    return _with_trigger(_decide_slots(job, active, gate, now, source), source.trigger)
+        return _with_limits(job, gate, _decide_retry(job, active, gate, now))
+    decided = _with_limits(job, gate, _decide_slots(job, active, gate, now, source))
+    return _with_trigger(decided, source.trigger)
+
+
+def _with_limits(job: ScheduledJob, gate: Gate, decided: Decided) -> Decided:
+    """Return the decision with runs that wait for permits, if the schedule or its workflow names a limit."""
+    if (job.limit is None and gate.limit is None) or not decided.fires:
+        return decided
+    fires = tuple(
+        fire if fire.start is Start.QUEUED else replace(fire, start=Start.PERMITTED) for fire in decided.fires
+    )
+    is_running = decided.job.last_outcome == ExecutionStatus.RUNNING and decided.job.last_slot == fires[-1].slot
+    after = replace(
+        decided.job,
+        # The start of the run writes these.
+        last_run_at=job.last_run_at,
+        last_execution_id=job.last_execution_id,
+        last_outcome=QUEUED if is_running else decided.job.last_outcome,
+    )
+    return replace(decided, job=after, fires=fires)
 
 
 def _with_trigger(decided: Decided, trigger: Trigger) -> Decided:

@@ -6,6 +6,7 @@ It makes no decisions (``app.domain`` does), writes no SQL (``app.persistence`` 
 - ``runner``, ``workflow_walk``, ``node_resources``: run a workflow under its timeout, node by node.
 - ``call_tokens``, ``oidc_keys``: the tokens that calls carry, and the keys that sign them.
 - ``concurrency``: how many runs a worker has at once, shared among owners.
+- ``limit_gate``: gives the permits of named limits to runs that wait for them.
 - ``queue_port``, ``ringing``: what the engine needs of a queue, and how it rings.
 - ``worker_runtime``, ``leases``, ``recovery``, ``quarantine``: the loops of a worker, its lease, lost work, bad work.
 - ``cron_ping``: another way to fire: a request to the cron endpoint.

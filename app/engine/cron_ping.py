@@ -195,6 +195,7 @@ class CronPing:
         """Run executions that wait to be started, and those that may start once these have ended."""
         tried: set[tuple[Any, int]] = set()
         for _ in range(MOST_ROUNDS):
+            await ping.engine.limits.look_at_all()
             async with self._database.transaction() as connection:
                 pending = await recovery.pending(connection, self._page)
             untried = [run for run in pending if (run.execution_id, run.token) not in tried]

@@ -56,8 +56,13 @@ def tick_wake(job: ScheduledJob | PlannedTick) -> Wake:
 
 
 def execution_wake(run: PendingRun) -> Wake:
-    """Return the message that starts an execution whose row exists already."""
-    return Wake(f"exec-{run.execution_id}-t{run.token}", RUN, (str(run.execution_id), run.token), run.due_at)
+    """Return the message that starts an execution whose row exists already.
+
+    A run that got its permits has a message of its own: the one that found it waiting may still be in progress, and a
+    second message of the same id would be dropped.
+    """
+    message_id = f"exec-{run.execution_id}-t{run.token}{'-permitted' if run.is_granted else ''}"
+    return Wake(message_id, RUN, (str(run.execution_id), run.token), run.due_at)
 
 
 def is_known_function(function: str) -> bool:

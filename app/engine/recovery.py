@@ -118,6 +118,7 @@ class Reconciler:
         lost = await self._engine.settle_all(await self._lost())
         timed_out = await self._engine.settle_all(await self._without_callback())
         taken_up = await self._resume_valid_specs()
+        await self._engine.limits.look_at_all()
         await self.end_pauses()
         await agent_leases.end_due(self._database, self._ringer)
         recovered = Recovered(lost=lost, timed_out=timed_out, taken_up=taken_up)

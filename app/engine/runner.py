@@ -25,6 +25,7 @@ from app.domain.trigger_event import Event, template_variables
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import ParkedRuns
 from app.engine.leases import WorkerLease
+from app.engine.limit_gate import LimitGate
 from app.engine.node_resources import CallbackIssuer, SecretFinder
 from app.engine.workflow_walk import (
     EVENT_TYPE,
@@ -76,6 +77,7 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
     callbacks: CallbackIssuer
     # None if CARILLON_PUBLIC_URL is not set.
     tokens: TokenMinter | None = None
+    limits: LimitGate
     ports_for: Callable[[Actor], Ports]
     plugin_for: Callable[[str], PluginSchedulesPort]
 
@@ -90,6 +92,7 @@ class Runner:
         self._database = database
         self._actions = actions
         self._lease = lease
+        self.limits = actions.limits
         # The names of the actions that publish.
         self.publishing = actions.catalog.publishing
         self._running: dict[UUID, _Running] = {}
@@ -206,6 +209,8 @@ class Runner:
             return await parked_runs.park(connection, parked)
 
     async def _dispatch(self, execution: Execution, sight: RowVersions | None) -> Dispatched:
+        if execution.problem:
+            raise NoTriggerError(execution.problem)
         ids = (execution.user_profile_id, execution.workflow_id)
         subject = self._known_subjects.recall(ids, sight) if sight else None
         if subject is None:

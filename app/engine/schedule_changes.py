@@ -15,12 +15,13 @@ from app.domain.executions import ActiveRun, PendingRun, count_repeats
 from app.domain.ledger import LedgerEntry, LedgerOutcome, accounted, dropped_slots
 from app.domain.limits import DEFAULT_CAPS, Caps
 from app.domain.overlap import dropped_retries
+from app.domain.permits import no_such_limit
 from app.domain.planning import with_start_anchor
 from app.domain.revisions import CARILLON, Action, Author, action_of, revision
 from app.domain.schedules import Reason, ScheduledJob
 from app.engine import lease_bounds
 from app.observability.tracing import current_context
-from app.persistence import audit, calendars, executions, ledger, revisions, schedules, workflows
+from app.persistence import audit, calendars, executions, ledger, permits, revisions, schedules, workflows
 from app.persistence.database import Connection, database_now
 from app.persistence.revisions import ScheduleChange
 from app.persistence.workflows import StoredWorkflow
@@ -173,6 +174,7 @@ async def _change(  # noqa: PLR0913 - what is changed, how, by whom and why
     changed = change(ready, count_repeats(active.get(job_id, ())), now)
     if changed is ready:
         return Changed(job)
+    freed = await _change_limits(connection, [(job, changed)])
     if job.lease_id is not None:
         leases = await lease_bounds.of_schedules(connection, [job])
         changed = await leases.bounded(connection, job, changed, author, now)
@@ -189,7 +191,22 @@ async def _change(  # noqa: PLR0913 - what is changed, how, by whom and why
     saved = await schedules.get(connection, job_id)
     if saved is None:
         raise AssertionError(f"schedule {job_id} vanished under lock")
-    return Changed(saved, tuple(released.values()))
+    return Changed(saved, (*released.values(), *freed))
+
+
+async def _change_limits(
+    connection: Connection, changes: Sequence[tuple[ScheduledJob, ScheduledJob]]
+) -> list[PendingRun]:
+    """Refuse a limit that does not exist. Return the runs that do not wait for the former limit any more."""
+    other = [(before, after) for before, after in changes if before.limit != after.limit]
+    if not other:
+        return []
+    named = {(after.user_profile_id, after.limit) for _, after in other if after.limit is not None}
+    found = await permits.find_and_keep(connection, named) if named else {}
+    missing = [name for owner, name in named if (owner, name) not in found]
+    if missing:
+        raise InvalidError(no_such_limit(missing[0]))
+    return await permits.free_waiting(connection, [after.id for _, after in other])
 
 
 class ChangedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +241,7 @@ async def change_many(  # noqa: PLR0913 - what is changed, how, by whom and why
     changed: dict[UUID, tuple[ScheduledJob, ScheduledJob]] = {}
     refused: dict[UUID, CarillonError] = {}
     entries: list[tuple[UUID, LedgerEntry]] = []
+    freed: list[PendingRun] = []
     leases = None if by_lease else await lease_bounds.of_schedules(connection, jobs.values())
     for job_id, job in jobs.items():
         try:
@@ -233,6 +251,12 @@ async def change_many(  # noqa: PLR0913 - what is changed, how, by whom and why
         except CarillonError as error:
             refused[job_id] = error
             continue
+        if after.limit != job.limit:
+            try:
+                freed += await _change_limits(connection, [(job, after)])
+            except InvalidError as error:
+                refused[job_id] = error
+                continue
         if after is not ready[job_id]:
             dropped = dropped_slots(job, after, now)
             entries += [(job_id, entry) for entry in dropped]
@@ -253,7 +277,7 @@ async def change_many(  # noqa: PLR0913 - what is changed, how, by whom and why
     await executions.cancel(connection, dict.fromkeys(gone, CADENCE_CHANGED), now, LedgerOutcome.MISSED)
     left = {job_id: tuple(run for run in runs if run.execution_id not in gone) for job_id, runs in active.items()}
     released = await executions.release_next(connection, [after for _, after in pairs], left, now)
-    return ChangedBatch(now=now, changed=changed, refused=refused, pending=tuple(released.values()))
+    return ChangedBatch(now=now, changed=changed, refused=refused, pending=(*released.values(), *freed))
 
 
 async def end_pauses(connection: Connection, limit: int) -> ChangedBatch:

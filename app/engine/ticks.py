@@ -28,7 +28,7 @@ from app.observability.logs import LogThrottle, log_fields
 from app.observability.metrics import ENDED, IN_FLIGHT, LATENESS, RUN_SECONDS
 from app.observability.tracing import Tracer
 from app.persistence import recovery, schedules
-from app.persistence.claim import NEWER_RELEASE_SECONDS, GivenUp, TooEarly, claim, read_back, start
+from app.persistence.claim import NEWER_RELEASE_SECONDS, GivenUp, TooEarly, WaitsForLimit, claim, read_back, start
 from app.persistence.database import Database
 from app.persistence.execution_rows import (
     Busy,
@@ -89,6 +89,7 @@ class TickEngine:
         self._runner = runner
         self._sitemap = sitemap
         self._lease = lease
+        self.limits = runner.limits
         self._quarantine = Quarantine(database)
         self._cache = database.history.watch(ScheduleCache())
         self._claims = MicroBatcher("claim", self._claim_batch, shared=_SHARED)
@@ -268,6 +269,9 @@ class TickEngine:
         if isinstance(result, GivenUp):
             await self._settle(RunResult(result.outcome))
             return None
+        if isinstance(result, WaitsForLimit):
+            self.limits.look(result.buckets)
+            return None
         return result
 
     async def _run_claimed(self, claimed: Claimed) -> None:
@@ -295,6 +299,8 @@ class TickEngine:
             await self._ringer.call_off(claimed.cancelled)
         if claimed.pending:
             await self._ringer.executions(claimed.pending)
+        if claimed.buckets:
+            self.limits.look(claimed.buckets)
         failpoint("after_plan")
 
     async def _hold_and_run(self, execution: Execution, claimed: Claimed | None = None) -> None:
@@ -310,6 +316,8 @@ class TickEngine:
             raise
         finally:
             self.owned.pop(execution.id, None)
+            if execution.buckets:
+                self.limits.look(execution.buckets)
 
     async def _run_and_settle(self, execution: Execution, claimed: Claimed | None = None) -> None:
         """Run an execution and settle its outcome; an outcome that cannot be stored is settled as a failure."""

@@ -14,6 +14,7 @@ from sqlalchemy.types import Integer
 
 from app.domain.access import Reach
 from app.domain.breakers import DEFAULT_RESET_SECONDS, Breaker, BreakerState, Gate, Transition
+from app.domain.permits import LimitUse
 from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page
 from app.persistence.restrictions import workflows_within
 from app.persistence.sql_batches import fetch, insert_many, run_batch
@@ -53,7 +54,7 @@ _TRY_LOCK_OF_EXECUTIONS = (
 # A probe that was deleted with its schedule has released the breaker.
 _READ = text(
     "SELECT w.id AS workflow_id, w.max_concurrent_runs, w.breaker_threshold, w.breaker_reset_seconds, "
-    "b.state, b.failure_count, b.opened_at, p.id AS probe_execution_id, "
+    "b.state, b.failure_count, b.opened_at, p.id AS probe_execution_id, w.limit, w.user_profile_id, "
     "(SELECT count(*) FROM active_executions AS e WHERE e.workflow_id = w.id AND e.status = 'running') "
     "+ (SELECT count(*) FROM active_executions AS e WHERE e.workflow_id = w.id AND e.status = 'pending' "
     "AND e.deadline_at IS NOT NULL) AS running "
@@ -147,7 +148,8 @@ async def read(connection: AsyncConnection, workflow_ids: Iterable[int]) -> dict
 
 def _to_gate(row: Row[Any]) -> Gate:
     breaker = None if row.breaker_threshold is None else to_breaker(row)
-    return Gate(breaker=breaker, max_running=row.max_concurrent_runs, running=row.running)
+    limit = None if row.limit is None else LimitUse(row.user_profile_id, row.limit)
+    return Gate(breaker=breaker, max_running=row.max_concurrent_runs, running=row.running, limit=limit)
 
 
 def to_breaker(row: Row[Any] | StoredBreaker) -> Breaker:

@@ -13,6 +13,7 @@ from app.domain.errors import LeaseExpiredError
 from app.domain.executions import ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome, slots_in
 from app.domain.notifications import Notice, missed_notices
+from app.domain.permits import LimitUse, PermitHolder
 from app.domain.planning import with_started_run
 from app.domain.revisions import automatic_revision
 from app.domain.run_ids import execution_id
@@ -27,6 +28,7 @@ from app.persistence import (
     leases,
     ledger,
     notifications,
+    permits,
     revisions,
     schedules,
 )
@@ -43,6 +45,7 @@ from app.persistence.execution_rows import (
     to_run,
 )
 from app.persistence.fast_path import claim_fast
+from app.persistence.permits import Entered, Entry
 from app.persistence.revisions import ScheduleChange
 from app.persistence.row_cache import ScheduleCache
 
@@ -75,7 +78,8 @@ async def claim_locked(
         batch = await _lock_and_read(connection, ticks, worker_id, source)
         results = [batch.handle(tick) for tick in ticks]
         released = await batch.write(connection)
-    return [_with_released(result, released) for result in results]
+        entered = await permits.enter(connection, batch.entries) if batch.entries else NONE_ENTERED
+    return [_with_released(_with_buckets(result, entered), released) for result in results]
 
 
 async def read_back(connection: AsyncConnection, tick: Tick, worker_id: UUID) -> Claimed | None:
@@ -152,6 +156,8 @@ class _ClaimBatch:
         self.cancelled: dict[UUID, str] = {}
         self.revisions: list[ScheduleChange] = []
         self.notices: list[Notice] = []
+        # The runs that need permits of limits.
+        self.entries: list[Entry] = []
 
     def handle(self, tick: Tick) -> ClaimResult:
         job = self.jobs.get(tick.job_id)
@@ -205,6 +211,8 @@ class _ClaimBatch:
         new = new_execution(job, fire, self.now, self.worker_id, self._first_attempt(job, fire))
         if fire.start is Start.NOW and job.workflow_id in self.gates:
             self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
+        if fire.start is Start.PERMITTED:
+            self.entries.append(_entry(new, limit_uses(job, self.gates.get(job.workflow_id, OPEN_GATE).limit)))
         self.new_executions.append(new)
         run = ActiveRun(new.id, new.trigger, new.queued, new.exclusive, new.started_at is None, new.retry_attempt)
         self.active[job.id] = (*self.active.get(job.id, ()), run)
@@ -231,6 +239,37 @@ def _with_released(result: ClaimResult, released: dict[UUID, PendingRun]) -> Cla
     return replace(result, pending=(*result.pending, released[result.job.id]))
 
 
+NONE_ENTERED = Entered({}, {})
+
+
+def _with_buckets(result: ClaimResult, entered: Entered) -> ClaimResult:
+    """Return a result without the runs that wait for permits: the gate of limits rings for them."""
+    if not isinstance(result, Claimed) or not result.pending or not entered.buckets:
+        return result
+    waiting = {run: entered.buckets.get(PermitHolder(run.execution_id), ()) for run in result.pending}
+    return replace(
+        result,
+        pending=tuple(run for run, buckets in waiting.items() if not buckets),
+        buckets=tuple(bucket for buckets in waiting.values() for bucket in buckets),
+    )
+
+
+def limit_uses(job: ScheduledJob, of_workflow: LimitUse | None) -> tuple[LimitUse, ...]:
+    """Return the limits that runs of a schedule need permits of."""
+    of_schedule = () if job.limit is None else (LimitUse(job.user_profile_id, job.limit),)
+    return of_schedule if of_workflow is None else (*of_schedule, of_workflow)
+
+
+def _entry(new: NewExecution, uses: tuple[LimitUse, ...]) -> Entry:
+    return Entry(
+        holder=PermitHolder(new.id),
+        source=str(new.scheduled_job_id),
+        slot=new.scheduled_for,
+        token=new.token,
+        uses=uses,
+    )
+
+
 class TooEarly(msgspec.Struct, frozen=True):
     """The execution may not start yet; its message has to be redelivered after so many seconds."""
 
@@ -243,7 +282,13 @@ class GivenUp(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-StartResult = Execution | TooEarly | GivenUp | None
+class WaitsForLimit(msgspec.Struct, frozen=True):
+    """The execution waits for permits of these buckets; once it has them, it is rung for."""
+
+    buckets: tuple[int, ...]
+
+
+StartResult = Execution | TooEarly | GivenUp | WaitsForLimit | None
 
 
 class _StartRequest(msgspec.Struct, frozen=True):
@@ -309,13 +354,46 @@ async def _start_run(
         return GivenUp(_not_run(request, decision))
     if isinstance(decision, Wait):
         return TooEarly(decision.time.total_seconds())
+    admitted = await _admitted(connection, request, job, now)
+    if not isinstance(admitted, _Admitted):
+        return admitted
     execution = await executions.start(connection, request.execution_id, request.token, request.worker_id, now)
+    if execution is not None and (admitted.buckets or admitted.problem):
+        execution = replace(execution, buckets=admitted.buckets, problem=admitted.problem)
     if execution is not None and not is_manual:
         if not request.waiting.was_parked:
             started = with_started_run(job, execution.id, execution.scheduled_for, now)
             await schedules.save_started_run(connection, started)
         await breakers.save(connection, before, dict.fromkeys(before, decision.gate))
     return execution
+
+
+class _Admitted(msgspec.Struct, frozen=True):
+    """A run that has the permits of all limits that it needs, or names a limit that does not exist."""
+
+    buckets: tuple[int, ...] = ()
+    problem: str = ""
+
+
+async def _admitted(
+    connection: AsyncConnection, request: _StartRequest, job: ScheduledJob, now: datetime
+) -> _Admitted | TooEarly | WaitsForLimit:
+    """Return whether a run has the permits that it needs. One that has not entered its limits does so now."""
+    waiting = request.waiting
+    uses = limit_uses(job, waiting.workflow_limit)
+    if not uses:
+        return _Admitted()
+    own = await permits.of_run(connection, request.execution_id)
+    if own is None:
+        holder = PermitHolder(request.execution_id)
+        entry = Entry(holder=holder, source=str(job.id), slot=waiting.scheduled_for, token=request.token, uses=uses)
+        entered = await permits.enter(connection, [entry])
+        if holder in entered.missing:
+            return _Admitted(problem=f"There is no limit '{entered.missing[holder]}' that its owner may use.")
+        return WaitsForLimit(entered.buckets[holder])
+    if own.starts_at is None:
+        return WaitsForLimit(own.buckets)
+    return TooEarly((own.starts_at - now).total_seconds()) if own.starts_at > now else _Admitted(own.buckets)
 
 
 def _candidate(request: _StartRequest) -> Candidate:

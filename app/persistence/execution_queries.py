@@ -7,17 +7,19 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, text
+from sqlalchemy import ColumnElement, and_, exists, func, literal_column, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach, Source
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult
 from app.domain.run_ids import first_id_at
 from app.persistence.pagination import Page, Part, read_merged, read_newest, read_one, read_page
+from app.persistence.permits import waited_limit
 from app.persistence.restrictions import runs_within
 from app.persistence.tables import (
     ActiveExecutionRow,
     DeletedHistoryRow,
+    LimitPermitRow,
     ScheduledJobRow,
     UnsuccessfulExecutionRow,
     WorkflowExecutionRow,
@@ -30,6 +32,7 @@ _UNSUCCESSFUL = UnsuccessfulExecutionRow.__table__
 _DELETED = DeletedHistoryRow.__table__
 _SCHEDULES = ScheduledJobRow.__table__
 _WORKFLOWS = WorkflowRow.__table__
+_PERMITS = LimitPermitRow.__table__
 _UNSUCCESSFUL_STATUSES = frozenset(ExecutionStatus) - ACTIVE - {ExecutionStatus.SUCCESS}
 # The columns of indexes that end with the id.
 _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",), ("user_profile_id",))
@@ -37,12 +40,17 @@ _INDEXED = (("scheduled_job_id",), ("entity_type", "entity_id"), ("workflow_id",
 _SCHEDULES_OWNER = (
     select(_SCHEDULES.c.user_profile_id).where(_SCHEDULES.c.id == _TABLE.c.scheduled_job_id).scalar_subquery()
 )
+_WAITED_LIMIT: ColumnElement[str | None] = literal_column(waited_limit("workflow_executions")).label("waiting_limit")
 _STORED = (
     *(column for column in _TABLE.columns if column.name != "user_profile_id"),
     func.coalesce(_SCHEDULES_OWNER, _TABLE.c.user_profile_id).label("user_profile_id"),
+    _WAITED_LIMIT,
 )
 # Results of nodes are shown with a single execution only, and the payload with a run; both may be large.
-_LISTED = tuple(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"})
+_LISTED = (
+    *(column for column in _TABLE.columns if column.name not in {"results", "payload", "work", "graph"}),
+    _WAITED_LIMIT,
+)
 
 
 class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +72,10 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     started_at: datetime | None
     finished_at: datetime | None
+    queued: bool
+    awaiting: bool
+    # The name of the limit that it waits for.
+    waiting_limit: str | None
 
 
 class StoredRun(ListedExecution, frozen=True, kw_only=True):
@@ -168,12 +180,13 @@ async def _page(
 def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
     """Return the condition for a value as the API shows it: a sleeping run is stored as pending, shown as running."""
     stored: ColumnElement[bool] = source.c.status.in_(ACTIVE) == value if name == "active" else source.c[name] == value
-    if name == "status" and value == ExecutionStatus.RUNNING:
+    if name != "status" or value not in ACTIVE:
+        return stored
+    waits = exists().where(_PERMITS.c.execution_id == source.c.id, _PERMITS.c.starts_at.is_(None))
+    if value == ExecutionStatus.RUNNING:
         asleep = and_(source.c.status == ExecutionStatus.PENDING, source.c.deadline_at.is_not(None))
-        return or_(stored, asleep)
-    if name == "status" and value == ExecutionStatus.PENDING:
-        return and_(stored, source.c.deadline_at.is_(None))
-    return stored
+        return or_(stored, and_(asleep, ~waits))
+    return and_(stored, or_(source.c.deadline_at.is_(None), waits))
 
 
 def _leading(source: Any, filters: Mapping[str, Any]) -> list[str]:

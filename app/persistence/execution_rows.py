@@ -18,6 +18,7 @@ from app.domain.executions import (
     Trigger,
 )
 from app.domain.overlap import runs_alone
+from app.domain.permits import LimitUse
 from app.domain.schedules import ScheduledJob
 from app.domain.ticks import Fire, LeftToNewer, NotDue, Stale, Start
 from app.persistence.row_cache import RowVersions
@@ -88,6 +89,9 @@ class PendingExecution(msgspec.Struct, frozen=True):
     due_at: datetime
     handed_back: bool
     was_parked: bool
+    scheduled_for: datetime
+    # The limit that the workflow names.
+    workflow_limit: LimitUse | None
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +146,8 @@ class Claimed(msgspec.Struct, frozen=True):
     row_versions: RowVersions | None = None
     # The executions that were written and wait for others of the schedule.
     queued: tuple[UUID, ...] = ()
+    # The buckets of limits that executions have entered, and wait for.
+    buckets: tuple[int, ...] = ()
     # How many slots got an outcome without a run.
     not_fired: int = 0
 

@@ -21,6 +21,7 @@ from app.domain.executions import (
 )
 from app.domain.ledger import LedgerOutcome
 from app.domain.overlap import next_queued, stopped_by_status
+from app.domain.permits import LimitUse
 from app.domain.schedules import ScheduledJob
 from app.persistence import ledger, schedules
 from app.persistence.execution_rows import (
@@ -167,8 +168,10 @@ async def begun_by_claim(connection: AsyncConnection, job: ScheduledJob, worker_
 
 _WAITING = text(
     "SELECT e.scheduled_job_id, e.workflow_id, e.entity_type, e.entity_id, e.trigger, e.retry_attempt, e.due_at, "
-    "e.started_at IS NOT NULL AS handed_back, e.deadline_at IS NOT NULL AS was_parked "
-    "FROM workflow_executions AS e WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
+    "e.started_at IS NOT NULL AS handed_back, e.deadline_at IS NOT NULL AS was_parked, e.scheduled_for, "
+    "w.limit AS workflow_limit, w.user_profile_id AS workflow_owner "
+    "FROM workflow_executions AS e LEFT JOIN workflows AS w ON w.id = e.workflow_id "
+    "WHERE e.id = :id AND e.token = :token AND e.status = 'pending' AND NOT e.queued"
 )
 _START = text(
     "UPDATE workflow_executions AS e SET status = 'running', worker_id = :worker_id, "  # noqa: S608
@@ -196,6 +199,8 @@ async def waiting(connection: AsyncConnection, execution_id: UUID, token: int) -
         row.due_at,
         row.handed_back,
         row.was_parked,
+        row.scheduled_for,
+        None if row.workflow_limit is None else LimitUse(row.workflow_owner, row.workflow_limit),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, select
+from sqlalchemy import Select, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import Trigger
@@ -16,6 +16,7 @@ from app.domain.run_ids import execution_id, first_id_at, last_id_at
 from app.observability.metrics import MISSED
 from app.persistence.database import after_commit
 from app.persistence.pagination import cursor_of, position_of, read_all, read_one
+from app.persistence.permits import waited_limit
 from app.persistence.sql_batches import insert_many, run_batch
 from app.persistence.tables import LedgerEntryRow, WorkflowExecutionRow
 
@@ -79,6 +80,8 @@ class FiredSlot(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     error: str
     unrun_outcome: str | None
+    # The name of the limit that it waits for.
+    waiting_limit: str | None
 
 
 def cursor_at(slot: datetime) -> str:
@@ -166,13 +169,14 @@ async def at_slot(
 
 
 def _first_attempts(job_id: UUID) -> Select[Any]:
-    columns = (
+    columns: tuple[Any, ...] = (
         _FIRED.c.id,
         _FIRED.c.scheduled_for,
         _FIRED.c.started_at,
         _FIRED.c.status,
         _FIRED.c.error,
         _FIRED.c.unrun_outcome,
+        literal_column(waited_limit("workflow_executions")).label("waiting_limit"),
     )
     return select(*columns).where(
         _FIRED.c.scheduled_job_id == job_id, _FIRED.c.retry_attempt == 0, _FIRED.c.trigger != Trigger.MANUAL

@@ -55,6 +55,11 @@ _HAND_OVER_SECRETS = text(
     f"UPDATE secrets AS s SET owner_id = :to, team_id = {_TEAM} WHERE s.owner_id = :user "  # noqa: S608
     "AND NOT EXISTS (SELECT FROM secrets AS o WHERE o.owner_id = :to AND o.name = s.name)"
 )
+# So is a limit: its users find that of the new owner.
+_HAND_OVER_LIMITS = text(
+    f"UPDATE limits AS l SET user_profile_id = :to, team_id = {_TEAM} WHERE l.user_profile_id = :user "  # noqa: S608
+    "AND NOT EXISTS (SELECT FROM limits AS o WHERE o.user_profile_id = :to AND o.name = l.name)"
+)
 # The same for calendars; schedules that named one of these use the new owner's.
 _HAND_OVER_CALENDARS = text(
     f"UPDATE calendars AS c SET user_profile_id = :to, team_id = {_TEAM} WHERE c.user_profile_id = :user "  # noqa: S608
@@ -139,7 +144,14 @@ async def hand_over(connection: AsyncConnection, user_id: int, to: int) -> None:
     """Give everything that an owner has, who is locked, to another owner."""
     values = {"user": user_id, "to": to, "owner_id": str(to)}
     named = list((await connection.execute(_CALENDARS, {"user": user_id})).scalars())
-    for statement in (*_DROP_KEYS, *_HAND_OVER, _HAND_OVER_ACTIVE, _HAND_OVER_SECRETS, _HAND_OVER_CALENDARS):
+    for statement in (
+        *_DROP_KEYS,
+        *_HAND_OVER,
+        _HAND_OVER_ACTIVE,
+        _HAND_OVER_SECRETS,
+        _HAND_OVER_LIMITS,
+        _HAND_OVER_CALENDARS,
+    ):
         await connection.execute(statement, {name: values[name] for name in statement.compile().params})
     await calendars.request_replan(connection, named, None, CARILLON.name)
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, TextClause, func, select, text, tuple_
+from sqlalchemy import Select, TextClause, exists, func, or_, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.audit import AuditAction
@@ -21,10 +21,11 @@ from app.persistence import audit, ledger, schedules
 from app.persistence.execution_rows import LockedExecution
 from app.persistence.executions import ENDS_A_SLOT
 from app.persistence.sql_batches import fetch
-from app.persistence.tables import IS_ACTIVE_EXECUTION, ActiveExecutionRow, WorkflowExecutionRow
+from app.persistence.tables import IS_ACTIVE_EXECUTION, ActiveExecutionRow, LimitPermitRow, WorkflowExecutionRow
 
 _TABLE = WorkflowExecutionRow.__table__
 _ACTIVE = ActiveExecutionRow.__table__
+_PERMITS = LimitPermitRow.__table__
 
 # Lost runs: a run is lost when its worker's lease has expired by the database's clock. No worker decides that about
 # itself or another one: clocks of hosts differ, and a worker that was paused believes that its lease is still valid.
@@ -123,8 +124,14 @@ async def pending_in_turn(connection: AsyncConnection, limit: int, but: Sequence
 
 def _pending(ahead: timedelta) -> Select[Any]:
     due = _ACTIVE.c.due_at <= func.clock_timestamp() + ahead
+    # A run that waits for a permit is rung for when it gets it.
+    waits = exists().where(
+        _PERMITS.c.execution_id == _ACTIVE.c.id,
+        _PERMITS.c.node_id == "",
+        or_(_PERMITS.c.starts_at.is_(None), _PERMITS.c.starts_at > func.clock_timestamp() + ahead),
+    )
     return select(_ACTIVE.c.id, _ACTIVE.c.token, _ACTIVE.c.due_at).where(
-        _ACTIVE.c.status == ExecutionStatus.PENDING, ~_ACTIVE.c.queued, due
+        _ACTIVE.c.status == ExecutionStatus.PENDING, ~_ACTIVE.c.queued, due, ~waits
     )
 
 

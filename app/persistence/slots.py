@@ -12,6 +12,7 @@ from app.domain.run_ids import first_id_at, last_id_at
 from app.domain.slot_strips import Turn
 from app.persistence.leases import SCHEDULES_SWITCH
 from app.persistence.ledger import StoredEntry, Stretch
+from app.persistence.permits import waited_limit
 from app.persistence.sql_batches import fetch
 
 # How many pauses of a schedule, and how many changes of the switch, are looked at.
@@ -22,11 +23,12 @@ _RUN_COLUMNS = (
     *("scheduled_job_id", "id", "scheduled_for", "started_at", "finished_at", "status", "deadline_at", "error"),
     *("unrun_outcome", "trigger", "retry_attempt"),
 )
-_SELECTED = ", ".join(f"e.{name}" for name in _RUN_COLUMNS)
+_SELECTED = ", ".join((*(f"e.{name}" for name in _RUN_COLUMNS), f"{waited_limit('e')} AS waiting_limit"))
+_SHOWN = ", ".join(f"r.{name}" for name in (*_RUN_COLUMNS, "waiting_limit"))
 # The row comparison and the order name the columns of one index: by the id alone, a plan could read the runs of all
 # schedules. The bounds of the id alone leave out the partitions of other weeks.
 _RUNS = (
-    f"SELECT {', '.join(f'r.{name}' for name in _RUN_COLUMNS)} FROM unnest($1::uuid[]) AS ids(id) "  # noqa: S608
+    f"SELECT {_SHOWN} FROM unnest($1::uuid[]) AS ids(id) "  # noqa: S608
     f"CROSS JOIN LATERAL (SELECT {_SELECTED} FROM workflow_executions AS e "
     "WHERE (e.scheduled_job_id, e.id) >= (ids.id, $2) AND (e.scheduled_job_id, e.id) < (ids.id, $3) "
     "AND e.id >= $2 AND e.id < $3 AND e.retry_attempt = 0 AND e.trigger <> 'manual' "
@@ -35,7 +37,7 @@ _RUNS = (
     "ORDER BY e.scheduled_job_id DESC, e.id DESC LIMIT $7) AS r"
 )
 _LAST_ATTEMPTS = (
-    f"SELECT {', '.join(f'r.{name}' for name in _RUN_COLUMNS)} "  # noqa: S608
+    f"SELECT {_SHOWN} "  # noqa: S608
     "FROM unnest($1::uuid[], $2::timestamptz[], $3::uuid[], $4::uuid[]) AS s(id, slot, first_id, last_id) "
     f"CROSS JOIN LATERAL (SELECT {_SELECTED} FROM workflow_executions AS e "
     "WHERE (e.scheduled_job_id, e.id) > (s.id, s.first_id) AND (e.scheduled_job_id, e.id) < (s.id, s.last_id) "
@@ -78,6 +80,8 @@ class SlotRun(msgspec.Struct, frozen=True, kw_only=True):
     unrun_outcome: str | None
     trigger: str
     retry_attempt: int
+    # The name of the limit that it waits for.
+    waiting_limit: str | None
 
 
 async def first_runs(

@@ -4,7 +4,7 @@ A column that is the same in all rows is sent as an array of one.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import asyncpg
@@ -50,7 +50,7 @@ class BatchStatement(msgspec.Struct, frozen=True):
                 return place[0]
             return f"CASE WHEN cardinality({array}) = 1 THEN ({array})[1] ELSE {place[0]} END"
 
-        source = f"unnest({', '.join(arrays.values())}) AS r({', '.join(arrays)})"
+        source = f"unnest({', '.join(arrays.values())}) AS r({_quoted(arrays)})"
         return f"{_VALUES.sub(value, self.before)} {source} {_VALUES.sub(value, self.after)}"
 
 
@@ -69,7 +69,7 @@ class PairedStatement(msgspec.Struct, frozen=True):
 
 def insert_many(table: type[DeclarativeBase], columns: Sequence[str], suffix: str = "") -> BatchStatement:
     """Return a statement that inserts rows with these columns; the others take their defaults."""
-    listed, values = ", ".join(columns), ", ".join(f"r.{column}" for column in columns)
+    listed, values = _quoted(columns), ", ".join(f"r.{column}" for column in columns)
     return _many(table, columns, f"INSERT INTO {table.__tablename__} ({listed}) SELECT {values} FROM", suffix)
 
 
@@ -77,9 +77,14 @@ def update_many(
     table: type[DeclarativeBase], columns: Sequence[str], extra: str = "", *, also: Sequence[str] = ()
 ) -> BatchStatement:
     """Return a statement that sets these columns of rows by id; ``also`` are columns that only ``extra`` uses."""
-    assignments = ", ".join(f"{column} = r.{column}" for column in columns)
+    assignments = ", ".join(f'"{column}" = r.{column}' for column in columns)
     before = f"UPDATE {table.__tablename__} AS t SET {assignments}{extra} FROM"  # noqa: S608 - made of constants
     return _many(table, ("id", *columns, *also), before, "WHERE t.id = r.id")
+
+
+def _quoted(columns: Iterable[str]) -> str:
+    """Return a list of columns. The names are quoted: one of them is a keyword."""
+    return ", ".join(f'"{column}"' for column in columns)
 
 
 async def run_batch(connection: AsyncConnection, many: BatchStatement, rows: Sequence[Any]) -> list[Any]:

@@ -43,6 +43,7 @@ class StoredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     team_id: int | None = None
     key: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    limit: str | None = None
 
 
 @contextmanager

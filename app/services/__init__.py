@@ -7,6 +7,7 @@ admission         quotas, limits, owners and secrets: whether an object may be s
 schedules         change schedules                      schedule_queries   read them, without Redis
 bulk_operations   operations on many schedules          slots              slots as strips show them
 workflows         workflows and breakers                webhooks, notifications, secrets, users, teams, executions
+limits            named limits
 identities        users of identity providers           identity_providers   their metadata and keys
 authentication    who a request comes from              sessions, single_sign_on   logins of browsers
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules

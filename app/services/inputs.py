@@ -15,7 +15,7 @@ from app.domain.access import TEAM_NAME_PATTERN, OwnerKind, Role, Scope, TeamRol
 from app.domain.agent_leases import AtEnd, Review
 from app.domain.calendars import MAX_DATES
 from app.domain.errors import FieldError, InvalidError
-from app.domain.field_errors import EXPECTED
+from app.domain.field_errors import EXPECTED, read_as
 from app.domain.health import Health
 from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.icalendar import MAX_BYTES
@@ -23,6 +23,7 @@ from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
 from app.domain.labels import MOST_LABELS, Key, LabelName, Labels
 from app.domain.limits import MOST_SITEMAP_URLS
 from app.domain.notifications import NoticeEvent
+from app.domain.permits import LimitName, RateText
 from app.domain.schedule_input import (
     INT_MAX,
     Cron,
@@ -278,6 +279,7 @@ class WorkflowFields(Input):
     breaker_reset_seconds: Positive | None = None
     key: Key | None = None
     labels: Labels = msgspec.field(default_factory=dict)
+    limit: LimitName | None = None
 
 
 class WorkflowInput(WorkflowFields, kw_only=True):
@@ -379,6 +381,27 @@ class WebhookInput(Input):
 @optional_fields_of(WebhookInput, without=("team_id",))
 class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
+
+
+class LimitInput(Input):
+    """A new limit: how many may be under way at once, how many may start in a time, or both."""
+
+    name: LimitName
+    max_concurrent: Positive | None = None
+    rate: RateText | None = None
+    burst: Positive | None = None
+    public: bool = False
+    team_id: Positive | None = None
+
+
+@optional_fields_of(LimitInput, without=("name", "team_id"))
+class LimitChanges(Changes):
+    """New bounds of a limit."""
+
+
+def require_limit_name(name: str) -> str:
+    """Return the name if a limit can have it; refuse it otherwise."""
+    return read_as(name, LimitName)
 
 
 SECRET_NAME = "at most 100 letters, digits and `_`, without a digit in front"  # noqa: S105 - what a name may be

@@ -12,13 +12,14 @@ import msgspec
 from app.domain.errors import PreconditionFailedError
 from app.domain.etags import etag_of, matches
 from app.domain.schedules import EDITABLE
-from app.services.views import ScheduleView, WebhookView
+from app.services.views import LimitView, ScheduleView, WebhookView
 from app.services.views.leases import FreshLeaseView, LeaseView
 
 # A schedule's tag changes with what people can edit, and with its status, but not with every tick.
 _OF_SCHEDULE = (*EDITABLE, "status", "status_reason", "paused_until")
 # What changes by itself.
 _MOVING: dict[type[msgspec.Struct], set[str]] = {
+    LimitView: {"held", "waiting"},
     # What an agent uses of its lease changes without a person.
     LeaseView: {"used", "left", "schedule_ids", "awaiting_review", "status"},
     WebhookView: {"last_execution_at", "last_status", "next_execution_at", "last_error", "updated_at"},

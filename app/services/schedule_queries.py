@@ -17,6 +17,7 @@ from app.domain.access import Actor, Reach, require_owner
 from app.domain.descriptions import describe
 from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.explain import Explanation, Facts, LastChange, SlotRecord, explain, nearest_slot, next_unrestricted_slot
+from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.planning import with_start_anchor, without_tick
 from app.domain.revisions import REMEMBERED
 from app.domain.schedule_input import require_years
@@ -373,6 +374,7 @@ async def _recorded(connection: Connection, then: ScheduledJob, slot: datetime) 
         return SlotRecord(
             outcome=_outcome(fired),
             reason="" if fired.started_at else fired.error.rstrip("."),
+            limit=fired.waiting_limit,
             execution_id=fired.id,
             status=fired.status,
             started_at=fired.started_at,
@@ -419,7 +421,7 @@ def _ledger_cursor(item: LedgerItem) -> str:
 
 
 def _fired_item(row: FiredSlot) -> LedgerItem:
-    reason = "" if row.started_at else row.error
+    reason = "" if row.started_at else row.error or (WAITING_FOR_LIMIT if row.waiting_limit is not None else "")
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
 
 

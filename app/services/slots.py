@@ -25,7 +25,16 @@ from app.persistence.slots import SlotRun
 from app.services.inputs import Span
 from app.services.schedule_queries import require_in_calendar
 from app.services.schedules import owned_schedule
-from app.services.views import SlotItem, SlotList, SlotStrip, SlotStrips, SpanView, duration_ms, shown_status
+from app.services.views import (
+    SlotItem,
+    SlotList,
+    SlotStrip,
+    SlotStrips,
+    SpanView,
+    duration_ms,
+    shown_status,
+    waiting_reason,
+)
 
 MOST_SCHEDULES = 100
 # Of the processor's time, for all schedules of a request together. What is found by then is shown.
@@ -146,7 +155,7 @@ def _fired(first: SlotRun, last: SlotRun) -> SlotItem:
         slot=first.scheduled_for,
         outcome="fired" if began is not None else first.unrun_outcome or QUEUED,
         status=shown_status(last),
-        reason=last.error,
+        reason=last.error or waiting_reason(last),
         lateness_ms=None if began is None else duration_ms(first.scheduled_for, began),
         duration_ms=duration_ms(last.started_at, last.finished_at),
         attempts=last.retry_attempt + 1 if began is not None else 0,

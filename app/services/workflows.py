@@ -1,7 +1,7 @@
 """Workflows and their circuit breakers: create, change, delete and read workflows, read and reset breakers."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,14 @@ from app.domain.access import Actor, require_graph_editor
 from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.breakers import Transition
 from app.domain.errors import FieldError, InvalidError, NotFoundError
+from app.domain.executions import PendingRun
 from app.domain.field_errors import read_as
 from app.domain.limits import Quota
+from app.domain.permits import no_such_limit
 from app.domain.workflows import Edge, Node, graph_errors
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
-from app.persistence import audit, breakers, keys, revisions, schedules, workflows
+from app.persistence import audit, breakers, keys, permits, revisions, schedules, workflows
 from app.persistence.breakers import StoredBreaker
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
@@ -65,6 +67,7 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             owner = await new_owner(connection, actor, team_id)
             await self.check_secrets(connection, actor, owner.user_profile_id, values)
+            await require_limits(connection, owner.user_profile_id, values)
             await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
             row = await workflows.add(connection, owner, values, author_of(actor))
         return workflow_view(row)
@@ -96,6 +99,8 @@ class WorkflowService:
             await keys.lock(connection, [(owner.user_profile_id, f"workflow {key}")])
             workflow_id = await keys.workflow_of(connection, owner.user_profile_id, key)
             await self.check_secrets(connection, actor, owner.user_profile_id, values)
+            await require_limits(connection, owner.user_profile_id, values)
+            freed: Sequence[PendingRun] = ()
             if workflow_id is None:
                 await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
                 row = await workflows.add(connection, owner, values, author_of(actor))
@@ -103,6 +108,8 @@ class WorkflowService:
                 require_absent()
                 before = await _changeable(connection, actor, workflow_id)
                 row = await workflows.save(connection, before, values, author_of(actor))
+                freed = await _freed(connection, before, row)
+        await self._ringer.executions(freed)
         return workflow_view(row), workflow_id is None
 
     async def id_of_key(self, actor: Actor, key: str, team_id: int | None) -> int:
@@ -132,7 +139,10 @@ class WorkflowService:
                 require_graph_editor(actor)
             self.check({"nodes": before.nodes, "edges": before.edges, **values}, checks_config="nodes" in values)
             await self.check_secrets(connection, actor, before.user_profile_id, values)
+            await require_limits(connection, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))
+            freed = await _freed(connection, before, after)
+        await self._ringer.executions(freed)
         return workflow_view(after)
 
     async def history(self, actor: Actor, workflow_id: int, limit: int, cursor: str | None) -> HistoryList:
@@ -167,6 +177,18 @@ class WorkflowService:
         errors = await self._admission.secret_errors(connection, actor, (owner_id, "workflow"), nodes)
         if errors:
             raise InvalidError(*errors)
+
+
+async def require_limits(connection: Connection, owner_id: int, values: dict[str, Any]) -> None:
+    """Refuse a workflow that names a limit which its owner may not use."""
+    name = values.get("limit")
+    if name is not None and not await permits.find_and_keep(connection, [(owner_id, name)]):
+        raise InvalidError(no_such_limit(name))
+
+
+async def _freed(connection: Connection, before: StoredWorkflow, after: StoredWorkflow) -> Sequence[PendingRun]:
+    """Return the runs that do not wait for the former limit of their workflow any more."""
+    return () if before.limit == after.limit else await permits.free_waiting_of_workflow(connection, after.id)
 
 
 def _problem(raw: dict[str, Any], error: FieldError) -> WorkflowProblemView:

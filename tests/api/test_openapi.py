@@ -72,6 +72,8 @@ CALLS = {
     *("GET /api/v1/overview/", "GET /api/v1/workers/", "GET /api/v1/live/"),
     *("GET /api/v1/stats/outcomes/", "GET /api/v1/stats/lateness/"),
     *("GET /api/cron/run", "POST /api/cron/run"),
+    *("GET /api/v1/limits/", "POST /api/v1/limits/"),
+    *(f"{method} /api/v1/limits/{{limit_name}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/notifications/", "POST /api/v1/notifications/"),
     *(f"{method} /api/v1/notifications/{{notification_id}}/" for method in ("GET", "PATCH", "DELETE")),
     "GET /api/v1/notifications/{notification_id}/deliveries/",
@@ -109,6 +111,7 @@ BEYOND_SCHEMAS = re.compile(
     r"|`cursor` does not belong to this list"
     r"|line \d+: |The namespace has no workflow|The namespace has one of this name"
     r"|The action `.*` (does not take|needs) this argument"
+    r"|There is no limit '|A limit needs|`burst` belongs to"
     r"|Expected parts such as|is not a part of a rule|FREQ |There is no calendar|There are no holidays|iCalendar file"
     r"|Expected 1 to 100 letters|is not a date: expected|does not exist: expected|ends before it begins|years must be"
     r"|is used \d+ times|There is no action|There is no node|form a cycle"
@@ -429,6 +432,8 @@ class World:
                 return self._made("/notifications/", {"url": "https://example.com"})
             case "webhook_id":
                 return self._made("/webhooks/", {"url": "https://example.com", "interval_minutes": 5})
+            case "limit_name":
+                return self._limit()
             case "secret_name":
                 return self._secret()
             case "calendar_name":
@@ -468,6 +473,12 @@ class World:
         url = f"{self.address}/api/v1/secrets/PLANT/"
         self.session.put(url, json={"value": "v"}, headers=AUTHORIZATION).raise_for_status()
         return "PLANT"
+
+    def _limit(self) -> str:
+        name = uuid4().hex
+        body: Json = {"name": name, "max_concurrent": 1}
+        self.session.post(f"{self.address}/api/v1/limits/", json=body, headers=AUTHORIZATION).raise_for_status()
+        return name
 
     def _workflow(self) -> Any:
         return self._made("/workflows/", {"name": "w", "nodes": [{"id": "start", "type": "trigger_schedule"}]})

@@ -88,6 +88,8 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/breakers": {"GET": READ},
     "/breakers/{workflow_id:int}": {"GET": READ},
     "/breakers/{workflow_id:int}/reset": {"POST": OPERATE},
+    "/limits": {"GET": READ, "POST": WRITE},
+    "/limits/{limit_name:str}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/notifications": {"GET": READ, "POST": WRITE},
     "/notifications/{notification_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/notifications/{notification_id:int}/deliveries": {"GET": READ},

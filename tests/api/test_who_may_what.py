@@ -18,7 +18,7 @@ from tests.support.carillon import Carillon, Json
 from tests.support.declarations import applying
 
 # Calls about users, teams and what belongs to them have a table of their own below; a new one is about an owned object.
-ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/", "/leases/")
+ACCOUNTS = ("/users/", "/tokens/", "/sessions/", "/teams/", "/secrets/", "/limits/", "/leases/")
 # Keys are names of one's own: another's is not found, whatever one may do to the object (tests/api/test_keys.py).
 BY_KEY = ("/schedules/by-key/", "/workflows/by-key/")
 # Operations belong to who started them: tests/engine/test_bulk_operations.py.
@@ -128,7 +128,7 @@ async def test_every_route_by_person_token_and_owner(carillon: Carillon, who: st
 Answers = dict[str, tuple[int, str]]
 DENIED, FORBIDDEN, HIDDEN = (403, "insufficient_scope"), (403, "forbidden"), (404, "not_found")
 # By call, what each of these people is answered who has a token of the needed scope. All objects are of the owner: the
-# team, its secret and its members, and the owner's own token and session.
+# team, its secret, its limit and its members, and the owner's own token and session.
 OF_ALL: Answers = dict.fromkeys(("admin", "owner", "editor", "operator", "viewer"), (200, "")) | {"stranger": HIDDEN}
 OF_ADMINS: Answers = dict.fromkeys(OF_ALL, FORBIDDEN)
 OF_OWNERS: Answers = {"editor": FORBIDDEN, "operator": DENIED, "viewer": DENIED, "stranger": HIDDEN}
@@ -155,6 +155,9 @@ ON_ACCOUNTS: dict[tuple[str, str], Answers] = {
     ("DELETE", "/teams/{team_id:int}/members/{user_id:int}"): for_those(OF_OWNERS, 204, "admin", "owner"),
     ("PUT", "/secrets/{secret_name:str}"): for_those(OF_EDITORS, 200, "admin", "owner", "editor"),
     ("DELETE", "/secrets/{secret_name:str}"): for_those(OF_EDITORS, 204, "admin", "owner", "editor"),
+    ("GET", "/limits/{limit_name:str}"): OF_ALL,
+    ("PATCH", "/limits/{limit_name:str}"): for_those(OF_EDITORS, 200, "admin", "owner", "editor"),
+    ("DELETE", "/limits/{limit_name:str}"): for_those(OF_EDITORS, 204, "admin", "owner", "editor"),
     ("DELETE", "/teams/{team_id:int}"): for_those(OF_OWNERS, 204, "admin", "owner"),
     ("POST", "/leases/{lease_id:int}/approve"): for_those(OWN, 200, "admin", "owner"),
     ("POST", "/leases/{lease_id:int}/adopt"): for_those(OWN, 200, "admin", "owner"),
@@ -181,6 +184,8 @@ async def accounts_of(carillon: Carillon, owner: Carillon, team: Json) -> dict[s
     await owner.call("POST", f"/teams/{team['id']}/members/", 201, json={"user_id": user["id"], "role": "viewer"})
     secret = f"S{uuid4().hex}"
     await owner.call("POST", "/secrets/", 201, json={"name": secret, "value": "v", "team_id": team["id"]})
+    limit = {"name": uuid4().hex, "max_concurrent": 1, "team_id": team["id"]}
+    await owner.call("POST", "/limits/", 201, json=limit)
     terms = {"name": "t", "scopes": ["read"]}
     logged_in, token = [await owner.call("POST", "/tokens/", 201, json=terms) for _ in range(2)]
     await owner.call("POST", "/session/", 204, json={"token": logged_in["token"]})
@@ -192,6 +197,7 @@ async def accounts_of(carillon: Carillon, owner: Carillon, team: Json) -> dict[s
         "user_id:int": user["id"],
         "team_id:int": team["id"],
         "secret_name:str": secret,
+        "limit_name:str": limit["name"],
         "token_id:int": token["id"],
         "session_id:int": session["id"],
     }
@@ -210,7 +216,7 @@ async def options_of(carillon: Carillon, method: str, path: str, team: Json) -> 
             return {"json": {"grace_seconds": 600}}
         case "PUT", "secrets", _:
             return {"json": {"value": "w", "team_id": team["id"]}}
-        case "DELETE", "secrets", _:
+        case (_, "limits", _) | ("DELETE", "secrets", _):
             return {"params": {"team_id": team["id"]}}
         case _:
             return {}

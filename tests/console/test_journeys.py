@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -97,6 +98,28 @@ async def test_finding_by_words_and_labels(visitor: Visitor, fleet: Fleet) -> No
     await page.get_by_role("combobox", name="Type a name").fill("vacuum of")
     await page.get_by_role("option", name="vacuum of the archive").click()
     await expect(page.get_by_role("heading", level=1, name="vacuum of the archive")).to_be_visible()
+
+
+async def test_the_plan_of_an_edit_with_a_calendar(visitor: Visitor, fleet: Fleet) -> None:
+    """A calendar is made in the console; the editor says which slot an edit that refers to it removes."""
+    schedule = await fleet.carillon.schedule(name="every morning", cron="0 5 * * *")
+    closed = (datetime.now(UTC) + timedelta(days=3)).date()
+    page = visitor.page
+    await visitor.go("/calendars")
+    await page.get_by_role("button", name="New calendar").click()
+    await page.get_by_label("Name").fill("closed")
+    await page.get_by_label("Dates, one a line").fill(closed.isoformat())
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("row", name="closed")).to_contain_text(closed.isoformat())
+    await visitor.go(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_text("More settings").click()
+    await page.get_by_label("Not on days of these calendars").fill("closed")
+    plan = page.get_by_role("region", name="What this edit does")
+    await expect(plan).to_contain_text("1 slot vanishes")
+    await expect(plan).to_contain_text(f"{closed} 05:00 UTC")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    assert ["closed"] == (await fleet.carillon.get(schedule))["exclude_calendars"]
 
 
 async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:

@@ -83,7 +83,7 @@ class World:
 
     async def begin_again(self) -> None:
         """Restore the schedules, and delete what came of them."""
-        columns = ", ".join(self._before[0])
+        columns = ", ".join(f'"{name}"' for name in self._before[0])
         restore = text(
             f"UPDATE scheduled_jobs AS j SET ({columns}) = (SELECT {columns} FROM "
             "jsonb_populate_record(NULL::scheduled_jobs, CAST(:row AS jsonb))) WHERE j.id = CAST(:id AS uuid)"

@@ -23,6 +23,7 @@ from app.engine.concurrency import Places
 from app.engine.entity_polling import Poller
 from app.engine.housekeeping import Housekeeper
 from app.engine.leases import WorkerLease
+from app.engine.limit_gate import LimitGate
 from app.engine.node_resources import CallbackIssuer, SecretFinder
 from app.engine.notifications import NotificationSender
 from app.engine.recovery import Reconciler
@@ -174,7 +175,7 @@ class World:
         ringer = Ringer(bell, bell_health)
         lease = WorkerLease(database, settings.lease_seconds)
         lease.name = process.name
-        runner = Runner(database, self._actions(database), lease)
+        runner = Runner(database, self._actions(database, ringer), lease)
         engine = self.engines[process] = TickEngine(
             database, ringer, runner, lease, places=Places(settings.worker_concurrency)
         )
@@ -246,12 +247,13 @@ class World:
 
     # Work
 
-    def _actions(self, database: SimulatedDatabase) -> Actions:
+    def _actions(self, database: SimulatedDatabase, ringer: Ringer) -> Actions:
         return Actions(
             catalog=Catalog([Action(name=ACTION, config=_Nothing, handler=self._do_work)]),
             http=UNUSED,
             secrets=SecretFinder(database, SecretStore({})),
             callbacks=CallbackIssuer(database, ""),
+            limits=LimitGate(database, ringer),
             ports_for=lambda _actor: UNUSED,
             plugin_for=lambda _origin: UNUSED,
         )

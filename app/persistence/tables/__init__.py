@@ -29,6 +29,7 @@ from app.persistence.tables.executions import (
     WorkerRow,
     WorkflowExecutionRow,
 )
+from app.persistence.tables.limits import LimitBucketRow, LimitPermitRow, LimitRow
 from app.persistence.tables.operations import (
     CircuitBreakerRow,
     CircuitBreakerTransitionRow,
@@ -75,6 +76,9 @@ __all__ = [
     "IdempotencyKeyRow",
     "IdentityRow",
     "LedgerEntryRow",
+    "LimitBucketRow",
+    "LimitPermitRow",
+    "LimitRow",
     "LockRow",
     "ManagedScheduleRow",
     "ManagedWorkflowRow",

@@ -35,8 +35,8 @@ def one_of(column: str, values: Any) -> str:
 
 
 IS_ACTIVE_EXECUTION = one_of("status", ACTIVE)
-# Whether workflow ``w`` has a guard or a breaker.
-IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT NULL)"
+# Whether workflow ``w`` has a guard, a breaker or a named limit.
+IS_LIMITED = "(w.max_concurrent_runs IS NOT NULL OR w.breaker_threshold IS NOT NULL OR w.limit IS NOT NULL)"
 
 
 class Base(DeclarativeBase):

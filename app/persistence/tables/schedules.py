@@ -51,6 +51,10 @@ def _by_texts(table: str, *columns: str) -> Index:
     )
 
 
+def _by_limit(table: str) -> Index:
+    return Index(f"ix_{table}_limit", "limit", postgresql_where=text('"limit" IS NOT NULL'))
+
+
 class WorkflowRow(Base):
     """A workflow: nodes and edges that a schedule runs."""
 
@@ -64,6 +68,7 @@ class WorkflowRow(Base):
         _by_labels("workflows"),
         Index("ix_workflows_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
         _by_texts("workflows", "name", "key", "target_hosts"),
+        _by_limit("workflows"),
     )
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
@@ -85,6 +90,8 @@ class WorkflowRow(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
     # The hosts that its nodes name, separated by blanks, for searches.
     target_hosts: Mapped[str] = mapped_column(server_default="")
+    # The name of the limit that its runs need a permit of.
+    limit: Mapped[str | None]
 
 
 class ScheduledJobRow(Base):
@@ -180,6 +187,7 @@ class ScheduledJobRow(Base):
         _by_labels("scheduled_jobs"),
         Index("ix_scheduled_jobs_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
         _by_texts("scheduled_jobs", "name", "key"),
+        _by_limit("scheduled_jobs"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -249,6 +257,8 @@ class ScheduledJobRow(Base):
     team_id: Mapped[int | None]
     key: Mapped[str | None]
     labels: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+    # The name of the limit that its runs need a permit of.
+    limit: Mapped[str | None]
     # The lease of the agent that made it, when the lease ends, and the runs that are charged to it.
     lease_id: Mapped[int | None] = mapped_column(ForeignKey("agent_leases.id", ondelete="SET NULL"))
     lease_ends_at: Mapped[datetime | None]

@@ -42,6 +42,7 @@ from app.services.views.executions import (
     execution_fields,
     node_view,
     shown_status,
+    waiting_reason,
 )
 from app.services.views.forecasts import (
     BucketView,
@@ -61,6 +62,8 @@ from app.services.views.operations import (
     EntityTypeList,
     EntityTypeView,
     FoundView,
+    LimitList,
+    LimitView,
     NotificationList,
     NotificationView,
     OperationList,
@@ -161,6 +164,8 @@ __all__ = [
     "JwksView",
     "LedgerItem",
     "LedgerList",
+    "LimitList",
+    "LimitView",
     "ListedSchedule",
     "LossesView",
     "MemberList",
@@ -240,5 +245,6 @@ __all__ = [
     "skipped_views",
     "token_view",
     "user_view",
+    "waiting_reason",
     "workflow_view",
 ]

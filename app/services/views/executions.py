@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from app.domain.executions import ExecutionStatus, NodeResult, Trigger
+from app.domain.permits import WAITING_FOR_LIMIT
 from app.persistence.execution_queries import ListedExecution
 from app.services.inputs import Instant
 from app.services.listing import Encoded
@@ -30,6 +31,8 @@ class ExecutionView(msgspec.Struct, kw_only=True):
     finished_at: Instant | None
     duration_ms: int | None
     error: str
+    waiting_for: str | None
+    reason: str
 
 
 class NodeResultView(msgspec.Struct, kw_only=True):
@@ -96,7 +99,18 @@ def execution_fields(row: ListedExecution) -> dict[str, Any]:
         "finished_at": row.finished_at,
         "duration_ms": duration_ms(row.started_at, row.finished_at),
         "error": row.error,
+        "waiting_for": waiting_for(row),
+        "reason": waiting_reason(row),
     }
+
+
+def waiting_for(row: ListedExecution) -> str | None:
+    """Return what a run waits for: a limit, a callback, its turn among the runs of its schedule, or nothing."""
+    if row.waiting_limit is not None:
+        return f"limit:{row.waiting_limit}"
+    if row.awaiting:
+        return "callback"
+    return "turn" if row.queued else None
 
 
 class RunState(Protocol):
@@ -110,13 +124,24 @@ class RunState(Protocol):
     def deadline_at(self) -> datetime | None:
         """Return until when it may wait, if it was parked."""
 
+    @property
+    def waiting_limit(self) -> str | None:
+        """Return the name of the limit that it waits for."""
+
+
+def waiting_reason(row: RunState) -> str:
+    """Return the reason why a run is pending, if it waits for a limit."""
+    return "" if row.waiting_limit is None else WAITING_FOR_LIMIT
+
 
 def shown_status(row: RunState) -> str:
     """Return the status to show. A run that has begun and sleeps is running, though no worker holds it.
 
+    One that waits for a limit is pending, whether it has begun or not.
+
     Text and not an enum: a newer release may have stored a status that this one does not know.
     """
-    if row.status == ExecutionStatus.PENDING and row.deadline_at is not None:
+    if row.status == ExecutionStatus.PENDING and row.deadline_at is not None and row.waiting_limit is None:
         return ExecutionStatus.RUNNING
     return row.status
 

@@ -1,4 +1,4 @@
-"""Views of actions, settings, cron pings, operations, webhooks and notifications."""
+"""Views of actions, settings, cron pings, operations, limits, webhooks and notifications."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -226,6 +226,29 @@ class WebhookPage(msgspec.Struct):
     items: list[Encoded[WebhookView]]
     total: int
     total_is_estimate: bool
+    next_cursor: str | None
+
+
+class LimitView(msgspec.Struct, kw_only=True):
+    """A named limit."""
+
+    name: str
+    user_profile_id: int
+    team_id: int | None
+    public: bool
+    max_concurrent: int | None
+    rate: str | None
+    burst: int | None
+    held: int
+    waiting: int
+    created_at: Instant
+    updated_at: Instant
+
+
+class LimitList(msgspec.Struct):
+    """A page of limits, newest first."""
+
+    items: list[Encoded[LimitView]]
     next_cursor: str | None
 
 

@@ -62,6 +62,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     max_queued: int
     key: str | None
     labels: dict[str, str]
+    limit: str | None
     trigger_payload: dict[str, Any]
     status: Status
     status_reason: Reason
@@ -142,6 +143,7 @@ class WorkflowView(msgspec.Struct, kw_only=True):
     breaker_reset_seconds: int | None
     key: str | None
     labels: dict[str, str]
+    limit: str | None
     created_at: Instant
     updated_at: Instant
 

@@ -80,11 +80,17 @@ export const fleet = {
   spread: (body: object) => postNew<t.Spread>("/forecast/spread/", body),
   upcoming: (query: Query) => getNew<t.Page<t.Upcoming>>("/upcoming/", query),
   audit: (query: Query) => getNew<t.Page<t.AuditEvent>>("/audit/", query),
-  calendars: () => getNew<t.Page<t.Calendar>>("/calendars/"),
   leases: () => getNew<t.Page<t.Lease>>("/leases/"),
   approveLease: (id: number | string) => postNew<t.Lease>(`/leases/${id}/approve/`),
   revokeLease: (id: number | string) => postNew<t.Lease>(`/leases/${id}/revoke/`),
   timezones: () => getNew<{ items: (string | { name: string })[] }>("/timezones/"),
+};
+
+export const calendars = {
+  list: () => getNew<t.Page<t.Calendar>>("/calendars/", { limit: 200 }),
+  create: (body: object) => post<t.Calendar>("/calendars/", body),
+  change: (name: string, body: object) => send<t.Calendar>("PATCH", `/calendars/${encodeURIComponent(name)}/`, { body }),
+  remove: (name: string) => send<void>("DELETE", `/calendars/${encodeURIComponent(name)}/`),
 };
 
 export const stats = {

@@ -52,6 +52,8 @@ export interface Schedule {
   jitter_seconds: number;
   only_between: string | null;
   not_on: string[];
+  exclude_calendars?: string[];
+  only_calendars?: string[];
   start_at: Instant | null;
   end_at: Instant | null;
   spec_description: string;
@@ -132,14 +134,18 @@ export interface Preview {
   next_runs: { at: Instant; note: string }[];
 }
 
-export type PlannedSlot = Instant | { at?: Instant; slot?: Instant; from?: Instant; to?: Instant };
+/** A fire: when it is due, and its slot, which differs by the jitter. */
+export interface Fire {
+  at: Instant;
+  slot: Instant;
+}
 
 export interface Plan {
   plan_id: string;
   changes: Record<string, unknown>;
   fires_now: boolean;
   next_run_at: { from: Instant | null; to: Instant | null };
-  slots: { kept: number; added: PlannedSlot[]; removed: PlannedSlot[]; moved: PlannedSlot[] };
+  slots: { until: Instant; kept: number; added: Fire[]; removed: Fire[]; moved: { from: Fire; to: Fire }[] };
   warnings: string[];
 }
 
@@ -276,12 +282,12 @@ export interface Spread {
 
 export interface Upcoming {
   at: Instant;
-  slot?: Instant;
-  schedule_id?: string;
-  id?: string;
-  name?: string;
-  schedule_name?: string;
-  timezone?: string;
+  slot: Instant;
+  schedule_id: string;
+  schedule_name: string;
+  workflow_id: number;
+  workflow_name: string;
+  timezone: string;
 }
 
 export interface BulkRequest {
@@ -365,7 +371,11 @@ export interface Lease {
 
 export interface Calendar {
   name: string;
+  owner: number;
+  team_id: number | null;
+  public: boolean;
   timezone: string;
-  dates?: string[];
-  holidays?: string | null;
+  dates: string[];
+  ics: string | null;
+  holidays: string | null;
 }

@@ -6,7 +6,7 @@ import { useEffect, useState, type FormEvent, type ReactNode } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, schedules, workflows } from "../api/client";
 import { ApiError } from "../api/http";
-import type { Plan, PlannedSlot, Preview, Schedule } from "../api/types";
+import type { Fire, Plan, Preview, Schedule } from "../api/types";
 import { Problem, ScopedButton, Time, useToast } from "../ui/controls";
 import { bodyOf, changesOf, creationOf, EMPTY, formOf, KINDS, payloadOf, specOf, type Form, type Kind } from "./form";
 
@@ -186,6 +186,8 @@ function Fields({ form, set, error }: { form: Form; set: (name: keyof Form) => (
           {text("jitter_seconds", t("jitter"))}
           {text("only_between", t("between"))}
           {text("not_on", t("notOn"))}
+          {text("exclude_calendars", t("excludeCalendars"))}
+          {text("only_calendars", t("onlyCalendars"))}
           {text("start_at", t("start"))}
           {text("end_at", t("end"))}
           {text("total_repeats", t("repeats"))}
@@ -322,38 +324,53 @@ function PlanView({ form, schedule }: { form: Form; schedule: Schedule }) {
 }
 
 const SHOWN_SLOTS = 5;
-const slotTime = (slot: PlannedSlot) => (typeof slot === "string" ? slot : (slot.to ?? slot.at ?? slot.slot ?? ""));
 
 function PlanText({ plan, zone }: { plan: Plan; zone: string }) {
   const t = useTranslations("editor");
-  const { kept, ...changed } = plan.slots;
+  const { kept, added, moved, removed } = plan.slots;
+  const lines: [string, number, { from?: Fire; to: Fire }[]][] = [
+    [t("added", { count: added.length }), added.length, added.map((to) => ({ to }))],
+    [t("moved", { count: moved.length }), moved.length, moved],
+    [t("removed", { count: removed.length }), removed.length, removed.map((to) => ({ to }))],
+  ];
   return (
     <div className="stack">
       {plan.fires_now ? <div className="note warn">{t("firesNow")}</div> : null}
+      {plan.warnings.length ? (
+        <ul className="note warn">
+          {plan.warnings.map((warning) => (
+            <li key={warning}>{warning}</li>
+          ))}
+        </ul>
+      ) : null}
       <p>
         <Time at={plan.next_run_at.from} zone={zone} /> → <Time at={plan.next_run_at.to} zone={zone} />
       </p>
+      <p className="soft small">
+        {t("planUntil")} <Time at={plan.slots.until} zone={zone} />
+      </p>
       <ul>
         <li>{t("kept", { count: kept })}</li>
-        {(["added", "moved", "removed"] as const).map((kind) =>
-          changed[kind].length ? (
-            <li key={kind}>
-              {t(kind, { count: changed[kind].length })}
+        {lines
+          .filter(([, count]) => count > 0)
+          .map(([text, count, fires]) => (
+            <li key={text}>
+              {text}
               <ul className="soft small">
-                {changed[kind].slice(0, SHOWN_SLOTS).map((slot, index) => (
-                  <li key={index}>
-                    {typeof slot === "object" && slot.from ? (
+                {fires.slice(0, SHOWN_SLOTS).map(({ from, to }) => (
+                  <li key={to.slot}>
+                    {from ? (
                       <>
-                        <Time at={slot.from} zone={zone} /> →{" "}
+                        <Time at={from.at} zone={zone} /> →{" "}
                       </>
                     ) : null}
-                    <Time at={slotTime(slot)} zone={zone} />
+                    <Time at={to.at} zone={zone} />
                   </li>
                 ))}
+                {count > SHOWN_SLOTS ? <li>…</li> : null}
               </ul>
             </li>
-          ) : null,
-        )}
+          ))}
       </ul>
     </div>
   );

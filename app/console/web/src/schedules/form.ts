@@ -15,6 +15,8 @@ export interface Form {
   jitter_seconds: string;
   only_between: string;
   not_on: string;
+  exclude_calendars: string;
+  only_calendars: string;
   start_at: string;
   end_at: string;
   total_repeats: string;
@@ -36,6 +38,8 @@ export const EMPTY: Form = {
   jitter_seconds: "0",
   only_between: "",
   not_on: "",
+  exclude_calendars: "",
+  only_calendars: "",
   start_at: "",
   end_at: "",
   total_repeats: "0",
@@ -60,6 +64,8 @@ export function formOf(schedule: Schedule): Form {
     jitter_seconds: String(schedule.jitter_seconds),
     only_between: schedule.only_between ?? "",
     not_on: schedule.not_on.join(", "),
+    exclude_calendars: (schedule.exclude_calendars ?? []).join(", "),
+    only_calendars: (schedule.only_calendars ?? []).join(", "),
     start_at: schedule.start_at ?? "",
     end_at: schedule.end_at ?? "",
     total_repeats: String(schedule.total_repeats),
@@ -78,6 +84,13 @@ export function formOf(schedule: Schedule): Form {
 const numberOf = (text: string): number | string => (/^-?\d+$/.test(text.trim()) ? Number(text) : text);
 const orNull = (text: string): string | null => text.trim() || null;
 
+/** Reads names with commas between them. */
+const namesOf = (text: string): string[] =>
+  text
+    .split(",")
+    .map((name) => name.trim())
+    .filter(Boolean);
+
 /** Returns the fields that say when; the preview takes these alone. */
 export function specOf(form: Form): Record<string, unknown> {
   return {
@@ -86,6 +99,8 @@ export function specOf(form: Form): Record<string, unknown> {
     jitter_seconds: numberOf(form.jitter_seconds),
     only_between: orNull(form.only_between),
     not_on: form.not_on.split(/[\s,]+/).filter(Boolean),
+    exclude_calendars: namesOf(form.exclude_calendars),
+    only_calendars: namesOf(form.only_calendars),
     start_at: orNull(form.start_at),
     end_at: orNull(form.end_at),
   };

@@ -65,8 +65,8 @@ export default function Upcoming() {
                           </time>
                         </td>
                         <td>
-                          <Link to="/schedules/$id" params={{ id: item.schedule_id ?? item.id ?? "" }}>
-                            <Name>{item.schedule_name ?? item.name ?? item.schedule_id ?? ""}</Name>
+                          <Link to="/schedules/$id" params={{ id: item.schedule_id }}>
+                            <Name>{item.schedule_name}</Name>
                           </Link>
                         </td>
                         <td className="soft small">

@@ -1,0 +1,149 @@
+"""Named limits of owners: read, listed and written, who uses them, and how many permits are held and waited for."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Select, delete, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.access import Owner
+from app.persistence import permits
+from app.persistence.pagination import Page, Part, read_one, read_page, read_written
+from app.persistence.sql_batches import fetch
+from app.persistence.tables import LimitRow
+
+_TABLE = LimitRow.__table__
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored limit."""
+
+    id: int
+    user_profile_id: int
+    team_id: int | None
+    name: str
+    public: bool
+    max_concurrent: int | None
+    rate: str | None
+    burst: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class LimitState(msgspec.Struct, frozen=True):
+    """How many permits of a limit are held, and how many runs and calls wait for one."""
+
+    held: int = 0
+    waiting: int = 0
+
+
+async def page(
+    connection: AsyncConnection, owners: Sequence[int] | None, part: Part, *, with_public: bool
+) -> Page[Limit]:
+    """Return a page of the limits that these owners have, newest first; None stands for all owners."""
+    query: Select[Any] = select(_TABLE)
+    if owners is not None:
+        own = _TABLE.c.user_profile_id.in_(owners)
+        query = query.where(or_(own, _TABLE.c.public) if with_public else own)
+    return await read_page(connection, query, Limit, (_TABLE.c.id,), part)
+
+
+async def count_of(connection: AsyncConnection, owner_id: int) -> int:
+    """Return the number of an owner's limits."""
+    query = select(func.count()).select_from(_TABLE).where(_TABLE.c.user_profile_id == owner_id)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def add(connection: AsyncConnection, owner: Owner, values: dict[str, Any]) -> Limit | None:
+    """Create a limit and return it; None if the owner has one of that name."""
+    owned = {"user_profile_id": owner.user_profile_id, "team_id": owner.team_id}
+    statement = upsert(LimitRow).values(**owned, **values)
+    statement = statement.on_conflict_do_nothing(index_elements=["user_profile_id", "name"])
+    return await read_one(connection, statement.returning(*_TABLE.c), Limit)
+
+
+async def of_owner(connection: AsyncConnection, owner_id: int, name: str) -> Limit | None:
+    """Return the limit of this name that an owner has itself, or None."""
+    query = select(_TABLE).where(_TABLE.c.user_profile_id == owner_id, _TABLE.c.name == name)
+    return await read_one(connection, query, Limit)
+
+
+async def meant_by(connection: AsyncConnection, owner_id: int, name: str) -> Limit | None:
+    """Return the limit that an owner means by a name: its own, one of its teams, or a public one; or None."""
+    found = await permits.find(connection, [(owner_id, name)])
+    limit_id = found.get((owner_id, name))
+    return None if limit_id is None else await read_one(connection, _one(limit_id), Limit)
+
+
+async def lock(connection: AsyncConnection, limit_id: int) -> Limit | None:
+    """Lock a limit against other changes and new uses, and return it, or None."""
+    return await read_one(connection, _one(limit_id).with_for_update(), Limit)
+
+
+async def save(connection: AsyncConnection, limit_id: int, values: dict[str, Any]) -> Limit:
+    """Change a limit that this transaction has locked. The rate begins anew in all of its buckets."""
+    changed = {**values, "updated_at": func.clock_timestamp()}
+    statement = update(LimitRow).where(_TABLE.c.id == limit_id).values(changed)
+    after = await read_written(connection, statement.returning(*_TABLE.c), Limit)
+    await fetch(connection, _BEGIN_ANEW, limit_id)
+    return after
+
+
+async def remove(connection: AsyncConnection, limit_id: int) -> None:
+    """Delete a limit with its buckets and permits."""
+    await connection.execute(delete(LimitRow).where(_TABLE.c.id == limit_id))
+
+
+def _one(limit_id: int) -> Select[Any]:
+    return select(_TABLE).where(_TABLE.c.id == limit_id)
+
+
+_BEGIN_ANEW = "UPDATE limit_buckets SET next_at = NULL WHERE limit_id = $1 AND next_at IS NOT NULL"
+_BUCKETS = "SELECT id FROM limit_buckets WHERE limit_id = $1"
+_STATES = (
+    "SELECT b.limit_id, count(*) FILTER (WHERE p.starts_at IS NOT NULL) AS held, "
+    "count(*) FILTER (WHERE p.starts_at IS NULL) AS waiting FROM limit_buckets AS b "
+    "JOIN limit_permits AS p ON p.bucket_id = b.id "
+    "JOIN active_executions AS a ON a.id = p.execution_id AND (p.node_id = '' OR a.token = p.token) "
+    "WHERE b.limit_id = ANY($1::int[]) GROUP BY 1"
+)
+# Who names a limit: the owners of schedules, of workflows, and of workflows whose nodes name it.
+_USERS = (
+    'SELECT DISTINCT user_profile_id FROM scheduled_jobs WHERE "limit" = $1 '
+    'UNION SELECT user_profile_id FROM workflows WHERE "limit" = $1 '
+    "UNION SELECT w.user_profile_id FROM workflows AS w WHERE w.nodes @> $2::jsonb OR w.nodes @> $3::jsonb"
+)
+_FORGET_BUCKETS = (
+    "DELETE FROM limit_buckets WHERE id IN (SELECT b.id FROM limit_buckets AS b WHERE b.key <> '' "
+    "AND (b.next_at IS NULL OR b.next_at < clock_timestamp() - interval '1 hour') "
+    "AND NOT EXISTS (SELECT FROM limit_permits AS p WHERE p.bucket_id = b.id) "
+    "ORDER BY b.id LIMIT $1 FOR UPDATE OF b SKIP LOCKED) RETURNING id"
+)
+
+
+async def buckets_of(connection: AsyncConnection, limit_id: int) -> list[int]:
+    """Return the buckets of a limit."""
+    return [row["id"] for row in await fetch(connection, _BUCKETS, limit_id)]
+
+
+async def states(connection: AsyncConnection, limit_ids: Iterable[int]) -> dict[int, LimitState]:
+    """Return how many permits of limits are held and waited for; those without any are left out."""
+    rows = await fetch(connection, _STATES, list(limit_ids))
+    return {row["limit_id"]: LimitState(row["held"], row["waiting"]) for row in rows}
+
+
+async def is_used(connection: AsyncConnection, limit: Limit) -> bool:
+    """Return whether a schedule, a workflow or a node names this limit, and no other one of the same name is meant."""
+    nodes = [{"config": {"limit": limit.name}}], [{"config": {"limit": {"name": limit.name}}}]
+    texts = [msgspec.json.encode(one).decode() for one in nodes]
+    owners = [row["user_profile_id"] for row in await fetch(connection, _USERS, limit.name, *texts)]
+    meant = await permits.find(connection, {(owner, limit.name) for owner in owners})
+    return limit.id in meant.values()
+
+
+async def forget_buckets(connection: AsyncConnection, most: int) -> int:
+    """Delete buckets of keys that have not been used for an hour. Return how many."""
+    return len(await fetch(connection, _FORGET_BUCKETS, most))

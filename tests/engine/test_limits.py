@@ -1,0 +1,187 @@
+"""Named limits with several workers on real servers: never more than the bound, in order, fair, and explained.
+
+Covers app.engine.limit_gate, app.persistence.permits.
+"""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from app.config import Settings
+from app.persistence.database import Database
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
+from tests.support.http_sink import Sink
+
+
+class Busy:
+    """A target that holds calls for a moment and counts how many it has at once."""
+
+    def __init__(self, sink: Sink, seconds: float = 0.05) -> None:
+        self.now = self.most = 0
+        self._seconds = seconds
+        sink.answer = self._answer
+
+    async def _answer(self, _request: web.Request) -> web.StreamResponse:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self._seconds)
+        self.now -= 1
+        return web.Response()
+
+
+async def limit(carillon: Carillon, name: str = "crm", **bounds: object) -> Json:
+    """Create a limit."""
+    made: Json = await carillon.call("POST", "/limits/", 201, json={"name": name, **bounds})
+    return made
+
+
+async def ended(carillon: Carillon, schedules: list[Json]) -> list[Json]:
+    """Wait until all runs of these schedules have ended, at least one of each; return them."""
+
+    async def all_ended() -> list[Json] | None:
+        runs = [run for schedule in schedules for run in await carillon.runs(schedule)]
+        done = [run for run in runs if run["finished_at"]]
+        return done if len(done) == len(runs) >= len(schedules) else None
+
+    return await until(all_ended)
+
+
+async def waiting_run(carillon: Carillon, schedule: Json) -> Json:
+    """Wait until a run of a schedule waits for a limit; return it."""
+
+    async def waits() -> Json | None:
+        return next((run for run in await carillon.runs(schedule) if run["reason"] == "waiting_for_limit"), None)
+
+    return await until(waits)
+
+
+async def test_three_workers_never_run_more_than_max_concurrent_at_once(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """Schedules and workflows that name a limit share it; all slots fire in the end."""
+    await limit(carillon, max_concurrent=2)
+    busy = Busy(sink)
+    plain = await carillon.workflow(http_node(sink.url))
+    limited = await carillon.workflow(http_node(sink.url), limit="crm")
+    schedules = [await carillon.schedule(plain, limit="crm") for _ in range(6)]
+    schedules += [await carillon.schedule(limited) for _ in range(6)]
+    for schedule in schedules:
+        await make_due(database, schedule)
+    # A machine that stalls must not cost a worker its lease: its calls would fail.
+    async with three_workers(replace(settings, lease_seconds=30)):
+        runs = await ended(carillon, schedules)
+    assert {("success", "")} == {(run["status"], run["error"]) for run in runs}
+    assert 12 == len(runs) == len(sink.calls)
+    assert 2 == busy.most
+    shown = await carillon.call("GET", "/limits/crm/")
+    assert (0, 0) == (shown["held"], shown["waiting"])
+
+
+async def test_a_run_that_waits_says_so_and_starts_when_the_limit_is_raised(
+    carillon: Carillon, settings: Settings, sink: Sink
+) -> None:
+    """Pending, with the limit in `waiting_for`; explain, slots and ledger say the same. A manual run waits too."""
+    await limit(carillon, max_concurrent=1)
+    released = asyncio.Event()
+    sink.hold_until(released)
+    workflow = await carillon.workflow(http_node(sink.url))
+    first, second = [await carillon.schedule(workflow, limit="crm", interval_seconds=1) for _ in range(2)]
+    async with working(settings):
+        await sink.wait_for_calls(1)
+        holder = UUID(sink.calls[0].headers["x-carillon-schedule"])
+        other = second if holder == UUID(first["id"]) else first
+        waits = await waiting_run(carillon, other)
+        assert ("pending", "limit:crm", None) == (waits["status"], waits["waiting_for"], waits["started_at"])
+        shown = await carillon.call("GET", f"/executions/{waits['id']}/")
+        assert "limit:crm" == shown["waiting_for"]
+        listed = await carillon.call("GET", "/executions/", params={"status": "pending"})
+        assert waits["id"] in {run["id"] for run in listed["items"]}
+        explained = await carillon.explain(other, waits["scheduled_for"])
+        assert "waiting_for_limit" == explained["outcome"]
+        assert {"check": "limit", "passed": False} == {k: explained["checks"][-1][k] for k in ("check", "passed")}
+        slots = await carillon.call("GET", f"/schedules/{other['id']}/slots/", params={"limit": 100})
+        assert "waiting_for_limit" in {item["reason"] for item in slots["items"] if item["outcome"] == "queued"}
+        assert 1 == (await carillon.call("GET", "/limits/crm/"))["waiting"]
+        await carillon.call("PATCH", "/limits/crm/", json={"max_concurrent": 2})
+        await sink.wait_for_calls(2)
+        for schedule in (first, second):
+            await carillon.call("POST", f"/schedules/{schedule['id']}/pause/")
+        released.set()
+        await ended(carillon, [first, second])
+
+
+async def test_the_permit_of_a_dead_worker_is_free_once_its_run_is_lost(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """The run that waited starts on another worker."""
+    await limit(carillon, max_concurrent=1)
+    sink.hold_until(asyncio.Event())
+    workflow = await carillon.workflow(http_node(sink.url))
+    first = await carillon.schedule(workflow, limit="crm", max_retries=0)
+    second = await carillon.schedule(await carillon.workflow(), limit="crm")
+    async with engine_of(settings) as engine:
+        due = await make_due(database, first)
+        await engine.execute_scheduled_job(UUID(first["id"]), due["generation"])
+        await engine.limits.look_at_all()
+        (run,) = await carillon.runs(first)
+        held = asyncio.create_task(engine.run_execution(UUID(run["id"]), 1))
+        await sink.wait_for_calls(1)
+        await make_due(database, second)
+        async with database.transaction() as connection:
+            await connection.exec_driver_sql("UPDATE workers SET lease_expires_at = now() - interval '1 s'")
+        async with working(settings):
+            runs = await ended(carillon, [first, second])
+        held.cancel()
+        await asyncio.wait({held})
+    assert ["lost", "success"] == [run["status"] for run in runs]
+
+
+async def test_an_unlimited_tick_asks_for_no_permit(
+    carillon: Carillon, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule that names no limit is claimed, run and settled without a look at limits."""
+
+    async def forbidden(*_arguments: object) -> None:
+        raise AssertionError("a permit was asked for")
+
+    for name in ("enter", "advance", "of_run"):
+        monkeypatch.setattr(f"app.persistence.permits.{name}", forbidden)
+    schedule = await carillon.schedule()
+    due = await make_due(database, schedule)
+    async with engine_of(settings) as engine:
+        await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    assert ["success"] == [run["status"] for run in await carillon.runs(schedule)]
+
+
+async def test_a_run_without_the_limit_that_it_names_fails(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """It never runs unlimited, and its error says why."""
+    made = await limit(carillon, max_concurrent=1)
+    schedule = await carillon.schedule(limit="crm", max_retries=0)
+    async with database.transaction() as connection:
+        await connection.exec_driver_sql("DELETE FROM limits")
+    await make_due(database, schedule)
+    async with working(settings):
+        (run,) = await ended(carillon, [schedule])
+    assert "failed" == run["status"]
+    assert f"There is no limit '{made['name']}'" in run["error"]
+
+
+async def test_a_rate_starts_runs_at_its_distance(carillon: Carillon, settings: Settings, database: Database) -> None:
+    """With a burst of one, the last start is as many intervals after the first as there are runs between."""
+    await limit(carillon, rate="20/s", burst=1)
+    schedules = [await carillon.schedule(limit="crm") for _ in range(8)]
+    for schedule in schedules:
+        await make_due(database, schedule)
+    async with working(settings):
+        await ended(carillon, schedules)
+    async with database.transaction() as connection:
+        rows = await connection.exec_driver_sql(
+            "SELECT count(*), max(e.started_at) >= max(b.next_at) - interval '50 ms', "
+            "max(b.next_at) - min(e.created_at) >= interval '400 ms' FROM workflow_executions AS e, limit_buckets AS b"
+        )
+        assert [(8, True, True)] == [tuple(row) for row in rows]
