@@ -4,7 +4,7 @@ from litestar import Controller, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from app.api.requests import KEEPS_TO_RESTRICTIONS, SCOPE, Acting, OptionalBody
+from app.api.requests import KEEPS_TO_RESTRICTIONS, LEASABLE, SCOPE, Acting, OptionalBody
 from app.domain.access import Scope
 from app.services.forecasts import ForecastService
 from app.services.inputs import ForecastInput, SpreadInput
@@ -22,7 +22,7 @@ class ForecastController(Controller):
     @post(
         "/",
         status_code=200,
-        opt={"errors": (404,), SCOPE: Scope.READ},
+        opt={"errors": (404,), SCOPE: Scope.READ, LEASABLE: True},
         summary="Say how much of what you see will fire when, also with drafts and changes. Nothing is stored.",
     )
     async def forecast(
@@ -36,7 +36,7 @@ class ForecastController(Controller):
     @post(
         "/spread",
         status_code=200,
-        opt={SCOPE: Scope.READ},
+        opt={SCOPE: Scope.READ, LEASABLE: True},
         summary="Propose changes that lower the peak of the next day, within bounds. Nothing is stored.",
     )
     async def spread(

@@ -60,6 +60,7 @@ class Filters:
         Literal["interval", "cron", "once", "monthly", "rrule"] | None, Parameter(help="The kind of the timing.")
     ] = None
     team: Annotated[int | None, Parameter(help="The id of a team.")] = None
+    target_host: Annotated[str, Parameter(help="A part of the host that their workflows call.")] = ""
 
     def params(self, connection: Connection) -> dict[str, Any]:
         """Return the parameters of the API's list."""
@@ -72,6 +73,7 @@ class Filters:
             "namespace": self.namespace,
             "kind": self.kind,
             "team_id": self.team,
+            "target_host": self.target_host,
         }
 
 
@@ -246,7 +248,7 @@ def history(name: Name, /, *, options: List = LIST) -> None:
 
 _FILTER_NAMES = {
     *("status", "status_reason", "workflow_id", "owner_kind", "owner_id", "team_id", "q", "health", "namespace"),
-    *("kind", "label", "ids"),
+    *("kind", "label", "ids", "target_host"),
 }
 _NUMBERS = {"workflow_id", "team_id"}
 _NEXT_FILTER = re.compile(r",(?=(?:" + "|".join(sorted(_FILTER_NAMES)) + r")=)")

@@ -58,6 +58,7 @@ async def test_lists_have_every_form(cli: CommandLine, standing: Carillon) -> No
     rows = list(csv.DictReader(io.StringIO((await cli(*own, "-o", "csv", "--fields", "id,labels")).out)))
     assert [ids[0], f'{{"x":"{label}"}}'] == [rows[0]["id"], rows[0]["labels"]]
     assert "".join(f"schedule/{one}\n" for one in ids) == (await cli(*own, "-o", "name", "--limit", "0")).out
+    assert {"items": []}.items() <= (await cli(*own, "--target-host", "no.such.host", "--json")).json().items()
     table = await cli(*own, "--limit", "2")
     assert (3, True) == (len(table.out.splitlines()), table.out.startswith("ID "))
     assert "2 of 3 shown; --limit 0 shows all.\n" == table.err
