@@ -1,5 +1,6 @@
 """Housekeeping: create partitions of the history in time, delete what is old in parts, derive figures by minute."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import structlog
@@ -33,6 +34,9 @@ REST_SECONDS = 0.05
 KEEP_ENDED_TOKENS = timedelta(days=30)
 # It rests so many times as long as the figures took: they must not compete with ticks where there are many.
 FIGURES_REST = 30
+
+# Deletes some of the rows from before a moment, and returns how many.
+DeleteSome = Callable[[Connection, datetime], Awaitable[int]]
 
 log = structlog.get_logger(__name__)
 
@@ -112,11 +116,12 @@ class Housekeeper:
         if self._keep:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned(connection, now - self._keep)
-                await operations.delete_old(connection, now - self._keep)
                 await backfills.delete_old(connection, now - self._keep)
                 await calendars.delete_old_contents(connection, now - self._keep)
-                await outcome_minutes.delete_before(connection, now - self._keep)
-            await self._drop_orphans(retention.week_of(now - self._keep))
+            await self._delete_all(operations.delete_old, operations.MOST_DELETED, now - self._keep)
+            await self._delete_all(outcome_minutes.delete_before, outcome_minutes.MOST_DELETED, now - self._keep)
+            orphans = execution_queries.drop_unsuccessful_orphans
+            await self._delete_all(orphans, execution_queries.MOST_ROWS, retention.week_of(now - self._keep))
         if self._keep_audit:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned_events(connection, now - self._keep_audit)
@@ -145,12 +150,12 @@ class Housekeeper:
                 self._has_rows_to_fill = await execution_queries.fill_unsuccessful(connection)
         return deleted.more or self._has_rows_to_fill
 
-    async def _drop_orphans(self, before: datetime) -> None:
-        """Delete the rows of ``unsuccessful_executions`` whose partitions, before this moment, were dropped."""
-        dropped = execution_queries.MOST_ROWS
-        while dropped == execution_queries.MOST_ROWS:
+    async def _delete_all(self, delete: DeleteSome, most: int, before: datetime) -> None:
+        """Delete all rows from before a moment, at most ``most`` in each transaction."""
+        deleted = most
+        while deleted == most:
             async with self._database.transaction() as connection:
-                dropped = await execution_queries.drop_unsuccessful_orphans(connection, before)
+                deleted = await delete(connection, before)
 
     def _log_retention(self) -> None:
         if not self._is_logged:

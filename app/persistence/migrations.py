@@ -53,6 +53,13 @@ _UNVALIDATED_CHECKS = text(
     "SELECT conrelid::regclass::text, conname FROM pg_constraint AS c JOIN pg_class AS t ON t.oid = c.conrelid "
     "WHERE c.contype = 'c' AND NOT c.convalidated AND NOT t.relispartition AND pg_table_is_visible(t.oid)"
 )
+# The partitions of a table that have no part of an index of the whole table.
+_PARTITIONS_WITHOUT = text(
+    "SELECT c.relname FROM pg_inherits AS p JOIN pg_class AS c ON c.oid = p.inhrelid "
+    "WHERE p.inhparent = CAST(:table AS regclass) AND NOT EXISTS (SELECT FROM pg_index AS i "
+    "JOIN pg_inherits AS h ON h.inhrelid = i.indexrelid WHERE i.indrelid = c.oid "
+    "AND h.inhparent = CAST(:index AS regclass)) ORDER BY c.relname"
+)
 _TABLES = text(
     "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_table_is_visible(oid) "
     "AND relname = ANY(:names) ORDER BY relname"
@@ -166,8 +173,7 @@ async def _build_late_indexes(database_url: str) -> None:
                     await _alone(connection)
                     for index in await _missing_indexes(connection):
                         log.info("index_building", index=index.name)
-                        await connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}"))
-                        await connection.execute(text(_concurrently(index)))
+                        await _build(connection, index)
     finally:
         await engine.dispose()
 
@@ -192,10 +198,30 @@ async def _missing_indexes(connection: AsyncConnection) -> list[Index]:
     return [index for index in possible if index.name not in valid]
 
 
-def _concurrently(index: Index) -> str:
-    """Return the SQL that builds an index without blocking its table."""
-    plain = str(CreateIndex(index).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]  # untyped there
-    return plain.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
+async def _build(connection: AsyncConnection, index: Index) -> None:
+    """Build an index without blocking its table."""
+    # Compiled with the dialect of Postgres, whose constructor is not typed.
+    create = str(CreateIndex(index).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    if index.table is not None and index.table.dialect_options["postgresql"]["partition_by"]:
+        await _build_in_partitions(connection, index, create)
+        return
+    await connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {index.name}"))
+    await connection.execute(text(create.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)))
+
+
+async def _build_in_partitions(connection: AsyncConnection, index: Index, create: str) -> None:
+    """Build an index of a partitioned table in one partition after another; it is valid when all have their part."""
+    table = index.table.name if index.table is not None else ""
+    named = f"CREATE INDEX {index.name} ON {table} "
+    whole = create.replace(named, f"CREATE INDEX IF NOT EXISTS {index.name} ON ONLY {table} ", 1)
+    await connection.execute(text(whole))
+    columns = "_".join(column.name for column in index.columns)
+    for partition in (await connection.execute(_PARTITIONS_WITHOUT, {"table": table, "index": index.name})).scalars():
+        # The name that Postgres would give it.
+        part = f"{partition}_{columns}_idx"
+        await connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {part}"))
+        await connection.execute(text(create.replace(named, f"CREATE INDEX CONCURRENTLY {part} ON {partition} ", 1)))
+        await connection.execute(text(f"ALTER INDEX {index.name} ATTACH PARTITION {part}"))
 
 
 async def _alone(connection: AsyncConnection) -> None:

@@ -71,7 +71,8 @@ FROM summed GROUP BY 1, 2
 """  # noqa: E501, S608 - made of constants
 _DELETE_OLD = (
     "DELETE FROM outcome_minutes WHERE (user_profile_id, workflow_id, minute) IN "
-    "(SELECT user_profile_id, workflow_id, minute FROM outcome_minutes WHERE minute < $1 ORDER BY minute LIMIT $2)"
+    "(SELECT user_profile_id, workflow_id, minute FROM outcome_minutes WHERE minute < $1 ORDER BY minute LIMIT $2) "
+    "RETURNING minute"
 )
 
 
@@ -102,9 +103,9 @@ async def derive(connection: AsyncConnection, minute: datetime) -> None:
     await fetch(connection, _DERIVE, minute, first_id_at(minute), first_id_at(minute + MINUTE))
 
 
-async def delete_before(connection: AsyncConnection, moment: datetime) -> None:
-    """Delete some of the figures from before a moment."""
-    await fetch(connection, _DELETE_OLD, moment, MOST_DELETED)
+async def delete_before(connection: AsyncConnection, moment: datetime) -> int:
+    """Delete some of the figures from before a moment. Return how many."""
+    return len(await fetch(connection, _DELETE_OLD, moment, MOST_DELETED))
 
 
 async def outcomes(

@@ -40,12 +40,9 @@ class _Watcher:
 
     def __init__(self, actor: Actor, credential: Credential) -> None:
         self.actor = replace(actor, needs=Scope.READ)
+        self.reach: Reach = self.actor.reach()
         self.credential = credential
         self.has_ended = False
-
-    @property
-    def reach(self) -> Reach:
-        return self.actor.reach()
 
 
 class LiveService:
@@ -57,6 +54,7 @@ class LiveService:
         self._authenticator = authenticator
         self._watchers: set[_Watcher] = set()
         self._messages: dict[Reach, bytes] = {}
+        self._published_at = clock.monotonic()
         self._next = asyncio.Event()
         self._sampling: asyncio.Task[None] | None = None
 
@@ -75,11 +73,8 @@ class LiveService:
     async def _message(self, watcher: _Watcher) -> bytes:
         """Wait for the next message of a watcher; an empty one if its stream ends."""
         while True:
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._next.wait()
-            except TimeoutError:
-                return HEARTBEAT
+            # Without a timeout of its own: there are as many watchers as open tabs, and one sampler wakes them all.
+            await self._next.wait()
             if watcher.has_ended:
                 return b""
             message = self._messages.get(watcher.reach)
@@ -105,19 +100,27 @@ class LiveService:
         while self._watchers:
             began = clock.monotonic()
             try:
-                ended = await self._ended()
-                self._publish(await self._computed(), ended)
-            except UnavailableError:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    ended = await self._ended()
+                    self._publish(await self._computed(), ended)
+            except (UnavailableError, TimeoutError):
                 # Postgres is away: nothing can be computed, nor found out about credentials.
-                pass
+                self._keep_open()
             except Exception as error:
                 log.exception("pulse_failed", error=type(error).__name__)
+                self._keep_open()
             await asyncio.sleep(max(0.0, PULSE_SECONDS - (clock.monotonic() - began)))
+
+    def _keep_open(self) -> None:
+        """Send a comment if nothing was sent for long."""
+        if clock.monotonic() - self._published_at >= HEARTBEAT_SECONDS:
+            self._publish({watcher.reach: HEARTBEAT for watcher in self._watchers}, set())
 
     def _publish(self, messages: dict[Reach, bytes], ended: set[_Watcher]) -> None:
         for watcher in ended:
             watcher.has_ended = True
         self._messages = messages
+        self._published_at = clock.monotonic()
         published, self._next = self._next, asyncio.Event()
         published.set()
 

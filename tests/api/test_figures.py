@@ -170,6 +170,24 @@ async def test_housekeeping_derives_what_is_new_and_what_may_have_changed(
         assert minute_of(now) - timedelta(minutes=119) == due[0]
 
 
+async def test_housekeeping_deletes_all_old_figures_part_by_part(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, and nothing that is kept."""
+    monkeypatch.setattr(outcome_minutes, "MOST_DELETED", 4)
+    rows = text(
+        "INSERT INTO outcome_minutes (user_profile_id, workflow_id, minute, outcomes, lateness) SELECT 1, 1, "
+        "date_trunc('minute', now()) - interval '30 days' + n * interval '1 minute', '{}', '{}' "
+        "FROM generate_series(-10, 2) AS n"
+    )
+    async with database.transaction() as connection:
+        await connection.execute(rows)
+    await Housekeeper(database, 30).keep_weeks()
+    async with database.reading() as connection:
+        left = await connection.execute(text("SELECT count(*) FROM outcome_minutes"))
+        assert left.scalar_one() in {2, 3}
+
+
 def test_new_minutes_overlap_what_was_not_over_and_earlier_ones_reach_back_a_day() -> None:
     """At most an hour's at once."""
     assert (60, minute_of(NOW)) == (len(new_minutes(None, NOW)), new_minutes(None, NOW)[-1])

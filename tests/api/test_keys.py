@@ -84,6 +84,8 @@ async def test_clients_that_put_one_key_make_one_schedule(carillon: Carillon) ->
     assert [200] * 49 + [201] == sorted(response.status_code for response in responses)
     assert 1 == len({response.json()["id"] for response in responses})
     assert 1 == (await carillon.call("GET", "/schedules/"))["total"]
+    told = await carillon.call("GET", "/audit/", params={"object_type": "schedule"})
+    assert ["schedule_created"] == [event["action"] for event in told["items"]]
     posted = await asyncio.gather(
         *(carillon.request("POST", "/schedules/", json={**body, "key": "posted"}) for _ in range(20))
     )

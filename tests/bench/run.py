@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 
+from tests.bench import many
+from tests.bench.bulk import BulkChange, measure_bulk
 from tests.bench.fires import Fires, measure, saturation
 from tests.bench.growth import Size, measure_size
+from tests.bench.live import Live, measure_live
+from tests.bench.many import Asked, measure_many
 from tests.bench.peers import apscheduler, arq_chain, bullmq
 from tests.bench.plot import drawing
 from tests.bench.stand import Stand
@@ -27,6 +31,9 @@ class Gauges(msgspec.Struct):
     http: Fires | None = None
     api: dict[str, Answered] = {}
     sizes: list[Size] = []
+    many: list[Asked] = []
+    bulk: BulkChange | None = None
+    live: Live | None = None
 
     @property
     def kept_up_with(self) -> float:
@@ -69,7 +76,24 @@ class Gauges(msgspec.Struct):
         ]
         peers = [f"{name:>28} {figures}" for name, figures in self.peers.items()]
         most = f"{'kept up with':>28} {self.kept_up_with:>9.0f} fires/s, at saturation {self.best:.0f}"
-        return [*peers, head, *table, most, *calls, *sizes]
+        fires = [head, *table, most] if rows else []
+        return [*peers, *fires, *calls, *sizes, *self._lines_of_many()]
+
+    def _lines_of_many(self) -> list[str]:
+        """Return the figures of very many schedules, operations and streams."""
+        found = many.lines(self.many)
+        if self.bulk is not None:
+            found.append(
+                f"{self.bulk.schedules:>28,} schedules paused in {self.bulk.pause_seconds:.1f} s, undone in "
+                f"{self.bulk.undo_seconds:.1f} s, beside {self.bulk.fires_per_second:.0f} fires/s of "
+                f"{self.bulk.wanted_per_second} (p99 {self.bulk.late_p99_ms:.0f} ms late)"
+            )
+        if self.live is not None:
+            found.append(
+                f"{self.live.subscribers:>28,} streams: {self.live.cpu_percent:.1f} % of a core, "
+                f"{self.live.pulses_per_second:.2f} pulses/s to each"
+            )
+        return found
 
     def charts(self) -> list[tuple[str, list[tuple[str, float]], str]]:
         """For the picture."""
@@ -83,10 +107,23 @@ class Gauges(msgspec.Struct):
         ]
 
 
-async def bench(seconds: float, rates: list[int], sizes: list[int], say: Any) -> Gauges:
+async def bench_many(stand: Stand, figures: Gauges, schedules: int, say: Any) -> None:
+    """Lists and searches of very many schedules, an operation on a tenth of them, and streams."""
+    say(f"lists of {schedules:,} schedules")
+    figures.many = await measure_many(stand, schedules, 1.0)
+    say("streams")
+    figures.live = await measure_live(stand, 1000, 10)
+    say("an operation on many")
+    figures.bulk = await measure_bulk(stand, max(1, schedules // 10), 1000)
+
+
+async def bench(seconds: float, rates: list[int], sizes: list[int], schedules: int, say: Any) -> Gauges:
     """One after another, so that nothing disturbs the others."""
     figures = Gauges()
     async with Stand() as stand:
+        if not rates:
+            await bench_many(stand, figures, schedules, say)
+            return figures
         say("peers")
         figures.peers["arq chain, tuned"] = await arq_chain(stand, 3000, seconds)
         figures.peers["APScheduler on Postgres"] = await apscheduler(stand, 2000, seconds)
@@ -105,6 +142,7 @@ async def bench(seconds: float, rates: list[int], sizes: list[int], say: Any) ->
         for size in sizes:
             say(f"{size:,} schedules")
             figures.sizes.append(await measure_size(stand, size, seconds / 2))
+        await bench_many(stand, figures, schedules, say)
     return figures
 
 
@@ -114,13 +152,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rates", type=int, nargs="*", default=[100, 500, 1000, 3000])
     parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--many", type=int, default=1_000_000, help="alone, if --rates has no values")
     parser.add_argument("--to", type=Path, default=Path("bench.json"))
     wanted = parser.parse_args()
 
     def say(what: str) -> None:
         sys.stderr.write(f"measuring: {what}\n")
 
-    figures = asyncio.run(bench(wanted.seconds, wanted.rates, wanted.sizes, say))
+    figures = asyncio.run(bench(wanted.seconds, wanted.rates, wanted.sizes, wanted.many, say))
     wanted.to.write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
     wanted.to.with_suffix(".svg").write_text(drawing(figures.charts()))
     sys.stdout.write("\n".join(figures.lines()) + "\n")

@@ -343,6 +343,10 @@ async def test_a_row_that_breaks_its_batch_fails_alone(
     done = await carillon.call("GET", f"/operations/{started['id']}/")
     assert ("done", 3, 2, 0, 1) == counts(done)
     assert [made[1]["id"]] == [error["schedule_id"] for error in done["errors"]]
+    # The undo is about what was changed, and nothing else.
+    assert ("done", 2, 2, 0, 0) == counts(await undone(carillon, runner, done))
+    assert [2, 0, 2] == [len(await carillon.history(one)) - 1 for one in made]
+    assert {"active"} == {(await carillon.get(one))["status"] for one in made}
 
 
 async def test_two_operations_on_the_same_schedules_are_both_true(

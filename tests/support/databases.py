@@ -20,9 +20,13 @@ MIGRATED = "carillon"
 # of the template, and if nothing has been analyzed in it.
 _SHAPE = """
     SELECT (SELECT count(*) FROM pg_class), (SELECT max(oid::bigint) FROM pg_class),
-           (SELECT sum(relnatts) FROM pg_class),
-           (SELECT sum(reltuples)::bigint FROM pg_class), (SELECT max(oid::bigint) FROM pg_proc),
-           (SELECT count(*) FROM pg_trigger), (SELECT count(*) FROM pg_constraint), (SELECT count(*) FROM pg_namespace)
+           (SELECT sum(reltuples)::bigint FROM pg_class), (SELECT max(oid::bigint) FROM pg_attrdef),
+           (SELECT sum(hashtextextended(concat(attrelid, attname, atttypid, atttypmod, attnotnull), 0))
+            FROM pg_attribute WHERE attrelid >= 16384),
+           (SELECT sum(hashtextextended(concat(oid, proname, prosrc), 0)) FROM pg_proc WHERE oid >= 16384),
+           (SELECT sum(hashtextextended(concat(oid, tgenabled), 0)) FROM pg_trigger),
+           (SELECT sum(hashtextextended(concat(oid, conname, convalidated), 0)) FROM pg_constraint),
+           (SELECT count(*) FROM pg_namespace)
 """
 # And only if it has not grown by more than this.
 _GROWTH_BYTES = 4_000_000

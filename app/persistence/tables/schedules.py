@@ -398,6 +398,7 @@ class LedgerEntryRow(Base):
             "first_slot",
             postgresql_using="brin",
             postgresql_with={"autosummarize": "on"},
+            info=BUILT_LATE,
         ),
         {"postgresql_partition_by": "RANGE (first_slot)"},
     )
