@@ -53,6 +53,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._asking = _Selector()
         self._asking.go_on = self._go_on
         super().__init__(self._asking)
+        # Timers that are told apart never come together: that would depend on how many others were made between them.
+        self._clock_resolution = APART_SECONDS / 2
 
     def time(self) -> float:
         """Seconds since the beginning of the history."""
