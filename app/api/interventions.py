@@ -7,6 +7,7 @@ from litestar import Controller, Response, delete, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from app.api.etags import IF_MATCH
 from app.api.requests import KEEPS_TO_RESTRICTIONS, SCOPE, Acting, OptionalBody, Since, Until
 from app.domain.access import Scope
 from app.services.backfills import BackfillService
@@ -29,7 +30,7 @@ class InterventionController(Controller):
     @post(
         "/{schedule_id:uuid}/skip",
         status_code=200,
-        opt={"errors": (400, 409), SCOPE: Scope.OPERATE},
+        opt={"errors": (400, 409), SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Leave out slots to come: some by their times, the next ones, or those of a span of time.",
     )
     async def skip(
@@ -39,7 +40,7 @@ class InterventionController(Controller):
 
     @delete(
         "/{schedule_id:uuid}/skip",
-        opt={SCOPE: Scope.OPERATE},
+        opt={SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Let slots fire after all that were to be left out and are still to come: all, or those of a span.",
     )
     async def take_back(
@@ -55,7 +56,7 @@ class InterventionController(Controller):
     @post(
         "/{schedule_id:uuid}/backfill",
         status_code=202,
-        opt={"errors": (400, 404), "other_responses": {200: BackfillDryRun}, SCOPE: Scope.OPERATE},
+        opt={"errors": (400, 404), "other_responses": {200: BackfillDryRun}, SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Run past slots in the background (202), or only say which and for how long (200, `dry_run`).",
     )
     async def backfill(

@@ -1,6 +1,7 @@
 """``carillon user`` and ``carillon token``: over HTTP, or on the database if told so or if no server is known."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -9,7 +10,7 @@ from app.cli.options import LIST, PRINT, List, Print, Reaching
 from app.cli.output import Shape, columns, print_item, printable, say, show_list, write
 from app.cli.resources import Resource, add_edit, add_get, add_list, find, noun
 from app.client.connection import Connection, path_part
-from app.client.contexts import find_explicit_target
+from app.client.contexts import find_explicit_target, local_target
 from app.client.errors import ClientError, Exit
 
 USER = Resource(
@@ -36,14 +37,21 @@ token = noun("token", "Manage API tokens.")
 
 
 def uses_database(options: Reaching, *, database: bool) -> bool:
-    """Return whether a command opens the database: if it is told to, or if a database is known and no server."""
+    """Return whether a command opens the database: if it is told to, or if a database is known and no server.
+
+    Without a token, a ``carillon up`` of the data folder is reached by its database.
+    """
     if database:
         return True
     if find_explicit_target(options.asked, os.environ) is not None:
         return False
     from app.config import load_settings
 
-    return bool(load_settings().database_url)
+    settings = load_settings()
+    if settings.database_url:
+        return True
+    is_running = (Path(settings.data_dir).expanduser() / "database-url").exists()
+    return is_running and local_target(options.asked, os.environ) is None
 
 
 @user.command(name="create")

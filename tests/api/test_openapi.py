@@ -154,7 +154,7 @@ SCHEMA = schemathesis.openapi.from_dict(
             "suppress-health-check": ["all"],
             "generation": {
                 "deterministic": True,
-                "max-examples": 20,
+                "max-examples": 12,
                 "no-shrink": True,
                 "database": "none",
                 # Every call has the right token; ``ignored_auth`` takes it away by itself.
@@ -285,6 +285,7 @@ async def test_without_a_token_calls_are_refused_as_told(carillon: Carillon) -> 
                 webhook_id=1,
                 secret_name="X",
                 calendar_name="X",
+                limit_name="X",
                 key="k",
             ).split()
             response = await carillon.raw(method, path)

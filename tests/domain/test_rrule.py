@@ -41,7 +41,7 @@ A_TIME = "expected a date or time such as 20261231, 20261231T235959 or 20261231T
 def test_all_spellings_have_one_stored_form(written: str, stored: str) -> None:
     """Upper case, one order, sorted lists, nothing that has no effect."""
     assert stored == canonical_rrule(written)
-    assert {"rrule": stored} == canonical({"rrule": written})
+    assert stored == canonical({"rrule": written})["rrule"]
 
 
 @given(rules())

@@ -66,6 +66,7 @@ async def test_fired(carillon: Carillon, settings: Settings, database: Database)
         "start_end",
         "window",
         "weekday",
+        "calendar",
         "active",
         "skip",
         "retry",

@@ -171,7 +171,7 @@ async def test_a_wish_can_be_read_changed_and_taken_back(carillon: Carillon, sin
     """By whom it belongs to."""
     wish = await notification(carillon, sink)
     path = f"/notifications/{wish['id']}/"
-    assert 6 == len(wish["events"])
+    assert 8 == len(wish["events"])
     changed = await carillon.call("PATCH", path, json={"events": ["run.failed"], "active": False})
     assert (["run.failed"], False) == (changed["events"], changed["active"])
     assert changed == await carillon.call("GET", path)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -46,7 +47,15 @@ class CommandLine:
         """Run a command with these variables instead of the usual ones."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         given = self.environ if environ is None else environ
-        with _environment(self.variables(given)), _stdin(stdin), redirect_stdout(out), redirect_stderr(err):
+        with (
+            _environment(self.variables(given)),
+            _stdin(stdin),
+            redirect_stdout(out),
+            redirect_stderr(err),
+            # The loggers of this process stay as they are: set up once, they would keep the output of this command.
+            patch("structlog.configure"),
+            patch("app.observability.logs._redirect_libraries"),
+        ):
             code = run_command(words)
         return Done(int(code), _text(out), _text(err))
 
