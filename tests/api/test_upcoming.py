@@ -37,7 +37,7 @@ async def test_the_coming_fires_of_one_and_of_all(standing: Carillon) -> None:
     since = datetime.now(UTC).replace(microsecond=0) + HOUR
     every = await mia.call("GET", "/upcoming/", params=span(since, since + 3 * HOUR))
     assert every["is_complete"]
-    assert sorted(every["items"], key=lambda item: item["at"]) == every["items"]
+    assert sorted(every["items"], key=lambda item: moment(item["at"])) == every["items"]
     assert {"hourly", "jittery", "paused"} == {item["schedule_name"] for item in every["items"]}
     own = await mia.call("GET", f"/schedules/{hourly['id']}/upcoming/", params=span(since, since + 3 * HOUR))
     assert [item for item in every["items"] if item["schedule_id"] == hourly["id"]] == own["items"]
