@@ -154,7 +154,7 @@ SCHEMA = schemathesis.openapi.from_dict(
             "suppress-health-check": ["all"],
             "generation": {
                 "deterministic": True,
-                "max-examples": 12,
+                "max-examples": 20,
                 "no-shrink": True,
                 "database": "none",
                 # Every call has the right token; ``ignored_auth`` takes it away by itself.

@@ -228,7 +228,8 @@ async def test_an_unknown_value_of_a_filter_is_told_the_known_ones(standing: Car
     problem = await standing.call("GET", "/schedules/", 422, params=params)
     told = {error["field"]: error["message"].partition("Allowed: ")[2] for error in problem["errors"]}
     assert "active, paused, done, dead." == told["status"]
-    assert told["status_reason"].startswith("manual, repeat_limit, exhausted, end_reached, max_retries, invalid_spec")
+    of_schedules = "manual, repeat_limit, exhausted, end_reached, max_retries, invalid_spec, poisoned"
+    assert f"{of_schedules}, awaiting_review, lease_expired, lease_revoked." == told["status_reason"]
     assert "user, plugin." == told["owner_kind"]
 
 
