@@ -18,7 +18,10 @@ from tests.support.api_server import serving
 from tests.support.carillon import Carillon, settings_on
 from tests.support.databases import fresh_database
 from tests.support.http_sink import Sink
+from tests.support.hypothesis_examples import load_profile
 from tests.support.skip_reports import say_what_was_left
+
+load_profile()
 
 
 @pytest.fixture(scope="session", autouse=True)

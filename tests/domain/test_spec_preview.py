@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.recurrence import CronTimes
@@ -256,7 +256,6 @@ ZONES = st.sampled_from(["UTC", BERLIN, "America/New_York", "Australia/Lord_Howe
 
 
 @given(st.integers(0, 59), st.integers(0, 23), ZONES)
-@settings(deadline=None)
 def test_the_warnings_agree_with_the_slots(minute: int, hour: int, timezone: str) -> None:
     """One is given exactly where a slot of the coming year is moved, or stands for two."""
     spec = Spec(cron=f"{minute} {hour} * * *", timezone=timezone)
@@ -291,7 +290,6 @@ WHENS = st.one_of(
 
 
 @given(SPECS, WHENS, st.timedeltas(-YEAR, YEAR), st.none() | st.timedeltas(timedelta(0), YEAR))
-@settings(deadline=None)
 def test_what_never_fires_is_told_and_nothing_else(
     limits: dict[str, Any], when: dict[str, Any], start: timedelta, length: timedelta | None
 ) -> None:

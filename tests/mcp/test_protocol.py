@@ -126,7 +126,7 @@ MESSAGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(
     body=st.binary(max_size=60) | (MESSAGES | st.dictionaries(KEYS, JSON) | JSON).map(_encoded),
     version=st.none()
