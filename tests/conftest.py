@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,9 +20,12 @@ from tests.support.carillon import Carillon, settings_on
 from tests.support.databases import fresh_database
 from tests.support.http_sink import Sink
 from tests.support.hypothesis_examples import load_profile
+from tests.support.memory_folder import use_memory
 from tests.support.skip_reports import say_what_was_left
 
 load_profile()
+# Before anything asks for a temporary folder.
+MEMORY_FOLDER = use_memory()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -122,6 +126,12 @@ LONG = (
     ),
     "tests/test_dockerfile.py::test_the_image_runs",
 )
+
+
+def pytest_unconfigure() -> None:
+    """Give the memory back."""
+    if MEMORY_FOLDER is not None:
+        shutil.rmtree(MEMORY_FOLDER, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
