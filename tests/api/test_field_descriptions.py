@@ -8,18 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from app.api.field_descriptions import FIELDS, PARAMETERS, Table, description_of
-from app.api.openapi import document
-from app.config import load_settings
 from app.domain.executions import ExecutionStatus
 from app.domain.ledger import QUEUED, LedgerOutcome
-from app.wiring import wire_api
 from tests.support.carillon import Json
+from tests.support.unconnected_api import DOCUMENT
 
 # It connects to nothing.
-APPLICATION = wire_api(
-    load_settings({"CARILLON_DATABASE_URL": "postgresql+asyncpg:///nowhere", "CARILLON_REDIS_URL": "unix:///nowhere"})
-)
-DOCUMENT: Json = document(APPLICATION)
 COMPONENTS: Json = DOCUMENT["components"]["schemas"]
 # The values of these explain themselves.
 SELF_EXPLANATORY = {"method"}

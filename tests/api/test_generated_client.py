@@ -15,16 +15,10 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from app.api.openapi import document
-from app.config import load_settings
-from app.wiring import wire_api
 from tests.support.carillon import ADMIN_TOKEN, Carillon, Json
+from tests.support.unconnected_api import DOCUMENT
 
 # It connects to nothing.
-APPLICATION = wire_api(
-    load_settings({"CARILLON_DATABASE_URL": "postgresql+asyncpg:///nowhere", "CARILLON_REDIS_URL": "unix:///nowhere"})
-)
-DOCUMENT: Json = msgspec.json.decode(msgspec.json.encode(document(APPLICATION)))
 # Programs call these by their names. A name that is here is never given to another call, and never taken away.
 OPERATION_IDS = Path(__file__).with_name("operation_ids.txt")
 

@@ -5,20 +5,16 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from msgspec.structs import replace
 
-from app.api.openapi import document
-from app.config import Settings, load_settings
-from app.wiring import wire_api
+from app.config import Settings
 from tests.support.api_server import serving
 from tests.support.carillon import ADMIN_TOKEN, Carillon
+from tests.support.unconnected_api import APPLICATION, DOCUMENT
 
 CRON_TOKEN = "the-token-of-pings"
 METRICS_TOKEN = "the-token-of-prometheus"
 TOKENS = {"/api/cron/run": CRON_TOKEN, "/metrics": METRICS_TOKEN}
 VALUES = {"UUID": "00000000-0000-4000-8000-000000000000", "int": "1", "str": "X", "Path": "a/b"}
 # It connects to nothing: only its routes are read.
-APPLICATION = wire_api(
-    load_settings({"CARILLON_DATABASE_URL": "postgresql+asyncpg:///nowhere", "CARILLON_REDIS_URL": "unix:///nowhere"})
-)
 
 
 def calls() -> Iterator[tuple[str, str]]:
@@ -64,7 +60,7 @@ async def test_every_call_refuses_parameters_that_it_does_not_know(api: Carillon
 
 async def test_every_documented_parameter_is_known(api: Carillon) -> None:
     """Whatever the value of it is worth, it is not refused as unknown; given twice, it is refused for that."""
-    for path, methods in document(APPLICATION)["paths"].items():
+    for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             parameters = operation.get("parameters", ())
             url = path
