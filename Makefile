@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
+# The processes that tests start would compile all modules again each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: up console console-tests screenshots test coverage chaos rolling attack bench cli-docs lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
@@ -52,9 +55,11 @@ $(WEB_TEST_TOOLS): $(WEB)/package-lock.json | $(STAMP)
 	@$(NPM_CI)
 	@touch $(WEB_BUILD_TOOLS) $@
 
-# Without a registry of npm packages the suite runs all the same, and says at its end what was not tested.
+# Without a registry of npm packages the suite runs all the same, and says at its end what was not tested. The packages
+# are installed first, as both targets would install some.
 console-tests: $(STAMP)
-	@$(MAKE) --no-print-directory $(WEB_TEST_TOOLS) $(CONSOLE) || echo "The console could not be built." >&2
+	@$(MAKE) --no-print-directory $(WEB_TEST_TOOLS) && $(MAKE) --no-print-directory $(CONSOLE) || \
+	echo "The console could not be built." >&2
 
 # Writes a picture of every screen of the console, light and dark, to SHOTS.
 SHOTS ?= screenshots
@@ -63,7 +68,10 @@ screenshots: $(WEB_TEST_TOOLS) $(CONSOLE)
 
 # One test process per core and one more, because many tests wait for events.
 TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
-test: lint console-tests
+# Lint and the console's build each use one core: they run beside each other, and what each prints stays together.
+BESIDE := --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+test: $(STAMP)
+	@$(MAKE) --no-print-directory $(BESIDE) lint console-tests
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist worksteal
 
 # Runs the suite with every line and branch counted and prints a figure for each package; TESTS=tests/domain for a part.
