@@ -50,6 +50,7 @@ from app.observability.metrics import CONNECTIONS, CONNECTIONS_LIMIT, ENDED, MIS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
+from app.persistence.quotas import QuotaBook
 from app.persistence.sitemap_pings import SitemapScheduler
 from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
@@ -157,7 +158,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
         schedule_queries=ScheduleQueryService(database),
         workflows=workflows,
         manual_runs=manual_runs,
-        limit_gate=LimitGate(database, ringer),
+        limit_gate=LimitGate(database, ringer, admission.limits.quotas),
         plugins=PluginService(
             loaded,
             Collaborators(
@@ -294,7 +295,6 @@ def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer
         _poller(settings, shared),
         settings.lease_seconds,
         concurrency=settings.worker_concurrency,
-        parked_quota=shared.admission.limits.quotas.parked_runs,
         enabled=settings.schedules_enabled,
         tracer=tracer,
         sitemap=shared.sitemap,
@@ -338,7 +338,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease = WorkerLease(lease_database, settings.lease_seconds)
         shared = _shared_parts(settings, database, ringer)
         actions = _actions(settings, shared, http)
-        runner = Runner(database, actions, lease, shared.admission.limits.quotas.parked_runs)
+        runner = Runner(database, actions, lease)
         engine = TickEngine(
             database,
             ringer,
@@ -359,12 +359,21 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             sender,
             _poller(settings, shared),
-            Housekeeper(database, settings.history_days, settings.audit_days, settings.delete_after_seconds),
+            Housekeeper(
+                database,
+                settings.history_days,
+                settings.audit_days,
+                settings.delete_after_seconds,
+                quotas=shared.admission.limits.quotas,
+            ),
             OperationRunner(database, ringer, shared.admission.limits.caps),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
-            other_loops={"calendars": CalendarReplanner(database, ringer).step},
+            other_loops={
+                "calendars": CalendarReplanner(database, ringer).step,
+                "quotas": shared.limit_gate.read_quotas,
+            },
         )
         await stack.enter_async_context(_started(shared.plugins))
         yield WorkerParts(
@@ -437,13 +446,16 @@ def _catalog(settings: Settings, loaded: LoadedActions, limits: Limits) -> Catal
 
 def limits_of(settings: Settings) -> Limits:
     """Return the quotas and the largest values that the settings allow."""
-    quotas = Quotas(**{quota: getattr(settings, f"quota_{quota}") for quota in Quota})
+    own_names = set(Quota) - {Quota.HISTORY_DAYS}
+    quotas = Quotas(
+        **{quota: getattr(settings, f"quota_{quota}") for quota in own_names}, history_days=settings.history_days
+    )
     caps = Caps(
         max_retries=settings.max_retries_limit,
         timeout_seconds=settings.timeout_seconds_limit,
         payload_bytes=settings.payload_bytes_limit,
     )
-    return Limits(quotas=quotas, caps=caps)
+    return Limits(quotas=QuotaBook(quotas), caps=caps)
 
 
 def _environment(settings: Settings) -> SecretStore:
