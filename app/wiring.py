@@ -18,7 +18,7 @@ from app.actions.http_client import HttpCaller, Signer, key_from
 from app.actions.plugins import Capability, LoadedActions, PluginProblem, load_actions
 from app.actions.secrets import SecretStore
 from app.actions.ssrf_guard import AddressGuard
-from app.api.application import MetricsAccess, Services, create_application
+from app.api.application import MetricsAccess, Services, bind, create_application
 from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
@@ -301,8 +301,8 @@ def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer
     )
 
 
-def wire_api(settings: Settings) -> Litestar:
-    """Return the API of one process."""
+def wire_api(settings: Settings, built: Litestar | None = None) -> Litestar:
+    """Return the API of one process; one that was ``built`` before, and has stopped, is given the new services."""
     require_stores(settings)
     database = Database(
         settings.database_url, pool_size=settings.database_pool_size, reading_seconds=API_READING_SECONDS
@@ -313,6 +313,8 @@ def wire_api(settings: Settings) -> Litestar:
     services = wire_services(settings, database, redis, http, tracer)
     opened = _opened_for_the_api(settings, database, redis, http, services, tracer)
     metrics = MetricsAccess(on_main_port=not settings.api_metrics_port, token=settings.metrics_token)
+    if built is not None:
+        return bind(built, services, opened, tracer, metrics)
     return create_application(services, opened, tracer, metrics, [console_router()])
 
 
