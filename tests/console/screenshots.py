@@ -30,12 +30,16 @@ def pages(schedules: dict[str, Json]) -> dict[str, str]:
         "workflows",
         "runs",
         "breakers",
+        "limits",
+        "calendars",
         "audit",
+        "agents",
         "settings",
         "sessions",
     )
     return {
         **{name: f"/{name}" for name in names},
+        "week": "/upcoming?view=week",
         "schedule": f"/schedules/{slow}",
         "editor": f"/schedules/{berlin}?tab=edit",
         "workflow": "/workflows/2",
