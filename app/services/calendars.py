@@ -7,22 +7,25 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.access import Actor, require_admin, require_owner
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import shown_differences
 from app.domain.calendars import CONTENT_FIELDS, canonical_calendar
 from app.domain.errors import ConflictError, ForbiddenError, NotFoundError, UnavailableError
+from app.domain.schedule_lifecycle import with_new_calendars
 from app.engine.calendar_replans import CalendarReplanner
-from app.persistence import audit, calendars
+from app.persistence import audit, calendars, edit_plans, schedules
 from app.persistence.calendars import READ_AT_ONCE_BYTES, StoredCalendar
-from app.persistence.database import Connection, Database
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.services.admission import new_owner
-from app.services.inputs import IDS, CalendarChanges, CalendarInput, given, require_calendar_name
+from app.services.fleet_plans import MOST_READ, Candidate, as_candidates, fleet_plan_fields, plan_many
+from app.services.inputs import IDS, CalendarChanges, CalendarInput, CalendarPlanInput, given, require_calendar_name
 from app.services.listing import read_views, visible
 from app.services.preconditions import require_match, tag_of
-from app.services.views import CalendarList, CalendarView
+from app.services.views import CalendarList, CalendarPlanView, CalendarView
 
 MOST_CALENDARS = 1000
 NOT_FOUND = "There is no such calendar."
@@ -101,6 +104,23 @@ class CalendarService:
         await self._replan()
         return _view(after)
 
+    async def plan(self, actor: Actor, named: Named, request: CalendarPlanInput) -> CalendarPlanView:
+        """Return what a change of a calendar would do to those schedules that use it and that the actor sees."""
+        fields = given(request)
+        days = fields.pop("days")
+        async with self._database.reading() as connection:
+            calendar = await _found(connection, actor, named)
+        values = await _canonical(_with_context(fields, calendar))
+        values = {name: value for name, value in values.items() if _editable(calendar)[name] != value}
+        async with self._database.transaction() as connection:
+            await _require_allowed(connection, actor, calendar, values)
+            uses = await calendars.uses(connection, calendar)
+            candidates = await _candidates(connection, actor, calendar, values)
+            now = await database_now(connection)
+        plan = await plan_many(candidates, now, change=with_new_calendars, days=days)
+        changes = shown_differences(_audited(calendar), _audited(replace(calendar, **values)))
+        return CalendarPlanView(changes=changes, **fleet_plan_fields(plan, uses.number))
+
     async def _replan(self) -> None:
         """Plan schedules again; workers do what fails here, as the change itself is stored."""
         with suppress(UnavailableError):
@@ -117,6 +137,19 @@ class CalendarService:
                 raise ConflictError(f"{_schedules(number)} the calendar '{row.name}'. Change them first.")
             await calendars.remove(connection, row)
             await audit.record(connection, actor, AuditAction.CALENDAR_DELETED, _subject(row))
+
+
+async def _candidates(
+    connection: Connection, actor: Actor, calendar: StoredCalendar, values: Mapping[str, Any]
+) -> list[Candidate]:
+    """Return some of the schedules that use a calendar, each with the calendar as a change would leave it."""
+    if not CONTENT_FIELDS & values.keys():
+        return []
+    ids = await edit_plans.some_using(connection, actor.reach(), calendar, MOST_READ)
+    jobs = [job for _, job in await schedules.many(connection, ids)]
+    content = {name: values.get(name, getattr(calendar, name)) for name in CONTENT_FIELDS}
+    ready = await calendars.with_content(connection, jobs, calendar, content)
+    return await as_candidates(connection, list(zip(jobs, ready, strict=True)))
 
 
 async def _canonical(values: dict[str, Any]) -> dict[str, Any]:

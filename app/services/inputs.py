@@ -479,6 +479,13 @@ class CalendarChanges(Changes):
     """New values for some fields of a calendar."""
 
 
+@optional_fields_of(CalendarInput, without=("team_id",))
+class CalendarPlanInput(Changes):
+    """New values for some fields of a calendar, to see what they would do to schedules in the next `days`."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 7
+
+
 class CompletionInput(Input):
     """The result of work that was started by an earlier call."""
 

@@ -15,11 +15,12 @@ from app.domain.declarations import Key, Kind, Step, plan, undeclared
 from app.domain.errors import FieldError, InvalidError
 from app.domain.field_errors import MOST_ERRORS
 from app.domain.limits import Quota
+from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Node
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
 from app.persistence import declarations, users
-from app.persistence.database import Connection, Database, Unit
+from app.persistence.database import Connection, Database, Unit, database_now
 from app.services.admission import Admission, quota_refusal
 from app.services.declarations.exporting import Inventory, take_inventory
 from app.services.declarations.files import (
@@ -34,6 +35,7 @@ from app.services.declarations.files import (
     workflow_of,
 )
 from app.services.declarations.writing import Applier, Work, drafts, prune, work, write_schedules, write_workflows
+from app.services.fleet_plans import MOST_PLANNED, Candidate, as_candidates, plan_many
 from app.services.inputs import DocumentsInput
 from app.services.views import ApplyView, apply_view
 
@@ -103,6 +105,7 @@ class DeclarationService:
         units = self._database.rehearsal if request.dry_run else self._database.together
         rings: list[Rings] = []
         steps: list[Step] = []
+        fleet: list[Candidate] = []
         async with units() as unit:
             applying = _Applying(unit, actor, actor, [file], self._admission, prune=request.prune)
             for carry_out in (partial(applying.one, file), applying.rest):
@@ -111,9 +114,15 @@ class DeclarationService:
                 _require_sound(report.problems)
                 rings.append(ring)
                 steps += report.steps
+            if request.dry_run:
+                async with unit() as connection:
+                    fleet = await as_candidates(connection, list(applying.written.values())[:MOST_PLANNED])
+                    now = await database_now(connection)
         for ring in rings:
             await self._ring(ring, ApplyRequest(dry_run=request.dry_run))
-        return apply_view(steps, dry_run=request.dry_run)
+        plans = {job.id: plan for job, plan in (await plan_many(fleet, now)).plans} if fleet else {}
+        of_keys = {key: plans[after.id] for key, (_, after) in applying.written.items() if after.id in plans}
+        return apply_view(steps, of_keys, dry_run=request.dry_run)
 
     @asynccontextmanager
     async def _transactions(self, request: ApplyRequest) -> AsyncIterator[Unit]:
@@ -154,6 +163,8 @@ class _Applying:
         self._places = {namespace: place for file in files for namespace, place in file.namespaces.items()}
         # A file that cannot be read may declare what would be deleted.
         self._prune = prune and not any(file.problems for file in files)
+        # The schedules that were created and changed, before and after.
+        self.written: dict[Key, tuple[ScheduledJob | None, ScheduledJob]] = {}
 
     async def one(self, file: DeclaredFile) -> tuple[Rings, Report]:
         """Apply a whole file, or nothing of it."""
@@ -191,7 +202,9 @@ class _Applying:
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
         workflow_ids = await write_workflows(connection, flows, self._by, there)
-        return steps, await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
+        written = await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
+        self.written |= {key: (there.schedules.get(key), changed.job) for key, changed in written.items()}
+        return steps, written
 
     async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None

@@ -195,7 +195,12 @@ class Inventory(msgspec.Struct, frozen=True):
 
     managed: dict[Key, Managed]
     workflow_ids: dict[Key, int]
-    schedule_ids: dict[Key, UUID]
+    schedules: dict[Key, ScheduledJob]
+
+    @property
+    def schedule_ids(self) -> dict[Key, UUID]:
+        """Return the ids of the schedules."""
+        return {key: job.id for key, job in self.schedules.items()}
 
 
 async def take_inventory(connection: Connection, namespaces: Collection[str]) -> Inventory:
@@ -206,7 +211,7 @@ async def take_inventory(connection: Connection, namespaces: Collection[str]) ->
     managed = {key: _workflow(key, row) for key, row in flows.items()}
     managed |= {key: _schedule(key, job, names) for key, job in jobs.items()}
     workflow_ids = {key: row.id for key, row in flows.items()}
-    return Inventory(managed, workflow_ids, {key: job.id for key, job in jobs.items()})
+    return Inventory(managed, workflow_ids, jobs)
 
 
 def _workflow(key: Key, row: StoredWorkflow) -> Managed:
