@@ -128,6 +128,12 @@ async def of_owner(connection: AsyncConnection, owner: int, name: str) -> Stored
     )
 
 
+async def by_ids(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, StoredCalendar]:
+    """Return calendars by their ids."""
+    rows = await read_all(connection, _all().where(_TABLE.c.id.in_(ids)), StoredCalendar) if ids else []
+    return {row.id: row for row in rows}
+
+
 async def of_name(connection: AsyncConnection, name: str) -> list[StoredCalendar]:
     """Return the calendars of a name, at most two of them."""
     return await read_all(connection, _all().where(_TABLE.c.name == name).limit(2), StoredCalendar)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.domain.declarations import Act, Key, Step
+from app.domain.declarations import Act, Difference, Key, Step
 from app.domain.edit_plans import EditPlan
 from app.domain.schedules import Status
 from app.services.views.schedules import EditPlanView, edit_plan_fields
@@ -25,7 +25,7 @@ class StepView(msgspec.Struct, kw_only=True):
     """What was done to one object, or would be."""
 
     act: Act
-    kind: Literal["workflow", "schedule"]
+    kind: Literal["workflow", "schedule", "calendar"]
     namespace: str
     name: str
     differences: list[DifferenceView]
@@ -42,7 +42,7 @@ class ApplyView(msgspec.Struct, kw_only=True):
 
 
 class ExportView(msgspec.Struct):
-    """Documents that declare workflows and schedules."""
+    """Documents that declare workflows, schedules and calendars."""
 
     documents: list[dict[str, Any]]
 
@@ -60,7 +60,15 @@ def _step_view(step: Step, plan: EditPlan | None) -> StepView:
         kind=step.key.kind.value,
         namespace=step.key.namespace,
         name=step.key.name,
-        differences=[DifferenceView(one.path, one.before, one.after) for one in step.differences],
+        differences=[_difference_view(one) for one in step.differences],
         status=step.status,
         plan=None if plan is None else EditPlanView(**edit_plan_fields(plan)),
     )
+
+
+def _difference_view(difference: Difference) -> DifferenceView:
+    """Return the view of a difference; of an iCalendar file only how long it is."""
+    if difference.path != "ics":
+        return DifferenceView(difference.path, difference.before, difference.after)
+    before, after = (f"{len(text)} characters" if text else text for text in (difference.before, difference.after))
+    return DifferenceView("ics", before, after)
