@@ -311,7 +311,7 @@ def _tool_services(services: Services) -> ToolServices:
         slots=services.slots,
         executions=services.executions,
         plans=services.edit_plans,
-        upcoming=services.upcoming,
+        forecasts=services.forecasts,
         workflows=services.workflows,
         actions=services.actions,
         leases=services.leases,

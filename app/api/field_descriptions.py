@@ -752,8 +752,8 @@ UPCOMING = {
     "is_complete": "Whether these are all fires before `to`; else `limit` or the time of the search ended the list.",
 }
 PLAN = {
-    "plan_id": "An id for the PATCH: with it, the PATCH is refused (409 `plan_outdated`) if the schedule was changed "
-    "since the plan was made.",
+    "plan_id": "An id for the PATCH: with it, the PATCH is refused (409) if the schedule was changed since "
+    "(`plan_outdated`), or if it is not the planned change (`plan_differs`).",
     "expires_at": "Until when `plan_id` is accepted.",
     "days": "How many days ahead fires are compared.",
     "changes": "The fields that would change, each with `from` and `to`.",
