@@ -904,7 +904,7 @@ FIELDS = (
     Table(
         (
             *("LeaseInput", "LeaseChanges", "ListedLease", "LeaseView", "FreshLeaseView"),
-            *("LeaseUsage", "LeaseRest", "AdoptInput"),
+            *("LeaseUsage", "LeaseRest", "AdoptInput", "ApproveInput"),
         ),
         LEASE,
     ),
