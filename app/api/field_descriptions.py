@@ -940,7 +940,7 @@ FIELDS = (
     Table(
         (
             *("LeaseInput", "LeaseChanges", "ListedLease", "LeaseView", "FreshLeaseView"),
-            *("LeaseUsage", "LeaseRest", "AdoptInput"),
+            *("LeaseUsage", "LeaseRest", "AdoptInput", "ApproveInput"),
         ),
         LEASE,
     ),

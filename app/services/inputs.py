@@ -666,3 +666,10 @@ class AdoptInput(Input):
 
     schedule_ids: Annotated[list[UUID], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
     note: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class ApproveInput(Input):
+    """The schedules that are approved; without `schedule_ids` all of the lease that await review."""
+
+    schedule_ids: Annotated[list[UUID], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    note: Annotated[str, Meta(max_length=1000)] = ""
