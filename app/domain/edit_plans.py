@@ -1,19 +1,21 @@
 """The plan of an edit: what a change of a schedule would do to its coming fires, before it is made."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from hashlib import sha256
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from app.domain.declarations import same
+from app.domain.errors import PlanDiffersError
 from app.domain.schedule_lifecycle import CADENCE_FIELDS
 from app.domain.schedules import EDITABLE, ScheduledJob, Status
 from app.domain.spec_preview import spec_warnings
 from app.domain.trigger_event import rfc3339
-from app.domain.upcoming import Fire, coming_fires
+from app.domain.upcoming import NO_SKIPS, Fire, coming_fires
 
 # How long a plan can be referred to.
 PLAN_LIFETIME = timedelta(minutes=10)
@@ -63,9 +65,25 @@ class EditPlan(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def plan_edit(before: ScheduledJob, after: ScheduledJob, active_runs: int, now: datetime, until: datetime) -> EditPlan:
-    """Compare a schedule with what an edit now would make of it, by what is due before ``until``."""
-    old, new, until = _fires_of_both(before, after, active_runs, now, until)
+class Horizon(msgspec.Struct, frozen=True):
+    """What a plan looks at: the time from now on, until when, and how many fires at most."""
+
+    now: datetime
+    until: datetime
+    most_fires: int = MOST_FIRES
+
+
+def plan_edit(
+    before: ScheduledJob,
+    after: ScheduledJob,
+    active_runs: int,
+    horizon: Horizon,
+    skipped: Collection[datetime] = NO_SKIPS,
+) -> EditPlan:
+    """Compare a schedule with what an edit now would make of it; ``skipped`` slots fire neither before nor after it."""
+    now = horizon.now
+    old, new = (_fires(job, active_runs, horizon, skipped) for job in (before, after))
+    old, new, until = _until_both_are_known(old, new, horizon)
     lost = Losses(
         repeats=max(0, _repeats_left(before, active_runs) - _repeats_left(after, active_runs)),
         retry=before.next_attempt > 0 and after.next_attempt == 0,
@@ -73,13 +91,31 @@ def plan_edit(before: ScheduledJob, after: ScheduledJob, active_runs: int, now: 
     )
     return EditPlan(
         changes=_changes(before, after),
-        fires_now=after.status is Status.ACTIVE and after.next_run_at is not None and after.next_run_at <= now,
+        fires_now=_fires_now(after, now),
         status=(before.status, after.status),
         next_run_at=(before.next_run_at, after.next_run_at),
         fires=_compared(after, old, new, until),
         lost=lost,
         warnings=tuple(_warnings(before, after, lost, now)),
     )
+
+
+def plan_creation(new: ScheduledJob, horizon: Horizon) -> EditPlan:
+    """Return what the creation of a schedule would do: all its fires are added."""
+    fires, _, until = _until_both_are_known(_fires(new, 0, horizon, NO_SKIPS), [], horizon)
+    return EditPlan(
+        changes={},
+        fires_now=_fires_now(new, horizon.now),
+        status=(new.status, new.status),
+        next_run_at=(None, new.next_run_at),
+        fires=FireChanges(until=until, kept=0, added=tuple(fires), removed=(), moved=()),
+        lost=Losses(repeats=0, retry=False, days=()),
+        warnings=tuple(_spec_warnings(new, horizon.now)),
+    )
+
+
+def _fires_now(after: ScheduledJob, now: datetime) -> bool:
+    return after.status is Status.ACTIVE and after.next_run_at is not None and after.next_run_at <= now
 
 
 def _compared(after: ScheduledJob, old: Sequence[Fire], new: Sequence[Fire], until: datetime) -> FireChanges:
@@ -97,14 +133,18 @@ def _compared(after: ScheduledJob, old: Sequence[Fire], new: Sequence[Fire], unt
     )
 
 
-def _fires_of_both(
-    before: ScheduledJob, after: ScheduledJob, active_runs: int, now: datetime, until: datetime
+def _fires(job: ScheduledJob, active_runs: int, horizon: Horizon, skipped: Collection[datetime]) -> list[Fire]:
+    """Return the coming fires, one more than are compared if there are so many."""
+    return list(islice(coming_fires(job, active_runs, horizon.now, horizon.until, skipped), horizon.most_fires + 1))
+
+
+def _until_both_are_known(
+    old: Sequence[Fire], new: Sequence[Fire], horizon: Horizon
 ) -> tuple[list[Fire], list[Fire], datetime]:
     """Return the fires without and with the edit, and until when; earlier if there are too many of one."""
-    lists = [list(islice(coming_fires(job, active_runs, now, until), MOST_FIRES + 1)) for job in (before, after)]
-    until = min([until, *(fires[MOST_FIRES].at for fires in lists if len(fires) > MOST_FIRES)])
-    old, new = ([fire for fire in fires if fire.at < until] for fires in lists)
-    return old, new, until
+    most = horizon.most_fires
+    until = min([horizon.until, *(fires[most].at for fires in (old, new) if len(fires) > most)])
+    return [fire for fire in old if fire.at < until], [fire for fire in new if fire.at < until], until
 
 
 def _moved(job: ScheduledJob, removed: Sequence[Fire], added: Sequence[Fire]) -> Iterator[MovedFire]:
@@ -154,11 +194,32 @@ def _warnings(before: ScheduledJob, after: ScheduledJob, lost: Losses, now: date
     if is_overdue and before.next_slot is not None and after.next_slot != before.next_slot:
         yield f"The slot {rfc3339(before.next_slot)} is overdue. It does not fire after the edit."
     if any(not same(getattr(before, name), getattr(after, name)) for name in (*CADENCE_FIELDS, "end_at")):
-        yield from spec_warnings(
-            after.spec,
-            anchor=after.anchor_at,
-            start_at=after.start_at,
-            end_at=after.end_at,
-            timeout_seconds=after.timeout_seconds,
-            now=now,
-        )
+        yield from _spec_warnings(after, now)
+
+
+def _spec_warnings(job: ScheduledJob, now: datetime) -> Iterable[str]:
+    return spec_warnings(
+        job.spec,
+        anchor=job.anchor_at,
+        start_at=job.start_at,
+        end_at=job.end_at,
+        timeout_seconds=job.timeout_seconds,
+        now=now,
+    )
+
+
+def change_digests(job: ScheduledJob, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return a digest of each new value that differs from the schedule's own, by which two edits are compared."""
+    differing = {name: value for name, value in values.items() if not same(getattr(job, name), value)}
+    return {name: _digest(value) for name, value in differing.items()}
+
+
+def _digest(value: Any) -> str:
+    return sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
+
+
+def require_planned(planned: Mapping[str, str], asked: Mapping[str, str]) -> None:
+    """Refuse an edit that is not the planned one, by the digests of both; the error names the fields."""
+    names = sorted(name for name in {*planned, *asked} if planned.get(name) != asked.get(name))
+    if names:
+        raise PlanDiffersError(*names)

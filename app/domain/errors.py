@@ -101,6 +101,18 @@ class PlanOutdatedError(ConflictError):
     message = "The schedule was changed since the plan was made, or the plan is older than ten minutes. Plan again."
 
 
+class PlanDiffersError(ConflictError):
+    """The edit that names a plan is not the one that was planned."""
+
+    code = "plan_differs"
+    message = "The change is not the planned one. Plan this change, or send the planned one."
+
+    def __init__(self, *fields: str) -> None:
+        """Name the fields that differ."""
+        named = ", ".join(f"`{field}`" for field in fields)
+        super().__init__(f"The change differs from the planned one in {named}. Plan this change, or send that one.")
+
+
 class KeyTakenError(ConflictError):
     """Another object of the owner has the key already."""
 

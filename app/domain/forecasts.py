@@ -1,7 +1,7 @@
 """Forecasts of load: how many fires fall into which bucket of time, and how long their runs will be busy."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import groupby, islice
@@ -9,7 +9,7 @@ from itertools import groupby, islice
 import msgspec
 
 from app.domain.schedules import ScheduledJob, Status
-from app.domain.upcoming import coming_fires
+from app.domain.upcoming import NO_SKIPS, coming_fires
 
 # A bucket is quiet if it has at most this share of the fires of the peak.
 QUIET_SHARE = 0.1
@@ -86,32 +86,46 @@ class Load:
         return [round(seconds, 3) for seconds in self._busy]
 
 
-def fire_pattern(job: ScheduledJob, active_runs: int, buckets: Buckets) -> Counter[int]:
-    """Return how many fires of a schedule fall into which bucket, by their due times."""
+def fire_pattern(
+    job: ScheduledJob, active_runs: int, buckets: Buckets, skipped: Collection[datetime] = NO_SKIPS
+) -> Counter[int]:
+    """Return how many fires of a schedule fall into which bucket, by their due times; ``skipped`` slots do not fire."""
     if _is_even(job):
-        return _even_pattern(job, active_runs, buckets)
-    fires = coming_fires(job, active_runs, buckets.since, buckets.until)
+        return _even_pattern(job, active_runs, buckets, skipped)
+    fires = coming_fires(job, active_runs, buckets.since, buckets.until, skipped)
     return Counter(buckets.index(fire.at) for fire in fires)
 
 
 def _is_even(job: ScheduledJob) -> bool:
-    """Return whether slots are at equal distances without any exception, so that they need no search."""
+    """Return whether slots are at equal distances, so that they need no search."""
     is_free = not (job.only_between or job.not_on or job.jitter_seconds or job.next_attempt or job.names_calendars)
     return job.interval_seconds is not None and is_free and job.end_at is None and job.status is Status.ACTIVE
 
 
-def _even_pattern(job: ScheduledJob, active_runs: int, buckets: Buckets) -> Counter[int]:
+def _even_pattern(job: ScheduledJob, active_runs: int, buckets: Buckets, skipped: Collection[datetime]) -> Counter[int]:
     interval = round((job.interval_seconds or 0) * 1_000_000)
     if job.cadence_slot is None:
         return Counter()
     offset = (job.cadence_slot - buckets.since) // _MICROSECOND
     end = (buckets.until - buckets.since) // _MICROSECOND
+    moments = sorted((moment - buckets.since) // _MICROSECOND for moment in skipped)
+    left_out = [moment for moment in moments if moment >= offset and (moment - offset) % interval == 0]
     if job.is_limited:
         left = job.total_repeats - job.current_repeat - active_runs
-        end = min(end, offset + max(0, left) * interval)
+        end = min(end, _end_of_repeats(offset, max(0, left), interval, left_out))
     first = offset if offset >= 0 else offset % interval
     length = buckets.length // _MICROSECOND
-    return Counter(slot // length for slot in range(first, end, interval))
+    pattern = Counter(slot // length for slot in range(first, end, interval))
+    pattern.subtract(moment // length for moment in left_out if first <= moment < end)
+    return +pattern
+
+
+def _end_of_repeats(offset: int, repeats: int, interval: int, left_out: Iterable[int]) -> int:
+    """Return when the last of some repeats is over: each slot that is left out before puts it off by one."""
+    end = offset + repeats * interval
+    for moment in left_out:
+        end += interval if moment < end else 0
+    return end
 
 
 def expected_pattern(job: ScheduledJob, active_runs: int, buckets: Buckets) -> dict[int, float]:

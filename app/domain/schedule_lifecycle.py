@@ -219,12 +219,14 @@ def _replanned(job: ScheduledJob, changes: dict[str, Any], active_runs: int, now
     is_last_retry = job.lease_id is not None and job.next_attempt
     if not job.expects_more(active_runs) and not is_last_retry:
         return planned(job, None, active_runs)
-    if job.end_at is not None and job.next_run_at > job.end_at:
-        return planned(job, None, active_runs) if job.next_attempt or _past_end(job) else job
+    if job.end_at is not None and job.next_run_at > job.end_at and (job.next_attempt or _past_end(job)):
+        return planned(job, None, active_runs)
     if job.cadence_slot is None and LIMITS & changes.keys():
         # The retry of what was the last repeat is pending; now there are further slots, which wait for it.
         return replace(job, cadence_slot=job.cadence.first_after(now))
-    if "jitter_seconds" in changes and not job.next_attempt and job.next_slot is not None:
+    # The jitter of the last slot before the end has no next slot that bounds it.
+    has_other_jitter = "jitter_seconds" in changes or (job.jitter_seconds and "end_at" in changes)
+    if has_other_jitter and not job.next_attempt and job.next_slot is not None:
         return with_tick(job, job.next_slot)
     return job
 

@@ -1,9 +1,9 @@
 """The tools of agents: few, with short answers that say what to do next. Services decide what is allowed."""
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import groupby
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -28,7 +28,9 @@ from app.services.agent_leases import AgentLeaseService
 from app.services.catalog import ActionService
 from app.services.edit_plans import EditPlanService
 from app.services.executions import ExecutionService, ManualRunService
+from app.services.forecasts import ForecastService
 from app.services.inputs import (
+    ForecastInput,
     Input,
     Instant,
     Moment,
@@ -45,7 +47,6 @@ from app.services.inputs import (
 from app.services.schedule_queries import ScheduleQueryService
 from app.services.schedules import ScheduleService
 from app.services.slots import SlotService
-from app.services.upcoming import UpcomingService
 from app.services.validation import checked
 from app.services.workflows import WorkflowService
 
@@ -55,8 +56,9 @@ Note = Annotated[str, Meta(min_length=1, max_length=1000, description="Why: it i
 # The fields of a schedule that lists show, and those that one schedule leaves out where they say nothing.
 _LISTED = ("name", "status", "health", "next_run_at")
 _LONGEST_TEXT = 2000
-# Fires that a forecast looks at.
-_MOST_FIRES = 5000
+# Up to so many hours a forecast is told by the minute, and further ahead by five minutes.
+_HOURS_BY_MINUTE = 33
+_BUSIEST = 5
 
 
 class Nothing(Input):
@@ -207,7 +209,7 @@ TOOLS = (
     ),
     Tool(
         name="forecast_load",
-        description="Count the coming runs by hour, and name the busiest minutes.",
+        description="Count the coming runs by hour; name the busiest minutes (beyond 33 hours: five) and schedules.",
         arguments=ForecastLoad,
     ),
     Tool(name="list_workflows", description="List workflows: id, name, types of nodes.", arguments=ListWorkflows),
@@ -269,7 +271,7 @@ class ToolServices(msgspec.Struct, frozen=True, kw_only=True):
     slots: SlotService
     executions: ExecutionService
     plans: EditPlanService
-    upcoming: UpcomingService
+    forecasts: ForecastService
     workflows: WorkflowService
     actions: ActionService
     leases: AgentLeaseService
@@ -365,26 +367,36 @@ class Toolbox:
         preview: Json = _plain(await self._services.queries.preview(actor, PreviewInput(**given)))
         if asked.schedule_id is None:
             return preview
+        # What is left out stays as the schedule has it.
+        plain = msgspec.to_builtins(PreviewInput())
         spec = {
             name: value
             for name, value in msgspec.to_builtins(asked).items()
-            if name in SpecInput.__struct_fields__ and value not in (None, [])
+            if name in SpecInput.__struct_fields__ and value != plain[name]
         }
         plan = await self._services.plans.plan(actor, asked.schedule_id, checked(spec, PlanInput))
         return {**preview, "plan": _short_plan(_plain(plan)), "plan_id": _plain(plan).get("plan_id")}
 
     async def _forecast_load(self, actor: Actor, asked: ForecastLoad) -> Json:
         now = clock.now()
-        span = Span(since=now, until=now + timedelta(hours=asked.hours))
-        items = _plain(await self._services.upcoming.list(actor, span, _MOST_FIRES))["items"]
-        times = [item["at"] for item in items]
-        hours = Counter(time[:13] + ":00Z" for time in times)
-        minutes = Counter(time[:16] + "Z" for time in times)
+        bucket_seconds = 60 if asked.hours <= _HOURS_BY_MINUTE else 300
+        minutes = bucket_seconds // 60
+        since = now.replace(minute=now.minute // minutes * minutes, second=0, microsecond=0)
+        until = since + timedelta(hours=asked.hours)
+        wanted = ForecastInput(since=since, until=until, bucket_seconds=bucket_seconds, by="schedule")
+        told = _plain(await self._services.forecasts.forecast(actor, wanted))
+        buckets = [(bucket["at"], bucket["fires"]) for bucket in told["buckets"] if bucket["fires"]]
+        hours = {hour: sum(fires for _, fires in some) for hour, some in groupby(buckets, lambda one: one[0][:13])}
+        busiest = sorted(buckets, key=lambda bucket: (-bucket[1], bucket[0]))[:_BUSIEST]
         return {
-            "fires": len(items),
-            "is_complete": len(items) < _MOST_FIRES,
-            "by_hour": dict(sorted(hours.items())),
-            "busiest_minutes": [{"at": at, "fires": fires} for at, fires in minutes.most_common(5)],
+            "fires": sum(hours.values()),
+            "is_estimate": told["is_estimate"],
+            "by_hour": {f"{hour}:00Z": fires for hour, fires in hours.items()},
+            "busiest_minutes": [{"at": at, "fires": fires} for at, fires in busiest],
+            "busiest_schedules": [
+                {"id": group["key"], "name": group["name"], "fires": group["fires"]}
+                for group in told["groups"][:_BUSIEST]
+            ],
         }
 
     async def _list_workflows(self, actor: Actor, asked: ListWorkflows) -> Json:

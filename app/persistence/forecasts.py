@@ -23,6 +23,8 @@ MOST_GROUPS = 20_000
 MOST_JITTERED = 2_000
 # Schedules whose pause ends within a forecast are few, and are forecast one by one.
 MOST_RETURNING = 1_000
+# Schedules with slots to leave out are forecast one by one, too.
+MOST_SKIPPING = 2_000
 # Durations are those of the newest runs of so many workflows, and of so many days.
 MOST_WORKFLOWS = 1_000
 MOST_RUNS = 20
@@ -179,6 +181,22 @@ async def returning(connection: AsyncConnection, reach: Reach, filters: Filters,
         )
         ids += [row["id"] for row in rows]
     return ids[:MOST_RETURNING]
+
+
+async def skipping(connection: AsyncConnection, reach: Reach, filters: Filters, until: datetime) -> list[UUID]:
+    """Return the active schedules with slots to leave out before a moment, at most one more than ``MOST_SKIPPING``."""
+    ids: list[UUID] = []
+    for selection in await schedule_lists.selections(connection, reach, filters):
+        rows = await fetch(
+            connection,
+            f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND j.status = 'active' "  # noqa: S608
+            "AND j.has_skips AND j.id IN (SELECT s.scheduled_job_id FROM slot_skips AS s "
+            f"WHERE s.slot < ${len(selection.values) + 1}) LIMIT {MOST_SKIPPING + 1:d}",
+            *selection.values,
+            until,
+        )
+        ids += [row["id"] for row in rows]
+    return ids[: MOST_SKIPPING + 1]
 
 
 def _alignment(since: datetime) -> int:

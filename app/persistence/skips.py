@@ -6,6 +6,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.schedules import ScheduledJob
 from app.domain.skips import Skip
 from app.persistence.sql_batches import fetch
 
@@ -32,6 +33,12 @@ async def of(connection: AsyncConnection, job_ids: Sequence[UUID]) -> dict[UUID,
     for job_id, *values in await fetch(connection, _READ, job_ids) if job_ids else []:
         skips[job_id] = (*skips.get(job_id, ()), Skip(*values))
     return skips
+
+
+async def slots_of(connection: AsyncConnection, jobs: Iterable[ScheduledJob]) -> dict[UUID, frozenset[datetime]]:
+    """Return the slots to leave out of those schedules that have some."""
+    found = await of(connection, [job.id for job in jobs if job.has_skips])
+    return {job_id: frozenset(skip.slot for skip in skips) for job_id, skips in found.items()}
 
 
 async def add(connection: AsyncConnection, job_id: UUID, slots: Sequence[datetime], skip: Skip) -> None:

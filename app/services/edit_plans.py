@@ -7,13 +7,15 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from app.domain.access import Actor
-from app.domain.edit_plans import PLAN_LIFETIME, EditPlan, plan_edit
+from app.domain.edit_plans import PLAN_LIFETIME, EditPlan, Horizon, change_digests, plan_edit
 from app.domain.executions import count_repeats
 from app.domain.limits import Caps
 from app.domain.schedule_lifecycle import edited
 from app.domain.schedules import ScheduledJob
-from app.persistence import calendars, edit_plans, executions
+from app.domain.upcoming import NO_SKIPS
+from app.persistence import calendars, edit_plans, executions, skips
 from app.persistence.database import Database
+from app.persistence.edit_plans import StoredPlan
 from app.services.inputs import PlanInput, given
 from app.services.preconditions import tag_of_row
 from app.services.schedules import fresh_schedule, require_workflow, stored_values
@@ -43,10 +45,13 @@ class EditPlanService:
             active, now = await executions.active_and_now(connection, [job_id])
             runs = count_repeats(active.get(job_id, ()))
             tag = tag_of_row(row_fields(job, whole=True))
-            stored_at = await edit_plans.add(connection, plan_id, job_id, actor.user_id, tag, PLAN_LIFETIME)
+            stored = StoredPlan(tag, change_digests(job, values))
+            stored_at = await edit_plans.add(connection, plan_id, job_id, actor.user_id, stored, PLAN_LIFETIME)
             # Inside of the transaction: the plan of an edit that is refused is not stored.
             ready = (await calendars.prepared(connection, {job_id: job}, {job_id: values}))[job_id]
-            plan = await self._searched(partial(_planned, (job, ready), values, runs, now, now + until, self._caps))
+            skipped = (await skips.slots_of(connection, [job])).get(job_id, NO_SKIPS)
+            horizon = Horizon(now, now + until)
+            plan = await self._searched(partial(_planned, (job, ready), values, runs, horizon, skipped, self._caps))
         return PlanView(plan_id=plan_id, expires_at=stored_at + PLAN_LIFETIME, **edit_plan_fields(plan))
 
     async def _searched(self, search: "partial[EditPlan]") -> EditPlan:
@@ -58,11 +63,11 @@ def _planned(
     before: tuple[ScheduledJob, ScheduledJob],
     values: dict[str, object],
     runs: int,
-    now: datetime,
-    until: datetime,
+    horizon: Horizon,
+    skipped: frozenset[datetime],
     caps: Caps,
 ) -> EditPlan:
     """Return the plan of an edit of a schedule, which comes as it is and with the calendars of after the edit."""
     job, ready = before
-    after = edited(ready, values, runs, now, caps)
-    return plan_edit(job, job if after is ready else after, runs, now, until)
+    after = edited(ready, values, runs, horizon.now, caps)
+    return plan_edit(job, job if after is ready else after, runs, horizon, skipped)

@@ -26,9 +26,10 @@ from app.domain.forecasts import (
 from app.domain.limits import Caps
 from app.domain.schedule_lifecycle import created, edited, require_calendars
 from app.domain.schedules import ScheduledJob
-from app.persistence import calendars, executions, forecasts, restrictions, schedules, users, workflows
+from app.domain.upcoming import NO_SKIPS
+from app.persistence import calendars, executions, forecasts, restrictions, schedules, skips, users, workflows
 from app.persistence.database import Connection, Database, database_now
-from app.persistence.forecasts import MOST_JITTERED, Group, Wanted
+from app.persistence.forecasts import MOST_JITTERED, MOST_SKIPPING, Group, Wanted
 from app.services.bulk_operations import filters_of
 from app.services.inputs import BulkFilter, ForecastChange, ForecastInput, ScheduleInput, Span, given
 from app.services.schedules import sound_draft, stored_values
@@ -55,10 +56,14 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     busy_seconds: float = 0.0
     # Whether the jitter of each is another, so that only their average is known.
     is_average: bool = False
+    # The slots that do not fire, of a schedule that is counted alone.
+    skipped: frozenset[datetime] = NO_SKIPS
 
     def pattern(self, buckets: Buckets) -> Mapping[int, float]:
         """Return the fires of one of them by bucket."""
-        return (expected_pattern if self.is_average else fire_pattern)(self.job, self.active_runs, buckets)
+        if self.is_average:
+            return expected_pattern(self.job, self.active_runs, buckets)
+        return fire_pattern(self.job, self.active_runs, buckets, self.skipped)
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -163,12 +168,14 @@ async def read_fleet(  # noqa: PLR0913 - what is counted, and how
     """Read what the actor sees in groups of equal patterns, with changed schedules in place of the stored ones."""
     reach, changed = actor.reach(), changed or {}
     durations = await forecasts.durations(connection, reach)
+    skipping = await forecasts.skipping(connection, reach, filters_of(filters), buckets.until)
+    alone = [job_id for job_id in skipping[:MOST_SKIPPING] if job_id not in changed]
     wanted = Wanted(
         reach=reach,
         filters=filters_of(filters),
         buckets=buckets,
         by=by,
-        without=list(changed),
+        without=[*changed, *alone],
         most_ids=MOST_GROUPS if by is GroupBy.SCHEDULE else most_ids,
         durations=durations,
     )
@@ -178,20 +185,21 @@ async def read_fleet(  # noqa: PLR0913 - what is counted, and how
         groups = await forecasts.groups(connection, wanted, coarse=True) or []
     is_average = sum(group.count for group in groups if group.jitter_seconds) > MOST_JITTERED
     members, ids = await _members(connection, groups, is_average=is_average)
-    single = [*await _returning(connection, wanted), *changed.values()]
+    paused = await forecasts.returning(connection, reach, wanted.filters, buckets.until)
+    alone += [job_id for job_id in paused if job_id not in changed]
+    single = [*await _one_by_one(connection, alone), *changed.values()]
+    skipped = await skips.slots_of(connection, [member.job for member in single])
     hosts = await _hosts(connection, by, single)
     for member in single:
-        seconds = durations.get(member.job.workflow_id, 0.0)
-        counted = replace(member, key=_key(member.job, by, hosts), busy_seconds=seconds)
+        seconds, left_out = durations.get(member.job.workflow_id, 0.0), skipped.get(member.job.id, NO_SKIPS)
+        counted = replace(member, key=_key(member.job, by, hosts), busy_seconds=seconds, skipped=left_out)
         members.append(counted)
         ids[member.job.id] = counted
-    return Fleet(members, ids, is_coarse or is_average)
+    return Fleet(members, ids, is_coarse or is_average or len(skipping) > MOST_SKIPPING)
 
 
-async def _returning(connection: Connection, wanted: Wanted) -> list[Member]:
-    """Return the schedules whose pause ends by itself before the forecast does."""
-    found = await forecasts.returning(connection, wanted.reach, wanted.filters, wanted.buckets.until)
-    ids = [job_id for job_id in found if job_id not in wanted.without]
+async def _one_by_one(connection: Connection, ids: Sequence[UUID]) -> list[Member]:
+    """Return schedules that are counted alone: with slots to leave out, or with a pause that ends by itself."""
     jobs = await schedules.many(connection, ids, whole=False) if ids else []
     active = (await executions.active_and_now(connection, ids))[0] if ids else {}
     return [Member(key=None, job=job, active_runs=count_repeats(active.get(job.id, ()))) for _, job in jobs]

@@ -12,7 +12,7 @@ import msgspec
 from app import clock
 from app.domain.access import Actor, owner_for, require_granted
 from app.domain.audit import Origin
-from app.domain.edit_plans import PLAN_LIFETIME
+from app.domain.edit_plans import PLAN_LIFETIME, change_digests, require_planned
 from app.domain.errors import (
     CarillonError,
     FieldError,
@@ -136,7 +136,7 @@ class ScheduleService:
 
         async def edit(connection: Connection, schedule_id: UUID) -> Changed:
             if plan_id is not None:
-                await _require_planned(connection, schedule_id, plan_id)
+                await _require_plan(connection, schedule_id, plan_id, values)
             if "workflow_id" in values or named is not None:
                 await require_workflow(connection, actor, schedule_id, values.get("workflow_id"), named)
             author = author_of(actor)
@@ -270,12 +270,14 @@ async def fresh_schedule(connection: Connection, actor: Actor, job_id: UUID) -> 
     return locked or job
 
 
-async def _require_planned(connection: Connection, job_id: UUID, plan_id: UUID) -> None:
-    """Refuse an edit whose plan was made for another version of the schedule, or has expired."""
+async def _require_plan(connection: Connection, job_id: UUID, plan_id: UUID, values: dict[str, Any]) -> None:
+    """Refuse an edit whose plan was made for another version of the schedule or another edit, or has expired."""
     locked = (await schedules.lock(connection, [job_id])).get(job_id)
-    planned = await edit_plans.tag_of(connection, plan_id, job_id, PLAN_LIFETIME)
-    if locked is None or planned != tag_of_row(row_fields(locked, whole=True)):
+    plan = await edit_plans.get(connection, plan_id, job_id, PLAN_LIFETIME)
+    if locked is None or plan is None or plan.tag != tag_of_row(row_fields(locked, whole=True)):
         raise PlanOutdatedError
+    if plan.changes is not None:
+        require_planned(plan.changes, change_digests(locked, values))
 
 
 async def owned_schedule(connection: Connection, actor: Actor, job_id: UUID) -> ScheduledJob:

@@ -88,14 +88,14 @@ def _proposed(
 
 
 def _movables(fleet: Fleet, buckets: Buckets) -> list[Movable]:
-    """Return the schedules that can be moved by themselves: those without a jitter, a limit or a pause."""
+    """Return the schedules that can be moved by themselves: those without a jitter, a limit, a pause or skips."""
     ids: dict[int, list[UUID]] = {}
     for job_id, member in fleet.ids.items():
         ids.setdefault(id(member), []).append(job_id)
     found = []
     for member in fleet.members:
         job = member.job
-        if not (job.jitter_seconds or job.is_limited or job.is_one_shot or job.paused_until):
+        if not (job.jitter_seconds or job.is_limited or job.is_one_shot or job.paused_until or member.skipped):
             indices = tuple(index for index, fires in member.pattern(buckets).items() for _ in range(int(fires)))
             found.append(Movable(job, tuple(sorted(ids.get(id(member), ()))), indices))
     return found

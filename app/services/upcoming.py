@@ -1,7 +1,7 @@
 """What is due next: the coming fires of one schedule or of all, as a list or as a calendar."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -94,9 +94,8 @@ class UpcomingService:
                 candidates = await self._candidates(connection, actor, until, most)
             else:
                 candidates = await _single(connection, await owned_schedule(connection, actor, job_id))
-            skipped = await skips.of(connection, [job.id for job in candidates.jobs if job.has_skips])
-        left_out = frozenset((job_id, skip.slot) for job_id, found in skipped.items() for skip in found)
-        search = partial(_first_fires, candidates, left_out, since, until, limit)
+            skipped = await skips.slots_of(connection, candidates.jobs)
+        search = partial(_first_fires, candidates, skipped, since, until, limit)
         # In a thread, as it may take long and must not block the event loop.
         return await asyncio.get_running_loop().run_in_executor(self._searches, search), candidates
 
@@ -133,7 +132,7 @@ async def _active_runs(connection: Connection, jobs: Sequence[ScheduledJob]) -> 
 
 
 def _first_fires(
-    candidates: _Candidates, left_out: frozenset[tuple[UUID, datetime]], since: datetime, until: datetime, limit: int
+    candidates: _Candidates, skipped: Mapping[UUID, frozenset[datetime]], since: datetime, until: datetime, limit: int
 ) -> _Found:
     """Return the first fires; slots that somebody asked to leave out are none."""
     end = clock.thread_seconds() + SEARCH_SECONDS
@@ -141,9 +140,8 @@ def _first_fires(
     def is_enough() -> bool:
         return clock.thread_seconds() > end
 
-    fires = merged_fires(candidates.jobs, candidates.active_runs, since, until, is_enough)
-    coming = (one for one in fires if (one.job.id, one.fire.slot) not in left_out)
-    found = list(islice(coming, limit + 1))
+    fires = merged_fires(candidates.jobs, candidates.active_runs, since, until, is_enough, skipped)
+    found = list(islice(fires, limit + 1))
     # With as many fires as were asked for, it does not matter whether further schedules would have some.
     is_complete = len(found) <= limit and candidates.is_complete and not is_enough()
     return _Found(found[:limit], is_complete)

@@ -32,7 +32,10 @@ async def test_a_plan_is_what_the_edit_does(carillon: Carillon, database: Databa
     assert (first["from"]["at"], first["to"]["at"]) == (plan["next_run_at"]["from"], plan["next_run_at"]["to"])
     assert hour + 1 == moment(first["to"]["slot"]).hour
     other = await carillon.call("POST", f"{path}plan/", json=body)
-    edited = await carillon.call("PATCH", path, json={**body, "plan_id": plan["plan_id"]})
+    for differing in ({**body, "jitter_seconds": 61}, {**body, "name": "t"}, {"cron": body["cron"]}):
+        problem = await carillon.call("PATCH", path, 409, json={**differing, "plan_id": plan["plan_id"]})
+        assert "plan_differs" == problem["code"]
+    edited = await carillon.call("PATCH", path, json={**body, "name": "s", "plan_id": plan["plan_id"]})
     assert plan["next_run_at"]["to"] == edited["next_run_at"]
     for outdated in (other["plan_id"], str(uuid4())):
         problem = await carillon.call("PATCH", path, 409, json={"name": "x", "plan_id": outdated})

@@ -58,7 +58,7 @@ async def upcoming(client: Carillon, since: datetime, until: datetime) -> list[J
 
 
 async def test_a_forecast_is_the_sum_of_what_is_upcoming(standing: Carillon) -> None:
-    """For random fleets and buckets: in total, by schedule, by workflow and with a filter."""
+    """For random fleets with skips, calendars and pauses: in total, by schedule, by workflow and with a filter."""
     dice = random.Random(7)
     mia = await standing.member("forecast-mia")
     start = datetime.now(UTC)
@@ -75,6 +75,8 @@ async def test_a_forecast_is_the_sum_of_what_is_upcoming(standing: Carillon) -> 
     await mia.call("POST", f"/schedules/{made['items'][0]['id']}/pause/")
     back = (start + 3 * HOUR).isoformat()
     await mia.call("POST", f"/schedules/{made['items'][1]['id']}/pause/", json={"until": back})
+    for item in made["items"][2:34:3]:
+        await mia.call("POST", f"/schedules/{item['id']}/skip/", json={"next": dice.randrange(1, 5)})
     for offset, hours, length in ((0.5, 12, 300), (3.0007, 20, 3600), (30, 6, 77)):
         since = start + offset * HOUR
         until = since + hours * HOUR

@@ -3,19 +3,28 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.domain.edit_plans import MOST_FIRES, EditPlan, plan_edit
-from app.domain.errors import InvalidError
+from app.domain.edit_plans import (
+    MOST_FIRES,
+    EditPlan,
+    Horizon,
+    change_digests,
+    plan_creation,
+    plan_edit,
+    require_planned,
+)
+from app.domain.errors import InvalidError, PlanDiffersError
 from app.domain.planning import with_retry
 from app.domain.schedule_lifecycle import edited, paused
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.specs import canonical
 from app.domain.upcoming import Fire
 from tests.domain.strategies import expressions, windows, zones
-from tests.domain.test_upcoming import schedules
+from tests.domain.test_upcoming import schedules, some_slots
 from tests.support.domain_builders import T0, after, live, lived, schedule
 from tests.support.hypothesis_examples import examples
 
@@ -36,24 +45,26 @@ edits: st.SearchStrategy[dict[str, Any]] = st.one_of(
 def planned(job: ScheduledJob, changes: dict[str, Any], seconds: float = 0) -> EditPlan:
     """Return the plan of an edit so many seconds after ``T0``, for a week."""
     now = after(seconds)
-    return plan_edit(job, edited(job, canonical(changes), 0, now), 0, now, now + WEEK)
+    return plan_edit(job, edited(job, canonical(changes), 0, now), 0, Horizon(now, now + WEEK))
 
 
-@given(schedules(), edits, edits, st.integers(0, 200_000))
+@given(schedules(), edits, edits, st.integers(0, 200_000), st.sets(st.integers(0, 39), max_size=4))
 @examples(80)
 def test_a_plan_says_what_the_following_days_show(
-    new: ScheduledJob, change: dict[str, Any], other: dict[str, Any], seconds: int
+    new: ScheduledJob, change: dict[str, Any], other: dict[str, Any], seconds: int, numbers: set[int]
 ) -> None:
-    """Whatever is edited and whenever: the fires without and with the edit are those that the plan tells apart."""
+    """Whatever is edited, skipped and whenever: the plan tells the fires without and with the edit apart."""
     job, _ = lived(new, after(seconds), 3000)
     now = max(after(seconds), job.last_fired_at or T0)
     try:
         changed = edited(job, canonical(other | change), 0, now)
     except InvalidError:
         return
-    fires = plan_edit(job, changed, 0, now, now + WEEK).fires
+    skipped = {slot for slot in some_slots(job, numbers) if slot > now}
+    fires = plan_edit(job, changed, 0, Horizon(now, now + WEEK), skipped).fires
     old, new_ones = (
-        {Fire(*fire) for fire in live(one, fires.until, MOST_FIRES + 10) if fire[0] >= now} for one in (job, changed)
+        {Fire(*fire) for fire in live(one, fires.until, MOST_FIRES + 10, skipped) if fire[0] >= now}
+        for one in (job, changed)
     )
     stayed = old - set(fires.removed) - {pair.before for pair in fires.moved}
     assert stayed == new_ones - set(fires.added) - {pair.after for pair in fires.moved}
@@ -116,3 +127,25 @@ def test_frequent_schedules_are_compared_for_a_shorter_time() -> None:
     plan = planned(schedule(interval_seconds=1), {"interval_seconds": 2})
     assert plan.fires.until < after(MOST_FIRES + 2)
     assert MOST_FIRES >= plan.fires.kept + len(plan.fires.removed) + len(plan.fires.moved)
+
+
+def test_a_new_schedule_adds_its_fires() -> None:
+    """All of them, with what may surprise about its spec."""
+    plan = plan_creation(schedule(cron="30 2 * * *", timezone="Europe/Berlin"), Horizon(T0, T0 + 30 * WEEK / 7))
+    assert (0, 30, (), ()) == (plan.fires.kept, len(plan.fires.added), plan.fires.removed, plan.fires.moved)
+    assert (None, plan.fires.added[0].at, {}) == (*plan.next_run_at, plan.changes)
+    assert plan.warnings
+    few = plan_creation(schedule(interval_seconds=60), Horizon(T0, T0 + WEEK, 10))
+    assert (10, after(660)) == (len(few.fires.added), few.fires.until)
+
+
+def test_an_edit_must_be_the_planned_one() -> None:
+    """Fields that have their value already do not count; the error names those that differ."""
+    job = schedule(cron="0 9 * * *", trigger_payload={"a": 1, "b": 2})
+    planned_edit = change_digests(job, {"cron": "0 8 * * *", "name": "s", "trigger_payload": {"c": 1, "d": 2}})
+    assert {"cron", "trigger_payload"} == planned_edit.keys()
+    require_planned(planned_edit, change_digests(job, {"trigger_payload": {"d": 2, "c": 1}, "cron": "0 8 * * *"}))
+    for other in ({"cron": "0 8 * * *"}, {"cron": "0 7 * * *", "trigger_payload": {"c": 1, "d": 2}, "name": "x"}):
+        with pytest.raises(PlanDiffersError) as refused:
+            require_planned(planned_edit, change_digests(job, other))
+    assert "differs from the planned one in `cron`, `name`." in refused.value.detail

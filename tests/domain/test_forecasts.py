@@ -11,7 +11,7 @@ from app.domain.forecasts import Buckets, Load, Peak, expected_pattern, fire_pat
 from app.domain.schedule_lifecycle import paused_until
 from app.domain.schedules import ScheduledJob
 from app.domain.upcoming import coming_fires
-from tests.domain.test_upcoming import schedules
+from tests.domain.test_upcoming import schedules, some_slots
 from tests.support.domain_builders import T0, after, schedule
 from tests.support.hypothesis_examples import examples
 
@@ -23,13 +23,22 @@ def buckets_from(seconds: float, count: int, length: float) -> Buckets:
     return Buckets(after(seconds), after(seconds + count * length), timedelta(seconds=length))
 
 
-@given(schedules(), st.integers(0, 50_000), st.sampled_from([60, 300, 1000, 3600]), st.integers(0, 3))
+@given(
+    schedules(),
+    st.integers(0, 50_000),
+    st.sampled_from([60, 300, 1000, 3600]),
+    st.integers(0, 3),
+    st.sets(st.integers(0, 39), max_size=6),
+)
 @examples(60)
-def test_a_pattern_counts_what_is_upcoming(job: ScheduledJob, seconds: int, length: int, active: int) -> None:
-    """For every kind of schedule, wherever the buckets begin and however long they are."""
-    buckets = buckets_from(seconds, 50, length)
-    fires = coming_fires(job, active, buckets.since, buckets.until)
-    assert Counter((fire.at - buckets.since) // buckets.length for fire in fires) == fire_pattern(job, active, buckets)
+def test_a_pattern_counts_what_is_upcoming(
+    job: ScheduledJob, seconds: int, length: int, active: int, numbers: set[int]
+) -> None:
+    """For every kind of schedule, wherever the buckets begin, however long they are, whatever is left out."""
+    buckets, skipped = buckets_from(seconds, 50, length), some_slots(job, numbers)
+    fires = coming_fires(job, active, buckets.since, buckets.until, skipped)
+    expected = Counter((fire.at - buckets.since) // buckets.length for fire in fires)
+    assert expected == fire_pattern(job, active, buckets, skipped)
 
 
 def test_a_pause_that_ends_by_itself_is_followed_by_fires() -> None:

@@ -3,7 +3,8 @@
 Covers app.domain.icalendar_feed.
 """
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -40,15 +41,23 @@ def schedules(draw: st.DrawFn) -> ScheduledJob:
     return schedule(**values)
 
 
-@given(schedules(), st.integers(0, 100))
+def some_slots(job: ScheduledJob, numbers: set[int]) -> set[datetime]:
+    """Return those of the first slots that have these numbers, and a time that is none."""
+    slots = [fire.slot for fire in islice(coming_fires(job, 0, T0, T0 + 5 * DAY), 40)]
+    return {slot for number, slot in enumerate(slots) if number in numbers} | ({T0} if numbers else set())
+
+
+@given(schedules(), st.integers(0, 100), st.sets(st.integers(0, 39), max_size=6))
 @examples(60)
-def test_the_coming_fires_are_those_that_happen(job: ScheduledJob, hours: int) -> None:
-    """With the jitter, the repeats, the window and the end; from now on, and from a later moment on."""
+def test_the_coming_fires_are_those_that_happen(job: ScheduledJob, hours: int, numbers: set[int]) -> None:
+    """With jitter, repeats, window, end and slots that are left out; from now on, and from a later moment on."""
     since, until = T0 + timedelta(hours=hours), T0 + 5 * DAY
-    happened = [Fire(at, slot) for at, slot in live(job, until, MOST_TICKS)]
+    skipped = some_slots(job, numbers)
+    happened = [Fire(at, slot) for at, slot in live(job, until, MOST_TICKS, skipped)]
     if len(happened) == MOST_TICKS:
         until = happened[-1].at
-    assert [fire for fire in happened if since <= fire.at < until] == list(coming_fires(job, 0, since, until))
+    expected = [fire for fire in happened if since <= fire.at < until]
+    assert expected == list(coming_fires(job, 0, since, until, skipped))
 
 
 def test_what_is_not_expected_is_not_listed() -> None:
@@ -69,6 +78,9 @@ def test_fires_of_several_schedules_are_merged_by_due_time() -> None:
         for coming in merged_fires(jobs, {}, T0, after(121))
     ]
     assert [(45, 45), (60, 60), (45, 90), (60, 120), (120, 120)] == merged
+    skipped = {UUID(int=60): {after(60)}, UUID(int=120): {after(120)}}
+    left = [(one.job.id.int, one.fire.at) for one in merged_fires(jobs, {}, T0, after(121), lambda: False, skipped)]
+    assert [(45, after(45)), (45, after(90)), (60, after(120))] == left
 
 
 def test_a_calendar_is_read_back() -> None:

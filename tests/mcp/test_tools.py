@@ -85,10 +85,15 @@ async def test_answers_are_short_and_tools_fit_the_scope(carillon: Carillon) -> 
         "list_runs": {},
         "list_workflows": {},
         "list_actions": {},
-        "forecast_load": {"hours": 1},
         "lease_status": {},
     }.items():
         assert await reader.call(tool, **arguments)
+    load = await reader.call("forecast_load", hours=1)
+    assert load["fires"] == sum(load["by_hour"].values())
+    # Whether the minute of the creation has passed decides about the last one.
+    assert load["fires"] // 50 in {11, 12}
+    assert {load["fires"] // 50} == {schedule["fires"] for schedule in load["busiest_schedules"]}
+    assert not load["is_estimate"]
     assert "not_found" == (await reader.call("get_run", is_error=True, run_id=first))["code"]
 
 

@@ -1,8 +1,11 @@
 """Schedules, ticks and runs for tests of decisions; time starts at ``T0``."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from app.domain.breakers import Gate
 from app.domain.executions import ActiveRun, ExecutionStatus, Trigger
@@ -83,17 +86,29 @@ def settle(job: ScheduledJob, run: EndedRun, other_active: int, now: datetime) -
     return settlement.job
 
 
-def live(job: ScheduledJob, until: datetime, most: int = 1000) -> list[tuple[datetime, datetime]]:
+def live(
+    job: ScheduledJob, until: datetime, most: int = 1000, skipped: Iterable[datetime] = ()
+) -> list[tuple[datetime, datetime]]:
     """Return the due times and slots that fire before a moment if every tick is on time and every run succeeds."""
-    return lived(job, until, most)[1]
+    return lived(job, until, most, skipped)[1]
 
 
-def lived(job: ScheduledJob, until: datetime, most: int = 1000) -> tuple[ScheduledJob, list[tuple[datetime, datetime]]]:
-    """Return a schedule as it is at a moment if all went well until then, with the due times and slots that fired."""
+def lived(
+    job: ScheduledJob, until: datetime, most: int = 1000, skipped: Iterable[datetime] = ()
+) -> tuple[ScheduledJob, list[tuple[datetime, datetime]]]:
+    """Return a schedule as it is at a moment if all went well until then, with the due times and slots that fired.
+
+    ``skipped`` are the slots that somebody asked to leave out.
+    """
     fires: list[tuple[datetime, datetime]] = []
+    skips = tuple(Skip(slot, "mia", T0) for slot in sorted(skipped))
+    job = replace(job, has_skips=bool(skips))
     while job.next_run_at is not None and job.next_run_at < until and len(fires) < most:
         now = job.next_run_at
-        job, fire = fired(job, now)
-        fires.append((now, fire.slot))
-        job = settle(job, ended(fire, ExecutionStatus.SUCCESS), 0, now)
+        decided = decision(job, now, skips=skips)
+        assert isinstance(decided, Decided)
+        job = decided.job
+        for fire in decided.fires:
+            fires.append((now, fire.slot))
+            job = settle(job, ended(fire, ExecutionStatus.SUCCESS), 0, now)
     return job, fires

@@ -99,7 +99,7 @@ class BackfilledSlotRow(Base):
 
 
 class EditPlanRow(Base):
-    """The plan of an edit: which version of which schedule it was made for. Rows are deleted when they are old."""
+    """The plan of an edit: of which schedule, in which version, and which edit. Rows are deleted when they are old."""
 
     __tablename__ = "edit_plans"
 
@@ -109,4 +109,6 @@ class EditPlanRow(Base):
     user_profile_id: Mapped[int]
     # The entity tag of the schedule.
     tag: Mapped[str]
+    # The fields that the edit changes, each with a digest of its new value.
+    changes: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp(), index=True)
