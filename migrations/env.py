@@ -3,6 +3,7 @@
 import asyncio
 
 from alembic import context
+from alembic.runtime.migration import MigrationInfo
 from sqlalchemy import Connection
 
 from app.config import load_settings
@@ -30,6 +31,13 @@ def is_comparable(_thing: object, name: str | None, kind: str, _reflected: objec
     return kind != "index" or name not in COLLATED
 
 
+def report_step(*, step: MigrationInfo, **_: object) -> None:
+    """Tell `carillon migrate` which revision was applied."""
+    report = context.config.attributes.get("report")
+    if report is not None:
+        report(f"applied revision {step.up_revision_id}")
+
+
 def run(connection: Connection) -> None:
     """Apply the migrations in the connection's own transaction."""
     context.configure(
@@ -38,6 +46,7 @@ def run(connection: Connection) -> None:
         compare_server_default=True,
         include_name=is_ours,
         include_object=is_comparable,
+        on_version_apply=report_step,
     )
     with context.begin_transaction():
         context.run_migrations()
