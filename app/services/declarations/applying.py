@@ -36,6 +36,7 @@ from app.services.declarations.files import (
 from app.services.declarations.writing import Applier, Work, drafts, prune, work, write_schedules, write_workflows
 from app.services.inputs import DocumentsInput
 from app.services.views import ApplyView, apply_view
+from app.services.workflows import limit_errors
 
 # The field of a request that has a whole file as text.
 YAML_FIELD = "yaml"
@@ -146,6 +147,7 @@ class _Applying:
         prune: bool,
     ) -> None:
         self._secret_checks = admission.secrets
+        self._catalog = admission.catalog
         self._limits = admission.limits
         self._unit = unit
         self._by = Applier(actor, owner)
@@ -187,6 +189,7 @@ class _Applying:
         steps = plan((item.declared for item in file.items), there.managed)
         flows, jobs = (work(file.items, steps, kind) for kind in (Kind.WORKFLOW, Kind.SCHEDULE))
         await self._require_secrets(connection, flows)
+        await self._require_limits(connection, flows)
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
@@ -217,6 +220,16 @@ class _Applying:
         for item in (*flows.new, *flows.changed):
             nodes = msgspec.convert(item.declared.values["nodes"], list[Node])
             errors = await self._secret_checks.errors(connection, self._owner, nodes, f"'{self._owner.username}'")
+            problems += item.place.problems(InvalidError(*errors)) if errors else []
+        if problems:
+            raise BadFileError(*problems)
+
+    async def _require_limits(self, connection: Connection, flows: Work) -> None:
+        """Refuse workflows that name a limit which the owner may not use."""
+        problems: list[Problem] = []
+        for item in (*flows.new, *flows.changed):
+            values = item.declared.values
+            errors = await limit_errors(connection, self._catalog, self._owner.user_id, values)
             problems += item.place.problems(InvalidError(*errors)) if errors else []
         if problems:
             raise BadFileError(*problems)
