@@ -36,6 +36,7 @@ POSITIVE = (
 NOT_NEGATIVE = (
     *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days", "delete_after_seconds"),
     *("quota_schedules", "quota_workflows", "quota_webhooks", "quota_notifications", "quota_parked_runs"),
+    *("quota_runs_at_once", "quota_calls_per_second"),
 )
 # As in ``app.domain.limits``, which knows what one ping may call.
 MOST_SITEMAP_URLS = 20
@@ -145,6 +146,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quota_webhooks: int = 0
     quota_notifications: int = 100
     quota_parked_runs: int = 10_000
+    quota_runs_at_once: int = 0
+    quota_calls_per_second: int = 0
     # The largest values that a schedule or a webhook may have.
     max_retries_limit: int = 1_000
     timeout_seconds_limit: int = 2_592_000

@@ -18,7 +18,7 @@ from app.actions.http_client import HttpCaller, Signer, key_from
 from app.actions.plugins import Capability, LoadedActions, PluginProblem, load_actions
 from app.actions.secrets import SecretStore
 from app.actions.ssrf_guard import AddressGuard
-from app.api.application import MetricsAccess, Services, create_application
+from app.api.application import MetricsAccess, Services, bind, create_application
 from app.api.rate_limits import RateLimits
 from app.api.requests import TrustedProxies
 from app.api.system import ApiAnswers
@@ -50,6 +50,7 @@ from app.observability.metrics import CONNECTIONS, CONNECTIONS_LIMIT, ENDED, MIS
 from app.observability.serving import serving
 from app.observability.tracing import Tracer, open_tracer
 from app.persistence.database import Database
+from app.persistence.quotas import QuotaBook
 from app.persistence.sitemap_pings import SitemapScheduler
 from app.queue.bell import Bell, RedisPool, open_pool
 from app.queue.rate_counter import RedisCounter
@@ -157,7 +158,7 @@ def _shared_parts(settings: Settings, database: Database, ringer: Ringer) -> Sha
         schedule_queries=ScheduleQueryService(database),
         workflows=workflows,
         manual_runs=manual_runs,
-        limit_gate=LimitGate(database, ringer),
+        limit_gate=LimitGate(database, ringer, admission.limits.quotas),
         plugins=PluginService(
             loaded,
             Collaborators(
@@ -294,15 +295,14 @@ def _cron_ping(settings: Settings, shared: SharedParts, http: HttpCaller, tracer
         _poller(settings, shared),
         settings.lease_seconds,
         concurrency=settings.worker_concurrency,
-        parked_quota=shared.admission.limits.quotas.parked_runs,
         enabled=settings.schedules_enabled,
         tracer=tracer,
         sitemap=shared.sitemap,
     )
 
 
-def wire_api(settings: Settings) -> Litestar:
-    """Return the API of one process."""
+def wire_api(settings: Settings, built: Litestar | None = None) -> Litestar:
+    """Return the API of one process; one that was ``built`` before, and has stopped, is given the new services."""
     require_stores(settings)
     database = Database(
         settings.database_url, pool_size=settings.database_pool_size, reading_seconds=API_READING_SECONDS
@@ -313,6 +313,8 @@ def wire_api(settings: Settings) -> Litestar:
     services = wire_services(settings, database, redis, http, tracer)
     opened = _opened_for_the_api(settings, database, redis, http, services, tracer)
     metrics = MetricsAccess(on_main_port=not settings.api_metrics_port, token=settings.metrics_token)
+    if built is not None:
+        return bind(built, services, opened, tracer, metrics)
     return create_application(services, opened, tracer, metrics, [console_router()])
 
 
@@ -338,7 +340,7 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
         lease = WorkerLease(lease_database, settings.lease_seconds)
         shared = _shared_parts(settings, database, ringer)
         actions = _actions(settings, shared, http)
-        runner = Runner(database, actions, lease, shared.admission.limits.quotas.parked_runs)
+        runner = Runner(database, actions, lease)
         engine = TickEngine(
             database,
             ringer,
@@ -359,12 +361,21 @@ async def wire_worker(settings: Settings) -> AsyncIterator[WorkerParts]:
             engine,
             sender,
             _poller(settings, shared),
-            Housekeeper(database, settings.history_days, settings.audit_days, settings.delete_after_seconds),
+            Housekeeper(
+                database,
+                settings.history_days,
+                settings.audit_days,
+                settings.delete_after_seconds,
+                quotas=shared.admission.limits.quotas,
+            ),
             OperationRunner(database, ringer, shared.admission.limits.caps),
             bell_health,
             lease_seconds=settings.lease_seconds,
             reconcile_seconds=settings.reconcile_seconds,
-            other_loops={"calendars": CalendarReplanner(database, ringer).step},
+            other_loops={
+                "calendars": CalendarReplanner(database, ringer).step,
+                "quotas": shared.limit_gate.read_quotas,
+            },
         )
         await stack.enter_async_context(_started(shared.plugins))
         yield WorkerParts(
@@ -437,13 +448,16 @@ def _catalog(settings: Settings, loaded: LoadedActions, limits: Limits) -> Catal
 
 def limits_of(settings: Settings) -> Limits:
     """Return the quotas and the largest values that the settings allow."""
-    quotas = Quotas(**{quota: getattr(settings, f"quota_{quota}") for quota in Quota})
+    own_names = set(Quota) - {Quota.HISTORY_DAYS}
+    quotas = Quotas(
+        **{quota: getattr(settings, f"quota_{quota}") for quota in own_names}, history_days=settings.history_days
+    )
     caps = Caps(
         max_retries=settings.max_retries_limit,
         timeout_seconds=settings.timeout_seconds_limit,
         payload_bytes=settings.payload_bytes_limit,
     )
-    return Limits(quotas=quotas, caps=caps)
+    return Limits(quotas=QuotaBook(quotas), caps=caps)
 
 
 def _environment(settings: Settings) -> SecretStore:

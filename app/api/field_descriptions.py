@@ -428,6 +428,17 @@ CALLBACK = {
     "error": "Why the work failed.",
     "ok": "Always true.",
 }
+OWN_QUOTAS = "The quotas that differ from those of the settings. A change replaces them all; only admins may."
+QUOTAS = {
+    "schedules": "The number of schedules; 0: no limit.",
+    "workflows": "The number of workflows; 0: no limit.",
+    "webhooks": "The number of webhooks; 0: no limit.",
+    "notifications": "The number of notifications; 0: no limit.",
+    "parked_runs": "The number of runs that wait for a callback or a delay; 0: no limit.",
+    "runs_at_once": "The number of runs that are under way; further ones wait. 0: no limit.",
+    "calls_per_second": "The calls of HTTP actions in a second; further ones wait. 0: no limit.",
+    "history_days": "The days after which history is deleted; at most those of the settings. 0: as the settings say.",
+}
 USER = {
     "id": "The id of the user.",
     "username": "The name by which the user is shown; unique.",
@@ -436,11 +447,13 @@ USER = {
     "disabled": "Whether the user is disabled: tokens and sessions are refused, schedules go on.",
     "disabled_at": "Since when the user is disabled; null if not.",
     "schedules": "`pause` pauses all schedules of the user; `keep` leaves them as they are.",
+    "quotas": OWN_QUOTAS,
 }
 TEAM = {
     "id": "The id of the team, by which objects name it as their owner.",
     "name": "The name of the team; unique.",
     "role": with_values("Your role in the team; null for an admin who does not belong to it.", TEAM_ROLES),
+    "quotas": OWN_QUOTAS,
 }
 MEMBER = {
     "user_id": "The id of the user.",
@@ -884,6 +897,7 @@ FIELDS = (
     Table(("NodeResultView",), NODE_RESULT),
     Table(("CompletionInput", "AcceptedView"), CALLBACK),
     Table(("UserView", "UserInput", "UserChanges"), USER),
+    Table(("OwnQuotas",), QUOTAS),
     Table(("TeamView", "TeamInput", "TeamChanges"), TEAM),
     Table(("MemberView", "MemberInput", "MemberChanges"), MEMBER),
     Table(("TokenView", "TokenInput", "FreshTokenView", "RestrictionView", "RestrictionInput", "RotationInput"), TOKEN),

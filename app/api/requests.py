@@ -312,13 +312,13 @@ _STATE_KEY = "request_id"
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def origin_middleware(proxies: TrustedProxies) -> Callable[[ASGIApp], ASGIApp]:
+def origin_middleware(trusted: Callable[[], TrustedProxies]) -> Callable[[ASGIApp], ASGIApp]:
     """Put the id of a request into its log lines, and note where its changes come from."""
 
     def middleware(app: ASGIApp) -> ASGIApp:
         async def identified(scope: AsgiScope, receive: Receive, send: Send) -> None:
             request_id = _request_id(scope)
-            before = ORIGIN.set(Origin(Via.API, _client_of(scope, proxies), request_id))
+            before = ORIGIN.set(Origin(Via.API, _client_of(scope, trusted()), request_id))
             said = PRECONDITION.set(Precondition())
             try:
                 with bound_contextvars(request_id=request_id):
@@ -420,12 +420,12 @@ def current_trace_id() -> str | None:
     return get_contextvars().get("trace_id") if span is None else span.trace_id
 
 
-def tracing_middleware(tracer: Tracer | None) -> Callable[[ASGIApp], ASGIApp]:
+def tracing_middleware(current: Callable[[], Tracer | None]) -> Callable[[ASGIApp], ASGIApp]:
     """Continue the trace that a request belongs to; without a tracer, only put its id into the log."""
 
     def middleware(app: ASGIApp) -> ASGIApp:
         async def traced(scope: AsgiScope, receive: Receive, send: Send) -> None:
-            parent = _trace_context(scope)
+            parent, tracer = _trace_context(scope), current()
             if tracer is not None and not scope["path"].startswith(UNTRACED):
                 await _in_request(tracer, parent, app, scope, receive, send)
             elif parent is not None:

@@ -1,10 +1,11 @@
-"""Limits: how large values may be, how many objects a user may have, and how the places of a worker are shared."""
+"""Limits: how large values may be, how much an owner may have, and how the places of a worker are shared."""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.errors import FieldError, QuotaExceededError
 
@@ -48,28 +49,84 @@ def _too_long(name: str, values: Mapping[str, Any], most: int) -> list[FieldErro
 
 
 class Quota(StrEnum):
-    """The kinds of objects that are counted for each user."""
+    """What is bounded for each owner, a user or a team."""
 
     SCHEDULES = "schedules"
     WORKFLOWS = "workflows"
     WEBHOOKS = "webhooks"
     NOTIFICATIONS = "notifications"
     PARKED_RUNS = "parked_runs"
+    # A further run waits until one has ended.
+    RUNS_AT_ONCE = "runs_at_once"
+    # Calls of HTTP actions; a further call waits.
+    CALLS_PER_SECOND = "calls_per_second"
+    # The history of older runs is deleted.
+    HISTORY_DAYS = "history_days"
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of objects that each user, admins included, may have; 0 is no limit."""
+    """What each owner, admins included, may have; 0 is no limit."""
 
     schedules: int = 0
     workflows: int = 0
     webhooks: int = 0
     notifications: int = 0
     parked_runs: int = 0
+    runs_at_once: int = 0
+    calls_per_second: int = 0
+    history_days: int = 0
 
     def limit_of(self, quota: Quota) -> int:
-        """Return how many of a kind a user may have; 0 is no limit."""
+        """Return how many of a kind an owner may have; 0 is no limit."""
         limit: int = getattr(self, quota)
         return limit
+
+
+QuotaNumber = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+class OwnQuotas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The quotas that an admin has set for one owner; those left out are those of the settings, 0 is no limit."""
+
+    schedules: QuotaNumber | None = None
+    workflows: QuotaNumber | None = None
+    webhooks: QuotaNumber | None = None
+    notifications: QuotaNumber | None = None
+    parked_runs: QuotaNumber | None = None
+    runs_at_once: QuotaNumber | None = None
+    calls_per_second: QuotaNumber | None = None
+    history_days: QuotaNumber | None = None
+
+    @property
+    def given(self) -> dict[str, int]:
+        """Return those that are set."""
+        return {quota: value for quota in Quota if (value := getattr(self, quota)) is not None}
+
+
+class OwnerQuotas(msgspec.Struct, frozen=True):
+    """The quotas of all owners: those of the settings, and those that admins have set for single owners."""
+
+    general: Quotas = Quotas()
+    own: Mapping[int, OwnQuotas] = msgspec.field(default_factory=dict)
+
+    def of(self, owner_id: int) -> Quotas:
+        """Return the quotas of an owner."""
+        own = self.own.get(owner_id)
+        return self.general if own is None else replace(self.general, **own.given)
+
+    def limit_of(self, quota: Quota, owner_id: int) -> int:
+        """Return how many of a kind an owner may have; 0 is no limit."""
+        value: int | None = getattr(self.own[owner_id], quota) if owner_id in self.own else None
+        return self.general.limit_of(quota) if value is None else value
+
+    def history_days(self) -> dict[int, int]:
+        """Return the owners whose history is kept for a shorter time than that of all others, with the days."""
+        kept = self.general.history_days
+        days = {owner_id: own.history_days or 0 for owner_id, own in self.own.items()}
+        return {owner_id: number for owner_id, number in days.items() if number and (not kept or number < kept)}
+
+
+NO_QUOTAS = OwnerQuotas()
 
 
 def has_room(limit: int, used: int, added: int = 1) -> bool:
@@ -81,7 +138,7 @@ def require_room(quota: Quota, limit: int, used: int, added: int = 1) -> None:
     """Raise ``QuotaExceededError`` if ``added`` more objects do not fit below a limit; 0 is no limit."""
     if not has_room(limit, used, added):
         kind = quota.replace("_", " ")
-        message = f"This user may have {limit} {kind} and has {used}. Free some, or ask for a higher quota."
+        message = f"The owner may have {limit} {kind} and has {used}. Free some, or ask for a higher quota."
         raise QuotaExceededError(message, limit, used)
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from app.domain.errors import FieldError
 from app.domain.field_errors import EXPECTED
+from app.domain.limits import OwnerQuotas, Quota
 
 # The reason of a run that waits for a limit.
 WAITING_FOR_LIMIT = "waiting_for_limit"
@@ -130,6 +131,23 @@ class LimitUse(msgspec.Struct, frozen=True):
     owner_id: int
     name: str
     key: str = ""
+
+
+class QuotaUse(msgspec.Struct, frozen=True):
+    """A use of a quota: whose it is, and which one. A quota is a limit for everything that an owner has."""
+
+    owner_id: int
+    quota: Quota
+
+
+def quota_bounds(quotas: OwnerQuotas, use: QuotaUse) -> Bounds:
+    """Return what the quota of an owner allows; no bounds if there is none any more."""
+    limit = quotas.limit_of(use.quota, use.owner_id)
+    if not limit:
+        return Bounds()
+    if use.quota is Quota.CALLS_PER_SECOND:
+        return Bounds(rate=Rate(limit, _UNITS["s"]))
+    return Bounds(max_concurrent=limit)
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):

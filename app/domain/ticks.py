@@ -18,6 +18,7 @@ from app.domain.ledger import (
     missed_by_invalid_spec,
     unaccounted_slots,
 )
+from app.domain.limits import NO_QUOTAS, OwnerQuotas, Quota
 from app.domain.overlap import Arrival, Queue, Refuse, must_wait, overlap, runs_alone
 from app.domain.planning import (
     CatchUpPlan,
@@ -55,6 +56,7 @@ class TickSource(msgspec.Struct, frozen=True, kw_only=True):
     however_late: bool = False
     # All schedules are switched off by a setting.
     switched_off: bool = False
+    quotas: OwnerQuotas = NO_QUOTAS
 
 
 FROM_WORKER = TickSource()
@@ -159,14 +161,19 @@ def _decide_due(
     if source.switched_off:
         return _switched_off(job, active, now)
     if job.next_attempt:
-        return _with_limits(job, gate, _decide_retry(job, active, gate, now))
-    decided = _with_limits(job, gate, _decide_slots(job, active, gate, now, source, skips))
+        return _with_limits(job, gate, source, _decide_retry(job, active, gate, now))
+    decided = _with_limits(job, gate, source, _decide_slots(job, active, gate, now, source, skips))
     return _with_trigger(decided, source.trigger)
 
 
-def _with_limits(job: ScheduledJob, gate: Gate, decided: Decided) -> Decided:
-    """Return the decision with runs that wait for permits, if the schedule or its workflow names a limit."""
-    if (job.limit is None and gate.limit is None) or not decided.fires:
+def _with_limits(job: ScheduledJob, gate: Gate, source: TickSource, decided: Decided) -> Decided:
+    """Return the decision with runs that wait for permits, if a limit is named or the owner has a quota of runs."""
+    is_limited = (
+        job.limit is not None
+        or gate.limit is not None
+        or source.quotas.limit_of(Quota.RUNS_AT_ONCE, job.user_profile_id)
+    )
+    if not is_limited or not decided.fires:
         return decided
     fires = tuple(
         fire if fire.start is Start.QUEUED else replace(fire, start=Start.PERMITTED) for fire in decided.fires

@@ -9,6 +9,7 @@ from app import clock
 from app.domain.limits import PlaceUsage, Quota, equal_share, may_take_place, min_reserved, next_reserved, require_room
 from app.persistence import parked_runs
 from app.persistence.database import Database
+from app.persistence.quotas import QuotaBook
 
 # The owner of a run that has just come out of the queue: a message does not name it, the claim does.
 UNKNOWN = 0
@@ -119,20 +120,21 @@ COUNT_SECONDS = 2.0
 class ParkedRuns:
     """The quota on parked runs, by a count that may be some seconds old."""
 
-    def __init__(self, database: Database, limit: int) -> None:
-        """Allow each owner ``limit`` parked runs; 0 is no limit."""
+    def __init__(self, database: Database, quotas: QuotaBook) -> None:
+        """Allow each owner as many parked runs as the quotas say."""
         self._database = database
-        self._limit = limit
+        self._quotas = quotas
         self._counts: Counter[int] = Counter()
         self._counted_at = 0.0
 
     async def require_room(self, owner: int) -> None:
         """Count one more parked run. Raise ``QuotaExceededError`` if the owner has as many as allowed."""
-        if not self._limit:
+        limit = self._quotas.current.limit_of(Quota.PARKED_RUNS, owner)
+        if not limit:
             return
         if clock.monotonic() - self._counted_at > COUNT_SECONDS:
             async with self._database.reading("count_owner_runs") as connection:
                 self._counts = Counter(await parked_runs.parked_counts(connection))
             self._counted_at = clock.monotonic()
-        require_room(Quota.PARKED_RUNS, self._limit, self._counts[owner])
+        require_room(Quota.PARKED_RUNS, limit, self._counts[owner])
         self._counts[owner] += 1

@@ -118,7 +118,6 @@ class CronPing:
         lease_seconds: float,
         *,
         concurrency: int,
-        parked_quota: int,
         enabled: bool,
         tracer: Tracer | None = None,
         sitemap: SitemapPlanner | None = None,
@@ -132,7 +131,6 @@ class CronPing:
         self._lease_seconds = lease_seconds
         # A page is claimed at once and runs at once.
         self._page = min(PAGE, concurrency)
-        self._parked_quota = parked_quota
         self._enabled = enabled
         self._tracer = tracer
         self._sitemap = sitemap
@@ -209,7 +207,8 @@ class CronPing:
         """Yield an engine under a lease that is renewed until the block ends."""
         lease = WorkerLease(self._database, self._lease_seconds)
         await lease.begin()
-        runner = Runner(self._database, self._actions, lease, self._parked_quota)
+        runner = Runner(self._database, self._actions, lease)
+        await runner.limits.read_quotas()
         engine = TickEngine(
             self._database,
             self._ringer,

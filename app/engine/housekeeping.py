@@ -2,11 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
 from app import clock
 from app.domain.idempotency import KEPT
+from app.domain.limits import Quotas
 from app.engine import oidc_keys, schedule_changes
 from app.persistence import (
     backfills,
@@ -21,7 +23,8 @@ from app.persistence import (
     users,
 )
 from app.persistence.database import Connection, Database, database_now
-from app.persistence.retention import PartitionError, Week
+from app.persistence.quotas import QuotaBook
+from app.persistence.retention import MOST_ROWS, PartitionError, Week
 
 HOUR_SECONDS = 3600.0
 # Idempotency keys that are deleted in an hour at most, in one statement.
@@ -47,11 +50,20 @@ log = structlog.get_logger(__name__)
 class Housekeeper:
     """Checks partitions, tokens, sessions and keys once an hour; derives figures and deletes histories at any time."""
 
-    def __init__(self, database: Database, keep_days: int, audit_days: int = -1, delete_after_seconds: int = 0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        keep_days: int,
+        audit_days: int = -1,
+        delete_after_seconds: int = 0,
+        quotas: QuotaBook | None = None,
+    ) -> None:
         """Keep history for ``keep_days`` days, the audit log for ``audit_days``; 0 is for ever, -1 as the history.
 
-        Schedules that do not say it themselves are deleted so many seconds after they are done; 0 is never.
+        Schedules that do not say it themselves are deleted so many seconds after they are done; 0 is never. History of
+        owners with a quota of days is deleted after these.
         """
+        self._quotas = quotas or QuotaBook(Quotas(history_days=keep_days))
         self._delete_after_seconds = delete_after_seconds
         self._expired_due_at = clock.monotonic()
         self._database = database
@@ -125,6 +137,7 @@ class Housekeeper:
             await self._delete_all(outcome_minutes.delete_before, outcome_minutes.MOST_DELETED, now - self._keep)
             orphans = execution_queries.drop_unsuccessful_orphans
             await self._delete_all(orphans, execution_queries.MOST_ROWS, retention.week_of(now - self._keep))
+        await self._keep_quotas(now)
         if self._keep_audit:
             async with self._database.transaction() as connection:
                 await retention.delete_unpartitioned_events(connection, now - self._keep_audit)
@@ -137,6 +150,14 @@ class Housekeeper:
         await self._delete_all(limits.forget_buckets, limits.MOST_FORGOTTEN, now - KEEP_UNUSED_BUCKETS)
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
+
+    async def _keep_quotas(self, now: datetime) -> None:
+        """Delete the history of owners who may keep it for a shorter time."""
+        async with self._database.transaction() as connection:
+            quotas = await self._quotas.refreshed(connection)
+        for owner_id, days in quotas.history_days().items():
+            for delete in (retention.delete_runs_of, retention.delete_ledger_of):
+                await self._delete_all(partial(delete, owner_id=owner_id), MOST_ROWS, now - timedelta(days=days))
 
     async def _old_weeks(self, connection: Connection, now: datetime) -> list[Week]:
         old = await retention.old_weeks(connection, now - self._keep) if self._keep else []

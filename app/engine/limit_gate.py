@@ -18,19 +18,23 @@ from app.micro_batcher import MicroBatcher
 from app.persistence import permits
 from app.persistence.database import Database
 from app.persistence.permits import Call, CallPermits, Entered, Entry
+from app.persistence.quotas import QuotaBook
 
 # Buckets that one transaction looks at.
 PAGE = 100
 MOST_TIMERS = 10_000
 OUTAGE_PAUSE_SECONDS = 1.0
+# How soon a worker knows that a quota was set.
+QUOTA_SECONDS = 2.0
 
 
 class LimitGate:
     """Gives permits of limits, in one transaction for all buckets that are named at the same time."""
 
-    def __init__(self, database: Database, ringer: Ringer) -> None:
+    def __init__(self, database: Database, ringer: Ringer, quotas: QuotaBook | None = None) -> None:
         """Ring for the runs that get their permits."""
         self._database = database
+        self.quotas = quotas or QuotaBook()
         self._ringer = ringer
         # One at a time: a second transaction of this process would wait for the locks of the first.
         self._looks = MicroBatcher("limits", self._look, shared=(UnavailableError,), at_once=1)
@@ -97,12 +101,18 @@ class LimitGate:
         async with self._database.reading("read_permits") as connection:
             return await permits.of_calls(connection, calls)
 
+    async def read_quotas(self) -> float:
+        """Read the quotas that admins have set. Return the seconds until they should be read again."""
+        async with self._database.reading("read_quotas") as connection:
+            await self.quotas.refreshed(connection)
+        return QUOTA_SECONDS
+
     async def _look(self, asked: Sequence[int]) -> Sequence[None]:
         buckets = sorted(set(asked))
         for start in range(0, len(buckets), PAGE):
             page = buckets[start : start + PAGE]
             async with self._database.transaction("give_permits") as connection:
-                advanced = await permits.advance(connection, page)
+                advanced = await permits.advance(connection, page, await self.quotas.refreshed(connection))
             if advanced.ask_again_seconds is not None:
                 self._look_again(page, advanced.ask_again_seconds)
             await self._ringer.executions(advanced.runs)

@@ -97,9 +97,9 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True):
 class Runner:
     """Runs executions, and knows which ones run in this process."""
 
-    def __init__(self, database: Database, actions: Actions, lease: WorkerLease, parked_quota: int = 0) -> None:
-        """Run with these actions, under this lease. An owner may have ``parked_quota`` runs parked; 0 is no limit."""
-        self._parked = ParkedRuns(database, parked_quota)
+    def __init__(self, database: Database, actions: Actions, lease: WorkerLease) -> None:
+        """Run with these actions, under this lease."""
+        self._parked = ParkedRuns(database, actions.limits.quotas)
         self._parks = asyncio.Semaphore(PARKS_AT_ONCE)
         self._database = database
         self._actions = actions

@@ -83,7 +83,7 @@ class TickEngine:
         """
         self.places = places
         self._tracer = tracer
-        self._source = TickSource(switched_off=not enabled)
+        self._usual_source = TickSource(switched_off=not enabled)
         self._database = database
         self._ringer = ringer
         self._runner = runner
@@ -137,7 +137,7 @@ class TickEngine:
             return []
 
         async def claim_all(batch: Sequence[Tick]) -> list[ClaimResult]:
-            return await claim(self._database, batch, self._lease.worker_id, source or self._source)
+            return await claim(self._database, batch, self._lease.worker_id, self._source(source))
 
         failpoint("before_claim")
         try:
@@ -238,7 +238,12 @@ class TickEngine:
             raise Redeliver(OUTAGE_PAUSE_SECONDS)
 
     async def _claim_batch(self, ticks: Sequence[Tick]) -> list[ClaimResult]:
-        return await claim(self._database, ticks, self._lease.worker_id, self._source, self._cache)
+        return await claim(self._database, ticks, self._lease.worker_id, self._source(), self._cache)
+
+    def _source(self, source: TickSource | None = None) -> TickSource:
+        """Return the source of ticks with the quotas of today."""
+        source, quotas = source or self._usual_source, self.limits.quotas.current
+        return source if quotas is source.quotas else msgspec.structs.replace(source, quotas=quotas)
 
     async def _read_claim_back(self, tick: Tick) -> Claimed:
         """Read back a claim whose answer was lost: if it was written, this worker has to run it."""
@@ -256,9 +261,11 @@ class TickEngine:
     async def _start(self, execution_id: UUID, token: int) -> Execution | None:
         self._require_readiness()
         try:
-            enabled = not self._source.switched_off
+            enabled, quotas = not self._usual_source.switched_off, self.limits.quotas.current
             async with self._starts:
-                result = await start(self._database, execution_id, token, self._lease.worker_id, enabled=enabled)
+                result = await start(
+                    self._database, execution_id, token, self._lease.worker_id, enabled=enabled, quotas=quotas
+                )
         except (UnavailableError, LeaseExpiredError):
             raise Redeliver(OUTAGE_PAUSE_SECONDS) from None
         except Exception as error:

@@ -12,8 +12,9 @@ from app.domain.breakers import Gate
 from app.domain.errors import LeaseExpiredError
 from app.domain.executions import BESIDE_CADENCE, ActiveRun, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.ledger import LedgerEntry, LedgerOutcome, slots_in
+from app.domain.limits import NO_QUOTAS, OwnerQuotas, Quota
 from app.domain.notifications import Notice, missed_notices
-from app.domain.permits import LimitUse, PermitHolder
+from app.domain.permits import LimitUse, PermitHolder, QuotaUse
 from app.domain.planning import with_started_run
 from app.domain.revisions import automatic_revision
 from app.domain.run_ids import execution_id
@@ -227,7 +228,8 @@ class _ClaimBatch:
         if fire.start is Start.NOW and job.workflow_id in self.gates:
             self.gates[job.workflow_id] = self.gates[job.workflow_id].entered(new.id, self.now)
         if fire.start is Start.PERMITTED:
-            self.entries.append(_entry(new, limit_uses(job, self.gates.get(job.workflow_id, OPEN_GATE).limit)))
+            gate = self.gates.get(job.workflow_id, OPEN_GATE)
+            self.entries.append(_entry(new, limit_uses(job, gate.limit, self.source.quotas)))
         self.new_executions.append(new)
         run = ActiveRun(new.id, new.trigger, new.queued, new.exclusive, new.started_at is None, new.retry_attempt)
         self.active[job.id] = (*self.active.get(job.id, ()), run)
@@ -270,13 +272,19 @@ def _with_buckets(result: ClaimResult, entered: Entered) -> ClaimResult:
     )
 
 
-def limit_uses(job: ScheduledJob, of_workflow: LimitUse | None) -> tuple[LimitUse, ...]:
-    """Return the limits that runs of a schedule need permits of."""
-    of_schedule = () if job.limit is None else (LimitUse(job.user_profile_id, job.limit),)
-    return of_schedule if of_workflow is None else (*of_schedule, of_workflow)
+def limit_uses(job: ScheduledJob, of_workflow: LimitUse | None, quotas: OwnerQuotas) -> tuple[LimitUse | QuotaUse, ...]:
+    """Return the limits, and the quota of the owner, that runs of a schedule need permits of."""
+    uses: list[LimitUse | QuotaUse] = []
+    if job.limit is not None:
+        uses.append(LimitUse(job.user_profile_id, job.limit))
+    if of_workflow is not None:
+        uses.append(of_workflow)
+    if quotas.limit_of(Quota.RUNS_AT_ONCE, job.user_profile_id):
+        uses.append(QuotaUse(job.user_profile_id, Quota.RUNS_AT_ONCE))
+    return tuple(uses)
 
 
-def _entry(new: NewExecution, uses: tuple[LimitUse, ...]) -> Entry:
+def _entry(new: NewExecution, uses: tuple[LimitUse | QuotaUse, ...]) -> Entry:
     return Entry(
         holder=PermitHolder(new.id),
         source=str(new.scheduled_job_id),
@@ -314,10 +322,17 @@ class _StartRequest(msgspec.Struct, frozen=True):
     token: int
     worker_id: UUID
     waiting: PendingExecution
+    quotas: OwnerQuotas
 
 
 async def start(
-    database: Database, execution_id: UUID, token: int, worker_id: UUID, *, enabled: bool = True
+    database: Database,
+    execution_id: UUID,
+    token: int,
+    worker_id: UUID,
+    *,
+    enabled: bool = True,
+    quotas: OwnerQuotas = NO_QUOTAS,
 ) -> StartResult:
     """Start a pending execution. Return None if another worker has started it, or it is gone."""
     async with database.transaction("start") as connection:
@@ -329,7 +344,8 @@ async def start(
         if type(waiting.trigger) is not Trigger:
             # Written by a newer release, and left to its workers.
             return TooEarly(NEWER_RELEASE_SECONDS)
-        return await _start(connection, _StartRequest(execution_id, token, worker_id, waiting), enabled=enabled)
+        request = _StartRequest(execution_id, token, worker_id, waiting, quotas)
+        return await _start(connection, request, enabled=enabled)
 
 
 async def _start(connection: AsyncConnection, request: _StartRequest, *, enabled: bool) -> StartResult:
@@ -396,7 +412,7 @@ async def _admitted(
 ) -> _Admitted | TooEarly | WaitsForLimit:
     """Return whether a run has the permits that it needs. One that has not entered its limits does so now."""
     waiting = request.waiting
-    uses = limit_uses(job, waiting.workflow_limit)
+    uses = limit_uses(job, waiting.workflow_limit, request.quotas)
     if not uses:
         return _Admitted()
     own = await permits.of_run(connection, request.execution_id)

@@ -13,7 +13,20 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.executions import PendingRun
-from app.domain.permits import Bounds, Bucket, Grants, LimitUse, PermitHolder, Waiter, grant, in_turn, parse_rate
+from app.domain.limits import NO_QUOTAS, OwnerQuotas, Quota
+from app.domain.permits import (
+    Bounds,
+    Bucket,
+    Grants,
+    LimitUse,
+    PermitHolder,
+    QuotaUse,
+    Waiter,
+    grant,
+    in_turn,
+    parse_rate,
+    quota_bounds,
+)
 from app.persistence.database import database_now
 from app.persistence.sql_batches import fetch
 
@@ -30,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     slot: datetime
     token: int
-    uses: tuple[LimitUse, ...]
+    uses: tuple[LimitUse | QuotaUse, ...]
 
 
 class Entered(msgspec.Struct, frozen=True):
@@ -54,7 +67,7 @@ class Advanced(msgspec.Struct, frozen=True, kw_only=True):
 def waited_limit(runs: str) -> str:
     """Return the SQL of the limit that a row of ``runs`` waits for; NULL if it waits for none."""
     return (
-        f"CASE WHEN {runs}.status = 'pending' THEN (SELECT coalesce(l.name, b.key) FROM limit_permits AS p "  # noqa: S608
+        f"CASE WHEN {runs}.status = 'pending' THEN (SELECT coalesce(l.name, 'quota.' || b.key) FROM limit_permits AS p "  # noqa: S608
         "JOIN limit_buckets AS b ON b.id = p.bucket_id LEFT JOIN limits AS l ON l.id = b.limit_id "
         f"WHERE p.execution_id = {runs}.id AND (p.node_id = '' OR p.token = {runs}.token) AND p.starts_at IS NULL "
         "ORDER BY p.node_id, p.bucket_id LIMIT 1) END"
@@ -104,6 +117,14 @@ _ADD_BUCKETS = (
     "INSERT INTO limit_buckets (limit_id, key) SELECT w.limit_id, w.key FROM unnest($1::int[], $2::text[]) "
     "AS w(limit_id, key) ORDER BY 1, 2 ON CONFLICT (limit_id, key) WHERE limit_id IS NOT NULL DO NOTHING"
 )
+_QUOTA_BUCKETS = (
+    "SELECT b.id, b.owner_id, b.key FROM unnest($1::int[], $2::text[]) AS w(owner_id, key) "
+    "JOIN limit_buckets AS b ON b.owner_id = w.owner_id AND b.key = w.key"
+)
+_ADD_QUOTA_BUCKETS = (
+    "INSERT INTO limit_buckets (owner_id, key) SELECT w.owner_id, w.key FROM unnest($1::int[], $2::text[]) "
+    "AS w(owner_id, key) ORDER BY 1, 2 ON CONFLICT (owner_id, key) WHERE owner_id IS NOT NULL DO NOTHING"
+)
 # A call that is made again under another token waits again; one that was parked has its permit already.
 _ENTER = (
     "INSERT INTO limit_permits AS p (execution_id, node_id, bucket_id, source, slot, token) "
@@ -115,18 +136,16 @@ _ENTER = (
 
 async def enter(connection: AsyncConnection, entries: Sequence[Entry]) -> Entered:
     """Note that runs and calls need permits. They wait until a look at their buckets gives them."""
-    uses = {use for entry in entries for use in entry.uses}
-    found = await find(connection, {(use.owner_id, use.name) for use in uses})
-    bucket_of = await _buckets(connection, {(found[at], use.key) for use in uses if (at := _at(use)) in found})
+    bucket_of = await _buckets_of(connection, {use for entry in entries for use in entry.uses})
     buckets: dict[PermitHolder, tuple[int, ...]] = {}
     missing: dict[PermitHolder, str] = {}
     rows: list[tuple[Any, ...]] = []
     for entry in entries:
-        lacking = next((use.name for use in entry.uses if _at(use) not in found), None)
+        lacking = next((use.name for use in entry.uses if isinstance(use, LimitUse) and use not in bucket_of), None)
         if lacking is not None:
             missing[entry.holder] = lacking
             continue
-        own = tuple(dict.fromkeys(bucket_of[found[_at(use)], use.key] for use in entry.uses))
+        own = tuple(dict.fromkeys(bucket_of[use] for use in entry.uses))
         buckets[entry.holder] = own
         holder = entry.holder
         rows += [(holder.execution_id, holder.node_id, one, entry.source, entry.slot, entry.token) for one in own]
@@ -135,8 +154,28 @@ async def enter(connection: AsyncConnection, entries: Sequence[Entry]) -> Entere
     return Entered(buckets, missing)
 
 
-def _at(use: LimitUse) -> tuple[int, str]:
-    return use.owner_id, use.name
+async def _buckets_of(
+    connection: AsyncConnection, uses: Collection[LimitUse | QuotaUse]
+) -> dict[LimitUse | QuotaUse, int]:
+    """Return the buckets of these limits and quotas; those of names of no limit are left out."""
+    named = [use for use in uses if isinstance(use, LimitUse)]
+    found = await find(connection, {(use.owner_id, use.name) for use in named})
+    limit_of = {use: found[at] for use in named if (at := (use.owner_id, use.name)) in found}
+    buckets = await _buckets(connection, {(limit_id, use.key) for use, limit_id in limit_of.items()})
+    of_limits = {use: buckets[limit_id, use.key] for use, limit_id in limit_of.items()}
+    of_quotas = await _quota_buckets(connection, [use for use in uses if isinstance(use, QuotaUse)])
+    return dict([*of_limits.items(), *of_quotas.items()])
+
+
+async def _quota_buckets(connection: AsyncConnection, uses: Sequence[QuotaUse]) -> dict[QuotaUse, int]:
+    if not uses:
+        return {}
+    owners, keys = [use.owner_id for use in uses], [str(use.quota) for use in uses]
+    found = await fetch(connection, _QUOTA_BUCKETS, owners, keys)
+    if len(found) < len(uses):
+        await fetch(connection, _ADD_QUOTA_BUCKETS, owners, keys)
+        found = await fetch(connection, _QUOTA_BUCKETS, owners, keys)
+    return {QuotaUse(row["owner_id"], Quota(row["key"])): row["id"] for row in found}
 
 
 async def _buckets(connection: AsyncConnection, wanted: Collection[tuple[int, str]]) -> dict[tuple[int, str], int]:
@@ -173,9 +212,9 @@ _FORGET = (
     f"WHERE p.bucket_id = ANY($1::bigint[]) AND NOT {IS_CURRENT} FOR UPDATE OF p SKIP LOCKED)"
 )
 _STATES = (
-    "SELECT b.id, b.next_at, l.max_concurrent, l.rate, l.burst, "
+    "SELECT b.id, b.owner_id, b.key, b.next_at, l.max_concurrent, l.rate, l.burst, "
     "(SELECT count(*) FROM limit_permits AS p WHERE p.bucket_id = b.id AND p.starts_at IS NOT NULL) AS held "
-    "FROM limit_buckets AS b JOIN limits AS l ON l.id = b.limit_id WHERE b.id = ANY($1::bigint[])"
+    "FROM limit_buckets AS b LEFT JOIN limits AS l ON l.id = b.limit_id WHERE b.id = ANY($1::bigint[])"
 )
 _WAITING = (
     "SELECT w.execution_id, w.node_id, w.source, w.slot, a.token, "
@@ -209,10 +248,10 @@ _WAKE = (
 _WAITED_FOR = "SELECT DISTINCT bucket_id FROM limit_permits WHERE starts_at IS NULL"
 
 
-async def advance(connection: AsyncConnection, bucket_ids: Iterable[int]) -> Advanced:
+async def advance(connection: AsyncConnection, bucket_ids: Iterable[int], quotas: OwnerQuotas = NO_QUOTAS) -> Advanced:
     """Give the permits of these buckets that are free, in the order of the waiting runs and calls."""
     locked = await _locked(connection, _LOCK, bucket_ids)
-    buckets = await _states(connection, locked)
+    buckets = await _states(connection, locked, quotas)
     if not buckets:
         return Advanced(starts={}, runs=())
     now = await database_now(connection)
@@ -220,7 +259,7 @@ async def advance(connection: AsyncConnection, bucket_ids: Iterable[int]) -> Adv
     # Runs may need permits of other buckets too. These are not waited for: whoever holds them may wait for ours.
     others = {bucket_id for waiter in waiting for bucket_id in waiter.buckets} - locked
     if others:
-        buckets |= await _states(connection, await _locked(connection, _TRY_LOCK, others))
+        buckets |= await _states(connection, await _locked(connection, _TRY_LOCK, others), quotas)
     held = await _held(connection, buckets, {waiter.source for waiter in waiting}) if waiting else {}
     grants = grant(buckets, in_turn(waiting, held), now)
     runs = await _give(connection, buckets, grants) if grants.permits else []
@@ -242,19 +281,22 @@ async def _locked(connection: AsyncConnection, statement: str, bucket_ids: Itera
     return {row["id"] for row in await fetch(connection, statement, sorted(set(bucket_ids)))}
 
 
-async def _states(connection: AsyncConnection, locked: Collection[int]) -> dict[int, Bucket]:
+async def _states(connection: AsyncConnection, locked: Collection[int], quotas: OwnerQuotas) -> dict[int, Bucket]:
     """Return locked buckets, without the permits of runs that have ended.
 
     They are read by a statement that begins after the locks are held.
     """
     await fetch(connection, _FORGET, list(locked))
     rows = await fetch(connection, _STATES, list(locked))
-    return {row["id"]: _bucket(row) for row in rows}
+    return {row["id"]: _bucket(row, quotas) for row in rows}
 
 
-def _bucket(row: Any) -> Bucket:
-    rate = None if row["rate"] is None else parse_rate(row["rate"])
-    bounds = Bounds(max_concurrent=row["max_concurrent"], rate=rate, burst=row["burst"])
+def _bucket(row: Any, quotas: OwnerQuotas) -> Bucket:
+    if row["owner_id"] is not None:
+        bounds = quota_bounds(quotas, QuotaUse(row["owner_id"], Quota(row["key"])))
+    else:
+        rate = None if row["rate"] is None else parse_rate(row["rate"])
+        bounds = Bounds(max_concurrent=row["max_concurrent"], rate=rate, burst=row["burst"])
     return Bucket(id=row["id"], bounds=bounds, held=row["held"], next_at=row["next_at"])
 
 

@@ -242,6 +242,36 @@ async def delete_histories(connection: AsyncConnection) -> Deleted:
     return Deleted(rows, len(emptied), more=bool(job_ids))
 
 
+# Of owners who may keep less history than all others.
+
+# The earlier attempts at a slot that is to be tried again are still needed.
+_DELETE_RUNS_OF = text(
+    "DELETE FROM workflow_executions WHERE id IN (SELECT e.id FROM workflow_executions AS e "
+    "LEFT JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE e.user_profile_id = :owner "
+    "AND e.id < :first_kept AND e.finished_at < :before AND j.next_slot IS DISTINCT FROM e.scheduled_for "
+    "ORDER BY e.id LIMIT :limit)"
+)
+_DELETE_LEDGER_OF = text(
+    "DELETE FROM ledger_entries WHERE (scheduled_job_id, first_slot) IN "
+    "(SELECT l.scheduled_job_id, l.first_slot FROM scheduled_jobs AS j CROSS JOIN LATERAL ("
+    "SELECT l.scheduled_job_id, l.first_slot FROM ledger_entries AS l "
+    "WHERE l.scheduled_job_id = j.id AND l.last_slot < :before ORDER BY l.first_slot LIMIT :limit) AS l "
+    "WHERE j.user_profile_id = :owner LIMIT :limit)"
+)
+
+
+async def delete_runs_of(connection: AsyncConnection, before: datetime, owner_id: int) -> int:
+    """Delete some executions of an owner that ended before a moment. Return how many."""
+    values = {"before": before, "first_kept": first_id_at(before), "owner": owner_id, "limit": MOST_ROWS}
+    return (await connection.execute(_DELETE_RUNS_OF, values)).rowcount
+
+
+async def delete_ledger_of(connection: AsyncConnection, before: datetime, owner_id: int) -> int:
+    """Delete some ledger entries of an owner from before a moment. Return how many."""
+    values = {"before": before, "owner": owner_id, "limit": MOST_ROWS}
+    return (await connection.execute(_DELETE_LEDGER_OF, values)).rowcount
+
+
 # Purged on request.
 
 # The earlier attempts at a slot that is to be tried again are still needed.

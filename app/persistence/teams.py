@@ -18,6 +18,8 @@ _TEAMS = TeamRow.__table__
 _MEMBERS = TeamMemberRow.__table__
 _EXCLUSIONS = TeamExclusionRow.__table__
 _USERS = UserProfile.__table__
+# A team with the quotas of its profile.
+_WITH_QUOTAS = select(_TEAMS, _USERS.c.quotas).join(_USERS, _USERS.c.id == _TEAMS.c.id)
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +30,7 @@ class Team(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     name: str
     created_at: datetime
+    quotas: dict[str, int] | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 async def get(connection: AsyncConnection, team_id: int) -> Team | None:
     """Return a team, or None."""
-    return await read_one(connection, select(_TEAMS).where(_TEAMS.c.id == team_id), Team)
+    return await read_one(connection, _WITH_QUOTAS.where(_TEAMS.c.id == team_id), Team)
 
 
 async def lock_user(connection: AsyncConnection, user_id: int) -> None:
@@ -51,7 +54,7 @@ async def lock_user(connection: AsyncConnection, user_id: int) -> None:
 
 async def lock(connection: AsyncConnection, team_id: int) -> Team | None:
     """Lock a team against other changes of it and of its members, and return it, or None."""
-    query = select(_TEAMS).join(_USERS, _USERS.c.id == _TEAMS.c.id).where(_TEAMS.c.id == team_id)
+    query = _WITH_QUOTAS.where(_TEAMS.c.id == team_id)
     return await read_one(connection, query.with_for_update(of=_USERS, key_share=True), Team)
 
 
@@ -70,7 +73,7 @@ async def of_names(connection: AsyncConnection, names: Collection[str]) -> list[
 
 async def page(connection: AsyncConnection, actor: Actor, part: Part) -> Page[Team]:
     """Return a page of the teams that the actor belongs to, or for admins of all, in the order of their ids."""
-    query: Select[Any] = select(_TEAMS)
+    query: Select[Any] = _WITH_QUOTAS
     if not actor.sees_all:
         query = query.where(_TEAMS.c.id.in_([team for team, _ in actor.teams]))
     return await read_page(connection, query, Team, (_TEAMS.c.id,), part, ascending=True)

@@ -69,6 +69,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     created_at: datetime
     disabled_at: datetime | None
+    quotas: dict[str, int] | None = None
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from app.domain.errors import (
     NoSuchTeamError,
     QuotaExceededError,
 )
-from app.domain.limits import DEFAULT_CAPS, Caps, Quota, Quotas, require_room
+from app.domain.limits import DEFAULT_CAPS, Caps, Quota, require_room
 from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
@@ -29,12 +29,13 @@ from app.engine.schedule_changes import calendar_refusals, limit_refusals
 from app.persistence import keys, restrictions, teams, users, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection
+from app.persistence.quotas import QuotaBook
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many objects a user may have, and how large their values may be."""
+    """How many objects an owner may have, and how large their values may be."""
 
-    quotas: Quotas = Quotas()
+    quotas: QuotaBook = msgspec.field(default_factory=QuotaBook)
     caps: Caps = DEFAULT_CAPS
 
 
@@ -92,8 +93,8 @@ class NewSchedule(msgspec.Struct, frozen=True):
 
 
 async def require_quota(connection: Connection, limits: Limits, quota: Quota, user_id: int, count: int = 1) -> None:
-    """Refuse ``count`` more objects of a user if they exceed the quota. To be called before any row is locked."""
-    limit = limits.quotas.limit_of(quota)
+    """Refuse ``count`` more objects of an owner if they exceed the quota. To be called before any row is locked."""
+    limit = (await limits.quotas.refreshed(connection)).limit_of(quota, user_id)
     if limit:
         used = await users.lock_and_count(connection, quota, [user_id])
         require_room(quota, limit, used[user_id], count)
@@ -117,9 +118,11 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
     """
     with_keys = [(new.job.user_profile_id, new.job.key) for new in batch if new.job.key is not None]
     await keys.lock(connection, with_keys)
-    limit = limits.quotas.schedules
-    user_ids = {new.job.user_profile_id for new in batch}
-    used = await users.lock_and_count(connection, Quota.SCHEDULES, user_ids) if limit else dict.fromkeys(user_ids, 0)
+    quotas = await limits.quotas.refreshed(connection)
+    limit_of = {new.job.user_profile_id: quotas.limit_of(Quota.SCHEDULES, new.job.user_profile_id) for new in batch}
+    limited_owners = {owner_id for owner_id, limit in limit_of.items() if limit}
+    counts = await users.lock_and_count(connection, Quota.SCHEDULES, limited_owners) if limited_owners else {}
+    used = dict.fromkeys(limit_of, 0) | counts
     known = await _known_teams(connection, batch)
     taken = await keys.taken(connection, with_keys)
     owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
@@ -133,7 +136,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
             error: CarillonError | None = NoSuchTeamError()
         else:
             usable = UsableWorkflow(owners.get(new.job.workflow_id), is_within=is_within)
-            error = _refusal(new, usable, limit, used[owner])
+            error = _refusal(new, usable, limit_of[owner], used[owner])
         error = error or without_limit.get(new.job.id)
         if error is None and new.job.key is not None:
             error = KeyTakenError() if (owner, new.job.key) in taken else None

@@ -21,7 +21,7 @@ from app.domain.http_urls import HttpUrl, url_problem
 from app.domain.icalendar import MAX_BYTES
 from app.domain.identity_tokens import MOST_TOKEN_CHARACTERS
 from app.domain.labels import MOST_LABELS, Key, LabelName, Labels
-from app.domain.limits import MOST_SITEMAP_URLS
+from app.domain.limits import MOST_SITEMAP_URLS, OwnQuotas
 from app.domain.notifications import NoticeEvent
 from app.domain.permits import LimitName, RateText
 from app.domain.schedule_input import (
@@ -528,7 +528,9 @@ class TeamInput(Input):
 
 @optional_fields_of(TeamInput)
 class TeamChanges(Changes):
-    """New values for some fields of a team."""
+    """New values for some fields of a team; only admins set quotas, and all of them at once."""
+
+    quotas: OwnQuotas | UnsetType = UNSET
 
 
 class MemberInput(Input):
@@ -581,6 +583,7 @@ class UserChanges(Changes):
     role: Role | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
     schedules: Literal["keep", "pause"] | UnsetType = UNSET
+    quotas: OwnQuotas | UnsetType = UNSET
 
 
 def require_secret_name(name: str) -> str:

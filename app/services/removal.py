@@ -89,11 +89,12 @@ class Remover:
     async def _require_quotas(self, connection: Connection, actor: Actor, removal: Removal, heir: int | None) -> None:
         """Refuse to hand over more than the heir may have. Admins may."""
         owners = {removal.owner_id, *([] if heir is None else [heir])}
+        quotas = await self._limits.quotas.refreshed(connection)
         for quota in users.COUNTED:
             used = await users.lock_and_count(connection, quota, owners)
             added = used[removal.owner_id]
             if heir is not None and added and not actor.sees_all:
-                require_room(quota, self._limits.quotas.limit_of(quota), used[heir], added)
+                require_room(quota, quotas.limit_of(quota, heir), used[heir], added)
 
 
 def _heir(actor: Actor, removal: Removal) -> int | None:

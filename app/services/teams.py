@@ -4,13 +4,15 @@ from functools import partial
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
-from app.domain.access import Actor, TeamRole, require_owner, require_team_owner
-from app.domain.audit import AuditAction, ObjectType, Subject
+from app.domain.access import Actor, TeamRole, require_admin, require_owner, require_team_owner
+from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from app.persistence import audit, teams, users
 from app.persistence.database import Connection, Database
 from app.persistence.pagination import Part
+from app.persistence.quotas import stored_quotas
 from app.persistence.teams import Member, Team
 from app.persistence.users import User
 from app.services.inputs import IDS, MemberChanges, MemberInput, TeamChanges, TeamInput, given
@@ -52,7 +54,7 @@ class TeamService:
             await teams.add_member(connection, row.id, actor.user_id, TeamRole.OWNER)
             await audit.record(connection, actor, AuditAction.TEAM_CREATED, _subject(row))
         log.info("team_created", team=row.id, by=actor.user_id)
-        return TeamView(id=row.id, name=row.name, role=TeamRole.OWNER, created_at=row.created_at)
+        return replace(_view(actor, row), role=TeamRole.OWNER)
 
     async def get(self, actor: Actor, team_id: int) -> TeamView:
         """Return a team."""
@@ -61,20 +63,24 @@ class TeamService:
             return _view(actor, _known(await teams.get(connection, team_id) if team_id in IDS else None))
 
     async def change(self, actor: Actor, team_id: int, changes: TeamChanges) -> TeamView:
-        """Give a team another name."""
+        """Give a team another name, or as an admin other quotas."""
         values = given(changes)
         async with self._database.transaction() as connection:
-            row = await _managed(connection, actor, team_id)
-            require_match(lambda: tag_of(_view(actor, row)))
-            if values.get("name", row.name) != row.name:
-                renamed = await teams.rename(connection, team_id, values["name"])
-                if renamed is None:
-                    raise ConflictError(f"There is a team '{values['name']}' already.")
-                differing = {"name": {"from": row.name, "to": renamed.name}}
-                await audit.record(connection, actor, AuditAction.TEAM_CHANGED, _subject(renamed), changes=differing)
-                row = renamed
+            before = await _managed(connection, actor, team_id)
+            require_match(lambda: tag_of(_view(actor, before)))
+            if values.get("name", before.name) != before.name and not await teams.rename(
+                connection, team_id, values["name"]
+            ):
+                raise ConflictError(f"There is a team '{values['name']}' already.")
+            if "quotas" in values:
+                require_admin(actor)
+                await users.change(connection, team_id, {"quotas": values["quotas"].given or None})
+            after = await _locked(connection, team_id)
+            differing = differences(_audited(before), _audited(after))
+            if differing:
+                await audit.record(connection, actor, AuditAction.TEAM_CHANGED, _subject(after), changes=differing)
                 log.info("team_changed", team=team_id, by=actor.user_id)
-        return _view(actor, row)
+        return _view(actor, after)
 
     async def delete(self, actor: Actor, team_id: int, schedules: Fate | None, to: int | None) -> None:
         """Delete a team. ``schedules`` says what becomes of what it has; without it a team with schedules is kept."""
@@ -166,8 +172,19 @@ async def _record(
     await audit.record(connection, actor, action, _subject(team), changes=changes, details=details)
 
 
+def _audited(team: Team) -> dict[str, Any]:
+    """Return the fields of a team that can be changed."""
+    return {"name": team.name, "quotas": team.quotas or {}}
+
+
 def _view(actor: Actor, team: Team) -> TeamView:
-    return TeamView(id=team.id, name=team.name, role=dict(actor.teams).get(team.id), created_at=team.created_at)
+    return TeamView(
+        id=team.id,
+        name=team.name,
+        role=dict(actor.teams).get(team.id),
+        created_at=team.created_at,
+        quotas=stored_quotas(team.quotas),
+    )
 
 
 def _member_view(member: Member) -> MemberView:

@@ -88,14 +88,17 @@ class UserService:
         return CurrentSessionView(user=user_view(user), role=actor.role, scopes=scopes, expires_at=ends)
 
     async def change(self, actor: Actor, user_id: int, changes: UserChanges) -> UserView:
-        """Give a user another role, or disable or enable a user; the schedules go on unless they are to be paused."""
+        """Change the role or the quotas of a user, or disable or enable one; schedules go on unless told to pause."""
         require_admin(actor)
         given_values = given(changes)
         values: dict[str, Any] = {"role": given_values["role"]} if "role" in given_values else {}
         async with self._database.transaction() as connection:
             before = await existing_user(connection, user_id)
-            _require_other(actor, before, "change the role of, or disable,")
+            if given_values.keys() - {"quotas"}:
+                _require_other(actor, before, "change the role of, or disable,")
             require_match(lambda: tag_of(user_view(before)))
+            if "quotas" in given_values:
+                values["quotas"] = given_values["quotas"].given or None
             if "disabled" in given_values:
                 now = await database_now(connection)
                 values["disabled_at"] = (before.disabled_at or now) if given_values["disabled"] else None
@@ -234,7 +237,7 @@ def _user(user: User) -> Subject:
 
 def _audited(user: User) -> dict[str, Any]:
     """Return the fields of a user that can be changed."""
-    return {"role": user.role, "disabled": user.disabled_at is not None}
+    return {"role": user.role, "disabled": user.disabled_at is not None, "quotas": user.quotas or {}}
 
 
 def _token(token: Token) -> Subject:

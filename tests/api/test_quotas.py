@@ -1,11 +1,12 @@
 """Quotas for each user, and the largest values that an object may have.
 
-Covers app.persistence.users, app.services.admission.
+Covers app.persistence.quotas, app.persistence.users, app.services.admission.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,10 +16,12 @@ from sqlalchemy import text
 
 from app.config import Settings, SettingsError, load_settings
 from app.domain.limits import DEFAULT_CAPS
+from app.domain.run_ids import first_id_at
+from app.engine.housekeeping import Housekeeper
 from app.persistence.database import Database
 from app.wiring import limits_of
 from tests.support.api_server import serving
-from tests.support.carillon import Carillon, Json, engine_of, make_due
+from tests.support.carillon import Carillon, Json, engine_of, fire_and_read, make_due, until
 
 URL = "https://example.com/hook"
 NODES = [{"id": "start", "type": "trigger_schedule"}]
@@ -126,7 +129,7 @@ async def test_the_tool_keeps_the_quota(settings: Settings, database: Database) 
                 await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
         runs = await carillon.runs(schedule)
         assert ["success", "failed"] == [run["status"] for run in runs]
-        assert "This user may have 2 schedules and has 2." in runs[1]["error"]
+        assert "The owner may have 2 schedules and has 2." in runs[1]["error"]
 
 
 async def test_without_a_quota_nothing_is_counted(carillon: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +237,66 @@ def test_a_bad_limit_is_refused_at_the_start(name: str) -> None:
     """By name."""
     with pytest.raises(SettingsError, match=f"CARILLON_{name}"):
         load_settings({f"CARILLON_{name}": "-1"})
+
+
+async def test_an_admin_gives_single_owners_other_quotas(serving_with: Opened) -> None:
+    """They are shown and audited; owners of a team cannot set them; without them the settings hold again."""
+    async with serving_with(quota_schedules=1) as carillon:
+        mia = await carillon.member()
+        team = await mia.call("POST", "/teams/", 201, json={"name": "ops"})
+        assert {} == team["quotas"]
+        workflow = await mia.workflow(team_id=team["id"])
+        path, body = "/schedules/", {**EVERY, "workflow_id": workflow["id"], "team_id": team["id"]}
+        quotas = {"quotas": {"schedules": 2, "history_days": 7}}
+        await mia.call("PATCH", f"/teams/{team['id']}/", 403, json=quotas)
+        changed = await carillon.call("PATCH", f"/teams/{team['id']}/", json=quotas)
+        assert quotas["quotas"] == changed["quotas"] == (await mia.call("GET", f"/teams/{team['id']}/"))["quotas"]
+        (event, *_) = (await carillon.call("GET", "/audit/", params={"action": "team_changed"}))["items"]
+        assert {"quotas": {"from": {}, "to": quotas["quotas"]}} == event["changes"]
+
+        async def is_refused() -> Json | None:
+            answer = await mia.request("POST", path, json=body)
+            return answer.json() if answer.status_code == 409 else None
+
+        problem = await until(is_refused)
+        assert (2, 2) == (problem["limit"], problem["used"])
+        await carillon.call("PATCH", f"/teams/{team['id']}/", json={"quotas": {}})
+        assert {} == (await mia.call("GET", f"/teams/{team['id']}/"))["quotas"]
+
+
+async def test_quotas_of_a_user_are_checked(carillon: Carillon) -> None:
+    """Unknown names and negative numbers are refused; the built-in admin may have quotas, too."""
+    me = await carillon.call("GET", "/me/")
+    for wrong in ({"lunches": 1}, {"schedules": -1}, {"schedules": "many"}):
+        await carillon.call("PATCH", f"/users/{me['id']}/", 422, json={"quotas": wrong})
+    changed = await carillon.call("PATCH", f"/users/{me['id']}/", json={"quotas": {"runs_at_once": 3}})
+    assert {"runs_at_once": 3} == changed["quotas"]
+
+
+_MAKE_OLD = text("UPDATE workflow_executions SET id = :id, finished_at = :at WHERE scheduled_job_id = :job")
+_OLD_ENTRY = text(
+    "INSERT INTO ledger_entries (scheduled_job_id, first_slot, last_slot, slot_count, outcome, reason) "
+    "VALUES (:job, :at, :at, 1, 'missed', 'down')"
+)
+
+
+async def test_history_of_an_owner_is_deleted_after_the_days_of_its_quota(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """The history of others is kept."""
+    team = await carillon.call("POST", "/teams/", 201, json={"name": "ops"})
+    await carillon.call("PATCH", f"/teams/{team['id']}/", json={"quotas": {"history_days": 7}})
+    own = await carillon.schedule()
+    of_team = await carillon.schedule(await carillon.workflow(team_id=team["id"]), team_id=team["id"])
+    for schedule in (own, of_team):
+        await fire_and_read(carillon, settings, database, schedule)
+    old = datetime.now(UTC) - timedelta(days=8)
+    async with database.transaction() as connection:
+        for number, schedule in enumerate((own, of_team)):
+            values = {"job": UUID(schedule["id"]), "at": old, "id": UUID(int=first_id_at(old).int + number)}
+            await connection.execute(_MAKE_OLD, values)
+            await connection.execute(_OLD_ENTRY, values)
+    await Housekeeper(database, 30).keep_weeks()
+    assert [1, 0] == [len(await carillon.runs(schedule)) for schedule in (own, of_team)]
+    entries = [await carillon.ledger(schedule) for schedule in (own, of_team)]
+    assert [1, 0] == [[entry["reason"] for entry in of_one].count("down") for of_one in entries]

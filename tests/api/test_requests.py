@@ -34,7 +34,7 @@ async def test_an_application_that_was_closed_is_forgotten(settings: Settings) -
         return sum(type(one) is Litestar for one in gc.get_objects())
 
     before = applications()
-    async with serving(settings) as client:
+    async with serving(settings, is_kept=False) as client:
         await client.call("POST", "/users/", 201, json={"username": "mia"}, headers={"Idempotency-Key": "k"})
         assert before + 1 == applications()
     assert before == applications()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 MAJORS = (3, 4)
 DOWNLOAD_TIMEOUT_SECONDS = 300
-COMMAND_TIMEOUT_SECONDS = 60
+COMMAND_TIMEOUT_SECONDS = 600
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -306,7 +306,7 @@ async def test_a_file_keeps_the_quotas_of_its_owner(
         told = await apply(second)
     (problem,) = told.problems
     assert problem.startswith(place), problem
-    assert f"This user may have 1 {kind} and has 1." in problem
+    assert f"The owner may have 1 {kind} and has 1." in problem
     assert (["nightly"], ["report"]) == (await names(database), await names(database, "workflows"))
 
 

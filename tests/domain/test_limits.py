@@ -85,7 +85,7 @@ def test_a_limit_counts_what_there_is_and_what_is_wanted(limit: int, used: int, 
     if fits:
         require_room(Quota.PARKED_RUNS, limit, used, wanted)
         return
-    with pytest.raises(QuotaExceededError, match=f"This user may have {limit} parked runs and has {used}") as refused:
+    with pytest.raises(QuotaExceededError, match=f"The owner may have {limit} parked runs and has {used}") as refused:
         require_room(Quota.PARKED_RUNS, limit, used, wanted)
     assert (limit, used) == (refused.value.limit, refused.value.used)
 

@@ -37,7 +37,7 @@ async def test_three_workers_never_make_more_calls_at_once_than_the_limit(
 ) -> None:
     """Calls of many runs, and several calls of one run, share the bound; each is made once."""
     await limit(carillon, max_concurrent=2)
-    busy = Busy(sink)
+    busy = Busy(sink, together=2)
     limited = http_node(sink.url, limit="crm")
     single = await carillon.workflow({"id": "first", "type": "core.noop"}, limited)
     parallel = await carillon.call("POST", "/workflows/", 201, json=fan_out(sink.url, 4, limit="crm"))

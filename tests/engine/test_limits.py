@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
-from tests.support.carillon import Carillon, engine_of, http_node, make_due, three_workers, working
+from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
 from tests.support.http_sink import Sink
 from tests.support.limits import Busy, ended, limit, waiting_run
 
@@ -21,7 +21,7 @@ async def test_three_workers_never_run_more_than_max_concurrent_at_once(
 ) -> None:
     """Schedules and workflows that name a limit share it; all slots fire in the end."""
     await limit(carillon, max_concurrent=2)
-    busy = Busy(sink)
+    busy = Busy(sink, together=2)
     plain = await carillon.workflow(http_node(sink.url))
     limited = await carillon.workflow(http_node(sink.url), limit="crm")
     schedules = [await carillon.schedule(plain, limit="crm") for _ in range(6)]
@@ -143,3 +143,52 @@ async def test_a_rate_starts_runs_at_its_distance(carillon: Carillon, settings: 
             "max(b.next_at) - min(e.created_at) >= interval '400 ms' FROM workflow_executions AS e, limit_buckets AS b"
         )
         assert [(8, True, True)] == [tuple(row) for row in rows]
+
+
+async def test_three_workers_keep_to_the_quota_of_an_owner(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """Runs of a team wait for each other and say so; those of another owner have places of their own."""
+    team = await carillon.call("POST", "/teams/", 201, json={"name": "ops"})
+    released = asyncio.Event()
+    sink.hold_until(released)
+    flow_of_team = await carillon.workflow(http_node(sink.url), team_id=team["id"])
+    of_team = [await carillon.schedule(flow_of_team, team_id=team["id"]) for _ in range(5)]
+    workflow = await carillon.workflow(http_node(sink.url))
+    own = [await carillon.schedule(workflow) for _ in range(3)]
+    for schedule in [*of_team, *own]:
+        await make_due(database, schedule)
+    async with three_workers(replace(settings, lease_seconds=30, quota_runs_at_once=2)):
+        await sink.wait_for_calls(4)
+
+        async def others_wait() -> list[Json] | None:
+            listed = (await carillon.call("GET", "/executions/", params={"status": "pending"}))["items"]
+            return listed if len(listed) == 4 else None
+
+        assert {"limit:quota.runs_at_once"} == {run["waiting_for"] for run in await until(others_wait)}
+        assert 4 == len(sink.calls)
+        released.set()
+        runs = await ended(carillon, [*of_team, *own])
+    assert {("success", "")} == {(run["status"], run["error"]) for run in runs}
+    assert 8 == len(runs) == len(sink.calls)
+
+
+async def test_a_quota_that_an_admin_sets_holds_for_the_runs_of_one_owner(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """The plain tick of another owner does not wait; without the quota nothing waits any more."""
+    team = await carillon.call("POST", "/teams/", 201, json={"name": "ops"})
+    await carillon.call("PATCH", f"/teams/{team['id']}/", json={"quotas": {"runs_at_once": 1}})
+    own = await carillon.schedule()
+    of_team = await carillon.schedule(await carillon.workflow(team_id=team["id"]), team_id=team["id"])
+    async with engine_of(settings) as engine:
+        await engine.limits.read_quotas()
+        for schedule in (own, of_team):
+            due = await make_due(database, schedule)
+            await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+        statuses = [(await carillon.runs(schedule))[0]["status"] for schedule in (own, of_team)]
+        assert ["success", "pending"] == statuses
+        await engine.limits.look_at_all()
+        (run,) = await carillon.runs(of_team)
+        await engine.run_execution(UUID(run["id"]), 1)
+    assert ["success"] == [run["status"] for run in await carillon.runs(of_team)]

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import uvicorn
+from litestar import Litestar
 
 from app.api.http_protocol import HttpLimits
 from app.api.server import server_config
@@ -14,13 +15,23 @@ from app.config import Settings
 from app.wiring import wire_api
 from tests.support.carillon import Carillon
 
+# Applications that have stopped, by whether they serve /metrics: to build one takes longer than most tests.
+_stopped: dict[bool, list[Litestar]] = {True: [], False: []}
+
 
 @asynccontextmanager
-async def serving(settings: Settings, limits: HttpLimits | None = None) -> AsyncIterator[Carillon]:
-    """Run an API with these settings, and yield a client with the admin's token."""
+async def serving(
+    settings: Settings, limits: HttpLimits | None = None, *, is_kept: bool = True
+) -> AsyncIterator[Carillon]:
+    """Run an API with these settings, and yield a client with the admin's token.
+
+    The application is used again by a later server, unless it is not to be kept.
+    """
+    usable = _stopped[not settings.api_metrics_port] if is_kept else []
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        config = server_config(wire_api(settings), settings, limits, lifespan="on")
+        application = wire_api(settings, usable.pop() if usable else None)
+        config = server_config(application, settings, limits, lifespan="on")
         server = uvicorn.Server(config)
         config.load()
         # What uvicorn's own loop does after loading its configuration.
@@ -34,6 +45,7 @@ async def serving(settings: Settings, limits: HttpLimits | None = None) -> Async
                 yield Carillon(client, settings)
         finally:
             await _end(server)
+    usable.append(application)
 
 
 async def _end(server: uvicorn.Server) -> None:

@@ -20,6 +20,7 @@ MIGRATED = "carillon"
 # of the template, and if nothing has been analyzed in it.
 _SHAPE = """
     SELECT (SELECT count(*) FROM pg_class), (SELECT max(oid::bigint) FROM pg_class),
+           (SELECT sum(hashtextextended(concat(oid, relname), 0)) FROM pg_class WHERE oid >= 16384),
            (SELECT sum(reltuples)::bigint FROM pg_class), (SELECT max(oid::bigint) FROM pg_attrdef),
            (SELECT sum(hashtextextended(concat(attrelid, attname, atttypid, atttypmod, attnotnull), 0))
             FROM pg_attribute WHERE attrelid >= 16384),

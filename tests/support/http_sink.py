@@ -50,7 +50,7 @@ class Sink:
     ) -> None:
         await self._runner.cleanup()
 
-    async def wait_for_calls(self, count: int, seconds: float = 30) -> list[Call]:
+    async def wait_for_calls(self, count: int, seconds: float = 120) -> list[Call]:
         """Wait until at least ``count`` calls have arrived, and return all of them."""
         async with asyncio.timeout(seconds), self._arrived:
             await self._arrived.wait_for(lambda: len(self.calls) >= count)

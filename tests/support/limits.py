@@ -9,16 +9,21 @@ from tests.support.http_sink import Sink
 
 
 class Busy:
-    """A target that holds calls for a moment and counts how many it has at once."""
+    """A target that counts how many calls it has at once; it answers the first ones when so many are there."""
 
-    def __init__(self, sink: Sink, seconds: float = 0.05) -> None:
+    def __init__(self, sink: Sink, together: int, seconds: float = 0.05) -> None:
         self.now = self.most = 0
         self._seconds = seconds
+        self._together = together
+        self._arrived = asyncio.Event()
         sink.answer = self._answer
 
     async def _answer(self, _request: web.Request) -> web.StreamResponse:
         self.now += 1
         self.most = max(self.most, self.now)
+        if self.now == self._together:
+            self._arrived.set()
+        await self._arrived.wait()
         await asyncio.sleep(self._seconds)
         self.now -= 1
         return web.Response()

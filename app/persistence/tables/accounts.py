@@ -31,6 +31,7 @@ class UserProfile(Base):
     __table_args__ = (
         CheckConstraint(one_of("role", Role), name="role_known"),
         CheckConstraint(one_of("kind", OwnerKind), name="kind_known"),
+        Index("ix_user_profiles_quotas", "id", postgresql_where=text("quotas IS NOT NULL")),
     )
 
     id: Mapped[int] = mapped_column(Identity(), primary_key=True)
@@ -39,6 +40,8 @@ class UserProfile(Base):
     kind: Mapped[str] = mapped_column(server_default=OwnerKind.USER)
     created_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     disabled_at: Mapped[datetime | None]
+    # Those that an admin has set for this owner; the others are those of the settings.
+    quotas: Mapped[dict[str, int] | None] = mapped_column(JSONB(none_as_null=True))
 
 
 class TeamRow(Base):

@@ -6,6 +6,8 @@ from typing import Any, Literal
 import msgspec
 
 from app.domain.access import OwnerKind, Role, Scope, TeamRole, highest, lesser, scope_of_role
+from app.domain.limits import OwnQuotas
+from app.persistence.quotas import stored_quotas
 from app.persistence.users import Token, User
 from app.services.inputs import Instant
 from app.services.listing import Encoded
@@ -21,6 +23,7 @@ class UserView(msgspec.Struct, kw_only=True):
     disabled: bool
     disabled_at: Instant | None
     created_at: Instant
+    quotas: OwnQuotas
 
 
 class UserList(msgspec.Struct):
@@ -38,6 +41,7 @@ class TeamView(msgspec.Struct, kw_only=True):
     # None for an admin who does not belong to the team.
     role: TeamRole | None
     created_at: Instant
+    quotas: OwnQuotas
 
 
 class TeamList(msgspec.Struct):
@@ -147,6 +151,7 @@ def user_view(user: User) -> UserView:
         disabled=user.disabled_at is not None,
         disabled_at=user.disabled_at,
         created_at=user.created_at,
+        quotas=stored_quotas(user.quotas),
     )
 
 
