@@ -20,7 +20,10 @@ def is_ours(name: str | None, kind: str, _parents: object) -> bool:
 
 
 # Indexes with a collation, which Alembic does not see when it reads the schema. A test compares their definitions.
-COLLATED = ("ix_scheduled_jobs_name", "ix_workflows_name")
+COLLATED = (
+    *("ix_scheduled_jobs_name", "ix_scheduled_jobs_owner_name", "ix_scheduled_jobs_whole_name"),
+    "ix_workflows_name",
+)
 
 
 def is_comparable(_thing: object, name: str | None, kind: str, _reflected: object, _compared_to: object) -> bool:
