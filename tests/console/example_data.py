@@ -12,7 +12,7 @@ ODD_NAMES = (
 )
 SECONDS = 1
 # Of five seconds each, one at a time.
-WAITING_RUNS = 12
+WAITING_RUNS = 24
 
 
 async def example_fleet(carillon: Carillon) -> dict[str, Json]:

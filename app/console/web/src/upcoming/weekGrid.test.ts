@@ -2,14 +2,15 @@ import { expect, test } from "vitest";
 import type { Forecast } from "../api/types";
 import { shadeOf, weekOf } from "./weekGrid";
 
-/** A forecast from a time on, with these fires of one schedule in each quarter of an hour. */
+/** A forecast from a time on, with these fires of two schedules in each quarter of an hour. */
 function forecast(from: string, fires: number[]): Forecast {
   const buckets = fires.map((count, index) => ({
     at: new Date(Date.parse(from) + index * 900_000).toISOString(),
     fires: count,
     busy_seconds: 0,
   }));
-  return { buckets, groups: [{ key: "a", name: "nightly", fires: 0, busy_seconds: 0, buckets: fires }] } as unknown as Forecast;
+  const group = (name: string, total: number) => ({ key: name, name, fires: total, busy_seconds: 0, buckets: fires });
+  return { buckets, groups: [group("heartbeat", 9000), group("nightly", 7)] } as unknown as Forecast;
 }
 
 test("quarters of an hour are added up by day and hour of the zone", () => {
@@ -29,7 +30,7 @@ test("a zone with another quarter than full hours has its own hours, and a cell 
     from: "2026-11-18T18:15:00.000Z",
     to: "2026-11-18T19:15:00.000Z",
     fires: 4,
-    names: ["nightly"],
+    names: ["nightly", "heartbeat"],
   });
 });
 

@@ -7,7 +7,7 @@ export interface HourCell {
   from: Instant;
   to: Instant;
   fires: number;
-  /** The schedules that fire in it, the busiest first, as far as the forecast names them. */
+  /** The schedules that fire in it, as far as the forecast names them; those that seldom fire first. */
   names: string[];
 }
 
@@ -23,6 +23,7 @@ export const DAYS = 7;
 /** Returns the days of a forecast with buckets of a quarter of an hour: offsets of zones are multiples of that. */
 export function weekOf(forecast: Forecast, zone: string): WeekDay[] {
   const days = new Map<string, WeekDay>();
+  const seldomFirst = forecast.groups.toSorted((a, b) => a.fires - b.fires);
   forecast.buckets.forEach((bucket, index) => {
     const day = instantText(bucket.at, zone).slice(0, 10);
     const column = days.get(day) ?? { day, hours: new Map<number, HourCell>() };
@@ -31,7 +32,7 @@ export function weekOf(forecast: Forecast, zone: string): WeekDay[] {
     const cell = column.hours.get(hour) ?? { from: bucket.at, to: bucket.at, fires: 0, names: [] };
     cell.to = new Date(Date.parse(bucket.at) + BUCKET_SECONDS * 1000).toISOString();
     cell.fires += bucket.fires;
-    for (const group of forecast.groups)
+    for (const group of seldomFirst)
       if (group.buckets[index] && !cell.names.includes(group.name)) cell.names.push(group.name);
     column.hours.set(hour, cell);
   });
