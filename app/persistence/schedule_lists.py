@@ -39,6 +39,14 @@ from app.persistence.tables import ScheduledJobRow
 
 # Overdue schedules are few, unless nothing fires them. More are not looked at for a list by health.
 MOST_OVERDUE = 5_000
+# So many schedules are searched for a text in the order of a list, before all that have it are collected and sorted.
+MOST_WALKED = 5_000
+COLLECTING_MEGABYTES = 32
+# A list is not counted if the planner expects so many times ``COUNTED``, and of the newest so many schedules at least
+# this part matches of what that lets expect.
+SURELY_LONG = 2
+SAMPLED = 2_000
+AGREEING = 0.5
 # In the words of partial indexes.
 _IMPLIED = (
     ("status", Status.ACTIVE, "j.status <> 'active'"),
@@ -132,6 +140,14 @@ class Listing(msgspec.Struct, frozen=True):
     def needs_plan_of_its_own(self) -> bool:
         """Return whether a plan has to know the values, of an order too: some owners have few schedules, some most."""
         return self.filters.need_plans_of_their_own or self.sort.field != "created_at"
+
+    @property
+    def is_slow_if_long(self) -> bool:
+        """Return whether a long list of this kind is read to its end for one page.
+
+        No index has the last attempts. Names are in the order of the texts that they contain.
+        """
+        return self.sort.field == "last_attempt_at" or (bool(self.filters.q) and self.sort.field == "name")
 
 
 class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,14 +260,32 @@ async def _page_of(
     part, total, is_estimate = listing.part, None, False
     if part.counts:
         total, is_estimate = await _total(connection, listing.filters, source, totals, now)
-    is_short = total is not None and not is_estimate and listing.sort.field != "created_at"
+    is_short = total is not None and not is_estimate and (listing.sort.field != "created_at" or listing.filters.q)
     if is_short and await _is_sparse(connection, total or 0, part.limit, totals):
         items = await _sorted_rows(connection, listing, source, now)
+    elif listing.filters.q and not part.offset:
+        items = await _rows_with_text(connection, listing, source, now)
     else:
         items = await _ordered_rows(connection, listing, source, now)
     total = len(items) if total is None else total
     more = cursor_of([items[-1].place, items[-1].id]) if len(items) == part.limit else None
     return Page(items, total, is_estimate, more, ("place", "id"))
+
+
+async def _rows_with_text(
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+) -> list[ListedRow]:
+    """Return the rows of a page of a list by a text that many schedules have.
+
+    They are near the beginning of most orders. They are not if the order follows the text, as names do: in the order of
+    names, the first ``report-1`` may come after half of all schedules.
+    """
+    items = await _ordered_rows(connection, listing, source, now, most=MOST_WALKED)
+    if len(items) < listing.part.limit:
+        # All that matches is sorted: the bitmap of the rows has to fit into memory.
+        await connection.execute(text(f"SET LOCAL work_mem = '{COLLECTING_MEGABYTES}MB'"))
+        items = await _sorted_rows(connection, listing, source, now)
+    return items
 
 
 _TABLE_ROWS = "SELECT reltuples::bigint AS number FROM pg_class WHERE oid = 'scheduled_jobs'::regclass"
@@ -262,18 +296,27 @@ async def _is_sparse(connection: AsyncConnection, matching: int, limit: int, tot
 
     In order, ``limit`` of them are found among ``limit`` / ``matching`` of the table.
     """
+    rows = await _table_rows(connection, totals)
+    return matching * matching < limit * max(rows, matching)
+
+
+async def _table_rows(connection: AsyncConnection, totals: KnownTotals) -> int:
+    """Return about how many schedules there are."""
     key = (("table", "scheduled_jobs"),)
     rows = totals.fresh(key, clock.monotonic())
     if rows is None:
         rows = int((await fetch(connection, _TABLE_ROWS))[0]["number"])
         totals.keep(key, rows, clock.monotonic() + FRESH_SECONDS)
-    return matching * matching < limit * max(rows, matching)
+    return rows
 
 
 async def _ordered_rows(
-    connection: AsyncConnection, listing: Listing, source: Source, now: datetime
+    connection: AsyncConnection, listing: Listing, source: Source, now: datetime, most: int | None = None
 ) -> list[ListedRow]:
-    """Return the rows of a page in the order of an index, from one stage of the list after another."""
+    """Return the rows of a page in the order of an index, from one stage of the list after another.
+
+    With ``most``, they are looked for among the next ``most`` schedules of the first stage only.
+    """
     part, cursor = listing.part, _read_cursor(listing.part.cursor, listing.sort)
     items: list[ListedRow] = []
     for stage in _stages(listing):
@@ -283,8 +326,32 @@ async def _ordered_rows(
             # The cursor is among the rows without a value, which come later.
             continue
         after = cursor if cursor is not None and (cursor[0] is None) is (stage.place is None) else None
-        items += await _rows(connection, listing, source, _At(stage, after, part.limit - len(items)), now)
+        at = _At(stage, after, part.limit - len(items))
+        if most is None:
+            items += await _rows(connection, listing, source, at, now)
+            continue
+        last = await _place_beyond(connection, listing.sort, source, at, most)
+        return await _rows(connection, listing, source, replace(at, last=last), now)
     return items
+
+
+async def _place_beyond(
+    connection: AsyncConnection, sort: Sort, source: Source, at: "_At", number: int
+) -> tuple[Any, UUID] | None:
+    """Return the place of the schedule so many further on in a stage; None if the stage ends before it."""
+    query = _Query()
+    table = "due_ticks AS d" if at.stage.source is _DUE else at.stage.source
+    if at.stage.source is not _DUE:
+        _add_source(query, source, "k" if at.stage.source is _MARKED else "j")
+        query.add(at.stage.condition)
+    _add_bounds(query, sort, at)
+    rows = await fetch(
+        connection,
+        f"SELECT {at.stage.place or 'NULL::timestamptz'}, {at.key} FROM {table} WHERE {query.text} "  # noqa: S608
+        f"ORDER BY {_order(sort, at)} LIMIT 1 OFFSET {number:d}",
+        *query.values,
+    )
+    return tuple(rows[0]) if rows else None
 
 
 def _stages(listing: Listing) -> tuple[_Stage, ...]:
@@ -307,11 +374,35 @@ def _read_cursor(cursor: str | None, sort: Sort) -> tuple[Any, UUID] | None:
 
 
 class _At(msgspec.Struct, frozen=True):
-    """Which rows of a stage to read: after a place, and how many."""
+    """Which rows of a stage to read: how many, after one place and up to another."""
 
     stage: _Stage
     after: tuple[Any, UUID] | None
     limit: int
+    last: tuple[Any, UUID] | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the id by which rows of equal places are sorted."""
+        source = self.stage.source
+        return f"{source[source.index(' AS ') + 4]}.id"
+
+
+def _add_bounds(query: _Query, sort: Sort, at: _At) -> None:
+    beyond, before = ("<", ">=") if sort.is_descending else (">", "<=")
+    for sign, bound in ((beyond, at.after), (before, at.last)):
+        if bound is not None and at.stage.place is None:
+            query.add(f"{at.key} {sign} {{}}", bound[1])
+        elif bound is not None:
+            query.add(f"({at.stage.place}, {at.key}) {sign} ({{}}, {{}})", *bound)
+
+
+def _order(sort: Sort, at: _At) -> str:
+    """Return the order of a stage, in the words of its index."""
+    place, order = at.stage.place, "DESC" if sort.is_descending else "ASC"
+    if place is None:
+        return f"{at.key} {order}"
+    return f"{place} {order}{'' if place in _NEVER_NULL else ' NULLS LAST'}, {at.key} {order}"
 
 
 async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
@@ -346,20 +437,12 @@ async def _rows(
 ) -> list[ListedRow]:
     stage = at.stage
     query = _conditions(listing.filters, source, stage, now)
-    sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
-    key = f"{stage.source[stage.source.index(' AS ') + 4]}.id"
-    if at.after is not None and stage.place is None:
-        query.add(f"{key} {sign} {{}}", at.after[1])
-    elif at.after is not None:
-        query.add(f"({stage.place}, {key}) {sign} ({{}}, {{}})", *at.after)
-    by = f"{key} {order}" if stage.place is None else f"{stage.place} {order} NULLS LAST, {key} {order}"
-    if stage.place in _NEVER_NULL:
-        by = f"{stage.place} {order}, {key} {order}"
+    _add_bounds(query, listing.sort, at)
     rows = await fetch(
         connection,
         "SELECT p.id, p.version, p.place, w.name AS workflow_name, m.namespace FROM (SELECT j.id, j.xmin AS version, "  # noqa: S608
         f"j.workflow_id, {stage.place or 'NULL::timestamptz'} AS place FROM {stage.source} WHERE {query.text} "
-        f"ORDER BY {by} LIMIT {at.limit:d} OFFSET {listing.part.offset:d}) AS p "
+        f"ORDER BY {_order(listing.sort, at)} LIMIT {at.limit:d} OFFSET {listing.part.offset:d}) AS p "
         "LEFT JOIN workflows AS w ON w.id = p.workflow_id "
         "LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = p.id",
         *query.values,
@@ -499,20 +582,62 @@ async def _total(
     known = totals.fresh(key, clock.monotonic())
     if known is not None:
         return known, True
-    stage = _BY_MARK[0] if filters.health in _MARKS else _STAGES["created_at"][0]
-    query = _conditions(filters, source, stage, now)
+    stage, query = _matching(filters, source, now)
     matching = f"SELECT FROM {stage.source} WHERE {query.text}"
-    (row,) = await fetch(
-        connection,
-        f"SELECT count(*) AS number FROM ({matching} LIMIT {COUNTED + 1}) AS few",  # noqa: S608
-        *query.values,
-    )
-    number: int = row["number"]
-    if number <= COUNTED:
-        return number, False
-    estimate = max(number, await estimated_rows(connection, matching, query.values))
+    estimate = await _surely_long(connection, filters, source, totals, now)
+    if estimate is None:
+        (row,) = await fetch(
+            connection,
+            f"SELECT count(*) AS number FROM ({matching} LIMIT {COUNTED + 1:d}) AS few",  # noqa: S608
+            *query.values,
+        )
+        number: int = row["number"]
+        if number <= COUNTED:
+            return number, False
+        estimate = max(number, await estimated_rows(connection, matching, query.values))
     totals.keep(key, estimate, clock.monotonic() + FRESH_SECONDS)
     return estimate, True
+
+
+async def _surely_long(
+    connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
+) -> int | None:
+    """Return the planner's estimate of a list if it need not be counted: it is long, and the newest schedules agree.
+
+    To count ``COUNTED`` schedules that contain a text or have a label takes much longer than to look at the newest.
+    """
+    stage, shortest = _STAGES["created_at"][0], SURELY_LONG * COUNTED
+    if not filters.need_plans_of_their_own or await _table_rows(connection, totals) < shortest:
+        return None
+    query, everything = _conditions(filters, source, stage, now), _Query()
+    _add_source(everything, source, "j")
+    matching, all_rows = (f"SELECT FROM {stage.source} WHERE {one.text}" for one in (query, everything))
+    estimate = await estimated_rows(connection, matching, query.values)
+    if estimate < shortest:
+        return None
+    expected = SAMPLED * estimate / max(estimate, await estimated_rows(connection, all_rows, everything.values))
+    number = await _sampled(connection, filters, source, stage, now)
+    return estimate if number >= AGREEING * expected else None
+
+
+async def _sampled(connection: AsyncConnection, filters: Filters, source: Source, stage: _Stage, now: datetime) -> int:
+    """Return how many of the newest ``SAMPLED`` schedules match.
+
+    The conditions are those of the count, so that no index is asked for everything that matches.
+    """
+    at = _At(stage, None, SAMPLED)
+    last = await _place_beyond(connection, Sort.NEWEST, source, at, SAMPLED)
+    query = _conditions(filters, source, stage, now)
+    matches = query.text
+    query.conditions.clear()
+    _add_source(query, source, "j")
+    _add_bounds(query, Sort.NEWEST, replace(at, last=last))
+    (row,) = await fetch(
+        connection,
+        f"SELECT count(*) FILTER (WHERE {matches}) AS number FROM {stage.source} WHERE {query.text}",  # noqa: S608
+        *query.values,
+    )
+    return int(row["number"])
 
 
 async def _overdue_page(

@@ -209,12 +209,12 @@ class ScheduleQueryService:
         return SchedulePage(page.items, page.total, page.total_is_estimate, page.next_cursor)
 
     async def _rows(self, connection: Connection, listing: Listing) -> Page[ListedRow]:
-        """Return a page of rows. Long lists by the last attempt, which have no index, may be some seconds old."""
+        """Return a page of rows. Long lists that no index is in the order of may be some seconds old."""
         kept = self._kept_pages.fresh(listing, clock.monotonic())
         if kept is not None:
             return kept
         page = await schedule_lists.page(connection, listing, self._totals)
-        if listing.sort.field == "last_attempt_at" and page.total_is_estimate:
+        if page.total_is_estimate and listing.is_slow_if_long:
             self._kept_pages.keep(listing, page, clock.monotonic() + KEPT_SECONDS)
         return page
 
