@@ -38,15 +38,16 @@ SECONDS = 120
 def main() -> None:
     """Build, run, and print what was checked; end with an error at the first thing that is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="keep the images, so that the next run is quicker")
-    keep = parser.parse_args().keep
+    parser.add_argument(
+        "--keep", type=Path, help="a folder in which the images are kept, so that the next run is quicker"
+    )
+    kept: Path | None = parser.parse_args().keep
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise SystemExit(
             f"The image was not tested: {', '.join(missing)} is missing. Debian's packages have these names."
         )
-    os.environ.setdefault("STORAGE_DRIVER", "vfs")
-    try:
+    with storage(kept):
         if not run("buildah", "images", "--quiet", "--filter", f"reference={BASE}").strip():
             say("The base is made of Debian's packages ...")
             make_base(BASE)
@@ -55,10 +56,21 @@ def main() -> None:
         check_inside()
         with servers() as environ:
             check_processes(environ)
-    finally:
-        if not keep:
-            subprocess.run(["buildah", "rmi", "--force", IMAGE, BASE], capture_output=True, check=False)
     say("The image is as it should be.")
+
+
+@contextmanager
+def storage(kept: Path | None) -> Iterator[None]:
+    """Keep images and containers in a folder of their own, apart from those of the machine."""
+    with tempfile.TemporaryDirectory(prefix="carillon-images-") as own:
+        folder = kept.absolute() if kept else Path(own)
+        folder.mkdir(exist_ok=True)
+        settings = folder / "storage.conf"
+        settings.write_text(
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{folder / "images"}"\nrunroot = "{folder / "run"}"\n'
+        )
+        os.environ["CONTAINERS_STORAGE_CONF"] = str(settings)
+        yield
 
 
 def say(text: str) -> None:
