@@ -468,7 +468,9 @@ def _backfilled_item(row: BackfilledSlot) -> LedgerItem:
 
 
 def _fired_item(row: FiredSlot) -> LedgerItem:
-    reason = "" if row.started_at else row.error or (WAITING_FOR_LIMIT if row.waiting_limit is not None else "")
+    reason = "" if row.started_at else row.error
+    if row.waiting_limit is not None:
+        reason = WAITING_FOR_LIMIT
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
 
 
