@@ -3,6 +3,7 @@
 import asyncio
 
 from alembic import context
+from alembic.runtime.migration import MigrationInfo
 from sqlalchemy import Connection
 
 from app.config import load_settings
@@ -19,12 +20,22 @@ def is_ours(name: str | None, kind: str, _parents: object) -> bool:
 
 
 # Indexes with a collation, which Alembic does not see when it reads the schema. A test compares their definitions.
-COLLATED = ("ix_scheduled_jobs_name", "ix_workflows_name")
+COLLATED = (
+    *("ix_scheduled_jobs_name", "ix_scheduled_jobs_owner_name", "ix_scheduled_jobs_whole_name"),
+    "ix_workflows_name",
+)
 
 
 def is_comparable(_thing: object, name: str | None, kind: str, _reflected: object, _compared_to: object) -> bool:
     """Whether Alembic can tell if a thing of the schema is as the code says."""
     return kind != "index" or name not in COLLATED
+
+
+def report_step(*, step: MigrationInfo, **_: object) -> None:
+    """Tell `carillon migrate` which revision was applied."""
+    report = context.config.attributes.get("report")
+    if report is not None:
+        report(f"applied revision {step.up_revision_id}")
 
 
 def run(connection: Connection) -> None:
@@ -35,6 +46,7 @@ def run(connection: Connection) -> None:
         compare_server_default=True,
         include_name=is_ours,
         include_object=is_comparable,
+        on_version_apply=report_step,
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -7,7 +7,7 @@ from litestar.params import JSONBody
 from app.api.etags import IF_MATCH
 from app.api.requests import NO_STORE, Acting, Cursor, Id, Limit, OptionalBody, listed
 from app.services.agent_leases import AgentLeaseService
-from app.services.inputs import AdoptInput, LeaseChanges, LeaseInput, NoteInput
+from app.services.inputs import AdoptInput, ApproveInput, LeaseChanges, LeaseInput, NoteInput
 from app.services.views.leases import FreshLeaseView, LeaseList, LeaseView
 
 Leases = NamedDependency[AgentLeaseService]
@@ -66,7 +66,7 @@ class AgentLeaseController(Controller):
         summary="Approve the schedules of a lease that await review. Those that were paused for it begin.",
     )
     async def approve(
-        self, actor: Acting, lease_service: Leases, lease_id: Id, data: OptionalBody[NoteInput]
+        self, actor: Acting, lease_service: Leases, lease_id: Id, data: OptionalBody[ApproveInput]
     ) -> LeaseView:
         return await lease_service.approve(actor, lease_id, data)
 

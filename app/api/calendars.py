@@ -7,12 +7,13 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody, PathParameter
 
 from app.api.accounts import Owner
-from app.api.requests import Acting, Cursor, Limit, OptionalBody, TeamFilter
+from app.api.requests import SCOPE, Acting, Cursor, Limit, OptionalBody, TeamFilter
+from app.domain.access import Scope
 from app.domain.icalendar import MAX_BYTES
 from app.persistence.pagination import Part
 from app.services.calendars import CalendarService, Named
-from app.services.inputs import CALENDAR_NAME_PATTERN, CalendarChanges, CalendarInput
-from app.services.views import CalendarList, CalendarView
+from app.services.inputs import CALENDAR_NAME_PATTERN, CalendarChanges, CalendarInput, CalendarPlanInput
+from app.services.views import CalendarList, CalendarPlanView, CalendarView
 
 Calendars = NamedDependency[CalendarService]
 CalendarName = Annotated[str, PathParameter(schema_extra={"pattern": CALENDAR_NAME_PATTERN})]
@@ -75,6 +76,23 @@ class CalendarController(Controller):
         team_id: TeamFilter = None,
     ) -> CalendarView:
         return await calendar_service.change(actor, Named(calendar_name, owner, team_id), data)
+
+    @post(
+        "/{calendar_name:str}/plan",
+        status_code=200,
+        opt={"errors": (403, 404, 409), SCOPE: Scope.READ},
+        summary="Say what a change of a calendar would do to the schedules that use it. Nothing is stored.",
+    )
+    async def plan(
+        self,
+        actor: Acting,
+        calendar_service: Calendars,
+        calendar_name: CalendarName,
+        data: OptionalBody[CalendarPlanInput],
+        owner: Owner = None,
+        team_id: TeamFilter = None,
+    ) -> CalendarPlanView:
+        return await calendar_service.plan(actor, Named(calendar_name, owner, team_id), data)
 
     @delete(
         "/{calendar_name:str}",

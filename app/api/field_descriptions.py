@@ -242,21 +242,27 @@ OPERATION = {
     "schedule_id": "The id of the schedule.",
     "message": "Why it could not be changed.",
 }
-DRY_RUN = {"skipped": "Which schedules would be left alone, and why."}
+DRY_RUN = {
+    "skipped": "Which schedules would be left alone, and why.",
+    "plan": "What would become of the coming fires of some of the schedules; null for an action that moves none.",
+}
 DECLARATIONS = {
     "documents": "The workflows and schedules by their namespaces, as JSON.",
     "yaml": "The same as the text of a file, with one document or several.",
     "dry_run": "Only say what would be done.",
     "prune": "Delete what the namespaces have and the documents do not declare any more.",
     "namespace": "The group that declared objects belong to. It has one owner.",
+    "calendars": "The calendars, each with a name that is unique for the owner.",
     "workflows": "The workflows, each with a name that is unique in the namespace.",
     "schedules": "The schedules, each with a name that is unique in the namespace.",
     "counts": "How many objects there are for each `act`.",
     "steps": "What was done to each object, or would be.",
     "act": with_values("What was done, or would be.", ACTS),
-    "kind": "The kind of the object: `workflow` or `schedule`.",
+    "kind": "The kind of the object: `workflow`, `schedule` or `calendar`.",
     "name": "The name of the object in its namespace.",
     "differences": "The values that differ.",
+    "plan": "In a dry run, what the step would do to the coming fires of a schedule that is created or changed; of the "
+    "first 100.",
     "status": with_values("The state of a schedule; null for a workflow, and for what is new in a dry run.", STATUSES),
     "path": "The path of the value in the object.",
     "from": "The value that is stored; left out if there is none.",
@@ -844,10 +850,40 @@ VALIDATION = {
     "message": "What is wrong, for people.",
 }
 
+FLEET_PLAN = {
+    "until": "Until when fires are compared; of a schedule with many fires, `slots.until` is earlier.",
+    "schedules": "How many schedules the change concerns.",
+    "planned": "How many of them were compared, at most 100. Those that stay as they are do not count.",
+    "fires_now": "How many of the planned schedules would fire at once.",
+    "slots": "The fires of all planned schedules, counted.",
+    "items": "The planned schedules that change most, at most 20.",
+    "refused": "Schedules that refuse the change, and why, at most 20.",
+    "changes": "The fields of the calendar that would change, each with `from` and `to`.",
+    "kept": "How many fires stay as they are.",
+    "added": "How many fires appear.",
+    "removed": "How many fires vanish.",
+    "moved": "How many fires come at another time.",
+    "days": "How many days ahead fires are compared.",
+}
+SCHEDULE_PLAN = {"id": "The id of the schedule.", "name": "The name of the schedule."}
+
 FIELDS = (
+    Table(("FleetPlanView", "CalendarPlanView", "SlotCountsView", "CalendarPlanInput"), FLEET_PLAN),
+    Table(("SchedulePlanView",), SCHEDULE_PLAN),
     Table(("UpcomingItem", "UpcomingList"), UPCOMING),
     Table(("FireView", "MovedFireView", "NextRunsView", "LossesView"), PLANNED),
-    Table(("PlanView", "PlannedSlotsView", "LossesView", "PlanInput", "ScheduleChanges"), PLAN),
+    Table(
+        (
+            "PlanView",
+            "EditPlanView",
+            "SchedulePlanView",
+            "PlannedSlotsView",
+            "LossesView",
+            "PlanInput",
+            "ScheduleChanges",
+        ),
+        PLAN,
+    ),
     Table(("ForecastInput", "ForecastChange"), FORECAST_INPUT),
     Table(("SpreadInput", "SpreadView", "SpreadChangeView"), SPREAD),
     Table(("ForecastGroupView",), FORECAST_GROUP),
@@ -904,13 +940,13 @@ FIELDS = (
     Table(
         (
             *("LeaseInput", "LeaseChanges", "ListedLease", "LeaseView", "FreshLeaseView"),
-            *("LeaseUsage", "LeaseRest", "AdoptInput"),
+            *("LeaseUsage", "LeaseRest", "AdoptInput", "ApproveInput"),
         ),
         LEASE,
     ),
     Table(("SessionView", "SessionInput", "SessionCodeView", "CurrentSessionView"), SESSION),
     Table(("SecretView", "SecretInput", "SecretChanges"), SECRET),
-    Table(("CalendarView", "CalendarInput", "CalendarChanges"), CALENDAR),
+    Table(("CalendarView", "CalendarFields", "CalendarInput", "CalendarChanges", "CalendarPlanInput"), CALENDAR),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
     Table(("LimitView", "LimitInput", "LimitChanges"), LIMIT),

@@ -56,7 +56,7 @@ class InterventionController(Controller):
     @post(
         "/{schedule_id:uuid}/backfill",
         status_code=202,
-        opt={"errors": (400, 404), "other_responses": {200: BackfillDryRun}, SCOPE: Scope.OPERATE, IF_MATCH: True},
+        opt={"errors": (400, 404, 409), "other_responses": {200: BackfillDryRun}, SCOPE: Scope.OPERATE, IF_MATCH: True},
         summary="Run past slots in the background (202), or only say which and for how long (200, `dry_run`).",
     )
     async def backfill(

@@ -9,7 +9,8 @@
 - ``schedules``, ``schedule_changes``, ``runs``: the verbs of ``schedule`` and ``run``, over HTTP.
 - ``completion``: the script that completes commands, options and names in a shell.
 - ``workflows``, ``load``: the verbs of ``workflow`` and ``load``.
-- ``resources``: the nouns whose verbs are those of the API, such as ``calendar`` and ``notification``.
+- ``resources``: the nouns whose verbs are those of the API, such as ``notification`` and ``team``.
+- ``constraints``, ``leases``: ``calendar`` and ``limit``; ``lease``, the rights of agents.
 - ``accounts``: ``user`` and ``token``, over HTTP or on the database.
 - ``doctor``, ``top``: whether a server is well, and what it does.
 - ``login``: ``login``, ``logout``, ``context``, ``whoami`` and ``request``.
@@ -21,6 +22,15 @@
 - ``operators``: the database connection and the rights of ``apply_database`` and ``admin``.
 """
 
-from app.cli.main import main
+import sys
 
-__all__ = ["main"]
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command of the command line, and exit with its code; Ctrl-C while it starts is no traceback."""
+    try:
+        from app.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    run()

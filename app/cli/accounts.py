@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from app.cli.fields import moment_of
 from app.cli.options import LIST, PRINT, List, Print, Reaching
 from app.cli.output import Shape, columns, print_item, printable, say, show_list, write
 from app.cli.resources import Resource, add_edit, add_get, add_list, find, noun
@@ -120,7 +121,7 @@ def create_token(
             raise ClientError("On the database a token needs the name of its user.", Exit.BAD_INPUT)
         made = store_token(owner, name=name, scope=scope, expires=expires or None)
     else:
-        body: dict[str, Any] = {"name": name, "expires_at": end_of_token(expires or None)}
+        body: dict[str, Any] = {"name": name, "expires_at": moment_of(expires) if expires else None}
         body |= {"scopes": [scope]} if scope else {}
         with options.connect() as connection:
             made = connection.call("POST", _tokens_of(connection, owner), body)
@@ -137,20 +138,6 @@ def _tokens_of(connection: Connection, owner: str) -> str:
     if not owner or connection.get("/me/")["username"] == owner:
         return "/tokens/"
     return find(connection, USER, owner) + "tokens/"
-
-
-def end_of_token(expires: str | None) -> str | None:
-    """Return when a token ends as the API takes it; what is not a duration is checked there."""
-    from app import clock
-    from app.domain.specs import parse_duration
-    from app.domain.trigger_event import rfc3339
-
-    if expires is None:
-        return None
-    try:
-        return rfc3339(clock.now() + parse_duration(expires))
-    except ValueError:
-        return expires
 
 
 @token.command(name="list")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.actions.plugins import PluginProblem, load_actions
-from app.cli.accounts import end_of_token
+from app.cli.fields import moment_of
 from app.cli.operators import OPERATOR, on_database
 from app.domain.access import Role
 from app.domain.trigger_event import rfc3339
@@ -86,7 +86,11 @@ def store_user(name: str, *, admin: bool) -> Any:
 
 def store_token(owner: str, *, name: str, scope: str | None, expires: str | None) -> Any:
     """Create a token on the database and return what the API would show, with its text."""
-    fields = {"name": name, "scopes": None if scope is None else [scope], "expires_at": end_of_token(expires)}
+    fields = {
+        "name": name,
+        "scopes": None if scope is None else [scope],
+        "expires_at": moment_of(expires) if expires else None,
+    }
     request = checked(fields, TokenInput)
     made = on_database(lambda database: UserService(database).create_token_for(OPERATOR, owner, request))
     return msgspec.to_builtins(made)

@@ -11,7 +11,7 @@ def console(*, options: Reach = REACH) -> None:
     with options.connect() as connection:
         target = connection.target
     if not target.token:
-        raise ClientError("no token is known; give --token, or set CARILLON_TOKEN")
+        raise ClientError("No token is known.", Exit.NOT_ALLOWED, hint="Give --token, or set CARILLON_TOKEN.")
     try:
         write(f"{console_link(target.url, target.token)}\n")
     except LinkRefused as error:

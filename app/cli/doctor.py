@@ -66,7 +66,9 @@ def examine(options: Printing) -> Iterator[Check]:
             yield Check("reachable", "failed", error.message, "Check the address, the network and the server's log.")
             return
         took = (clock.now() - before).total_seconds()
-        yield _reachable(alive, took)
+        yield (reachable := _reachable(alive, took))
+        if reachable.state == "failed":
+            return
         yield clock_check(alive, took)
         yield from _login(connection)
         yield from _stores(connection.raw("GET", "/health/ready"))
@@ -75,8 +77,9 @@ def examine(options: Printing) -> Iterator[Check]:
 
 
 def _reachable(answer: Answer, seconds: float) -> Check:
-    if answer.status != OK:
-        return Check("reachable", "failed", f"/health/live answers {answer.status}", "Is it the address of a Carillon?")
+    if answer.status != OK or b'"status"' not in answer.body:
+        detail = f"/health/live answers {answer.status}, and not as Carillon does"
+        return Check("reachable", "failed", detail, "Is a proxy in between, or another server there?")
     return Check("reachable", "ok", f"answers in {seconds * 1000:.0f} ms")
 
 

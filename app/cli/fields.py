@@ -5,13 +5,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from cyclopts import Parameter
 
+from app.client.connection import say
 from app.client.errors import ClientError, Exit
 
 STDIN = Path("-")
@@ -102,7 +104,7 @@ def _loader() -> Any:
 def edited(fields: Mapping[str, Any], heading: str) -> tuple[dict[str, Any], Path]:
     """Open fields as YAML in the user's editor; return the fields that differ afterwards, and the file.
 
-    The file is kept until ``discard``, so that a refused edit is not lost.
+    The file is kept until ``keeping`` deletes it, so that a refused edit is not lost.
     """
     from app.cli.output import yaml_text
 
@@ -110,11 +112,14 @@ def edited(fields: Mapping[str, Any], heading: str) -> tuple[dict[str, Any], Pat
     path = Path(name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write("".join(f"# {line}\n" for line in heading.splitlines()) + yaml_text(dict(fields)))
-    _run_editor(path)
     try:
-        after = parse_fields(path.read_text(encoding="utf-8"), "The edited text")
+        _run_editor(path)
+        after = parse_fields(read_text(path), "The edited text")
+    except KeyboardInterrupt:
+        say(f"\nNothing was changed. Your text is kept in {path}.")
+        raise
     except ClientError as error:
-        raise kept(error, path) from None
+        raise (kept(error, path) if path.exists() else error) from None
     removed = {name: None for name in fields if name not in after and fields[name] is not None}
     return {**{name: value for name, value in after.items() if fields.get(name) != value}, **removed}, path
 
@@ -131,6 +136,33 @@ def _run_editor(path: Path) -> None:
     if code != 0:
         path.unlink(missing_ok=True)
         raise ClientError(f"The editor exits with {code}; nothing was changed.", Exit.FAILED)
+
+
+@contextmanager
+def keeping(draft: Path | None) -> Iterator[None]:
+    """Delete an edited text when its change is stored; say where it is if the change is refused or interrupted."""
+    try:
+        yield
+    except ClientError as error:
+        raise (kept(error, draft) if draft else error) from None
+    except KeyboardInterrupt:
+        if draft:
+            say(f"\nYour text is kept in {draft}; -f takes it.")
+        raise
+    if draft:
+        draft.unlink(missing_ok=True)
+
+
+def moment_of(text: str) -> str:
+    """Return a time as the API takes it: a duration counts from now, anything else is for the API to check."""
+    from app import clock
+    from app.domain.specs import parse_duration
+    from app.domain.trigger_event import rfc3339
+
+    try:
+        return rfc3339(clock.now() + parse_duration(text))
+    except ValueError:
+        return text
 
 
 def kept(error: ClientError, path: Path) -> ClientError:

@@ -22,6 +22,8 @@ OPERATION = Shape(
 ACTIVE = {"pending", "running"}
 # An operation in one of these does not end by itself.
 UNFINISHED = {"running", "pending", "paused"}
+# What `done` counts, where that is not a change of a schedule.
+DONE_VERBS = {"run": "started", "backfill": "ran"}
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -32,7 +34,12 @@ def confirm(question: str, *, yes: bool) -> None:
         raise ClientError(f"{question} Nothing was changed.", Exit.BAD_INPUT, hint="Repeat the command with --yes.")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        say("\nNothing was changed.")
+        raise
+    if answer.strip().lower() not in {"y", "yes"}:
         raise ClientError("Nothing was changed.", Exit.FAILED)
 
 
@@ -55,7 +62,8 @@ class Progress:
 
     def _write(self, text: str) -> None:
         if self._is_shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
+            # The cursor stands at the beginning, so that a line of a log begins there.
+            sys.stderr.write(f"\r\x1b[K{text}\r")
             sys.stderr.flush()
 
     def end(self) -> None:
@@ -99,8 +107,15 @@ def wait_for_run(connection: Connection, run_id: str, seconds: float | None) -> 
     except KeyboardInterrupt:
         say(f"\nThe run goes on. To follow it: carillon run watch {run_id}")
         raise
+    except ClientError as error:
+        raise _while_waiting(error, f"The run may go on: carillon run watch {run_id}") from None
     finally:
         progress.end()
+
+
+def _while_waiting(error: ClientError, hint: str) -> ClientError:
+    """Return an error of waiting with what became of the thing that was waited for."""
+    return ClientError(error.message, error.code, lines=error.lines, hint=hint)
 
 
 def exit_by_run(run: Any) -> int:
@@ -114,26 +129,35 @@ def exit_by_run(run: Any) -> int:
 
 def wait_for_operation(connection: Connection, operation: Any) -> Any:
     """Return an operation once it has ended, with a progress bar meanwhile."""
-    progress = Progress(str(operation["action"]))
+    progress, operation_id = Progress(str(operation["action"])), operation["id"]
 
     def read() -> Any:
-        current = connection.get(f"/operations/{operation['id']}/")
-        progress.show(current["done"] + current["skipped"] + current["failed"], current["total"])
+        current = connection.get(f"/operations/{operation_id}/")
+        if current["status"] == "paused":
+            progress.note(f"is paused. To go on: carillon operation resume {operation_id}")
+        else:
+            progress.show(current["done"] + current["skipped"] + current["failed"], current["total"])
         return current
 
     try:
         return poll(read, lambda current: current["status"] not in UNFINISHED)
     except KeyboardInterrupt:
-        say(f"\nThe operation goes on. To stop it: carillon operation cancel {operation['id']}")
+        say(f"\nThe operation goes on. To stop it: carillon operation cancel {operation_id}")
         raise
+    except ClientError as error:
+        raise _while_waiting(error, f"The operation goes on: carillon operation get {operation_id}") from None
     finally:
         progress.end()
 
 
 def exit_by_operation(operation: Any) -> int:
     """Print what an operation did, and return the exit code."""
-    counts = f"{operation['done']:,} changed, {operation['skipped']:,} left alone, {operation['failed']:,} failed"
-    say(f"{operation['action']}: {counts} of {operation['total']:,}.")
+    verb = DONE_VERBS.get(operation["action"], "changed")
+    counts = f"{operation['done']:,} {verb}, {operation['skipped']:,} left alone, {operation['failed']:,} failed"
+    state = "" if operation["status"] == "done" else f" It is {operation['status']}."
+    say(f"{operation['action']}: {counts} of {operation['total']:,}.{state}")
+    if operation.get("error"):
+        say(f"  {printable(operation['error'])}")
     for row in operation["errors"]:
         say(f"  {row.get('schedule_id', '')}: {printable(str(row.get('message', '')))}")
     if operation.get("undoable"):

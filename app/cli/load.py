@@ -7,15 +7,21 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from app.cli.interaction import confirm
+from app.cli.interaction import Progress, confirm
 from app.cli.options import PRINT, Print, Yes
-from app.cli.output import Shape, columns, is_coloured, json_text, print_item, say, write
+from app.cli.output import Shape, cell, cell_width, columns, fitted_text, is_coloured, print_answer, say, write
 from app.cli.schedules import Since, Until, newer, parse_filter
-from app.client.errors import ClientError, Exit
+from app.client.connection import Connection
+from app.client.errors import Exit
 
 MOST_CELLS = 72
-MINUTE_SECONDS = 60
+TABLES = {"table", "wide"}
+MOST_QUIET = 3
+MOST_GROUPS = 10
+LONGEST_NAME = 30
 BUCKET = Shape("bucket", columns("at", "fires", "busy_seconds"), "at")
+STEP = Shape("step", columns("at", "fired", "not_fired", "p50_ms", "p99_ms"), "at")
+CHANGE = Shape("schedule", columns("id", "name", "set:change"))
 # Colours of the 256 of terminals, from cold to hot, and characters where there are no colours.
 HEAT = (236, 22, 28, 34, 40, 148, 184, 220, 214, 208, 202, 196)
 SHADES = " .:-=+*#%@"
@@ -34,21 +40,31 @@ def show(
     with options.connect() as connection:
         outcomes = connection.get("/stats/outcomes/", params)
         lateness = connection.get("/stats/lateness/", params)
-    if options.form not in {"table", "wide"}:
-        print_item({"outcomes": outcomes, "lateness": lateness}, options, BUCKET)
+    rows = load_rows(outcomes["items"], lateness["items"])
+    if options.form not in TABLES:
+        print_answer({"outcomes": outcomes, "lateness": lateness}, rows, options, STEP)
         return
-    items = outcomes["items"]
-    fired = [sum(count for name, count in item["outcomes"].items() if name in {"fired", "queued"}) for item in items]
-    missed = [sum(item["outcomes"].values()) - number for item, number in zip(items, fired, strict=True)]
-    late = [item["p99_ms"] or 0 for item in lateness["items"]]
-    if not items:
+    if not rows:
         say("There are no figures for this time.")
         return
-    write(f"{items[0]['at']} to {items[-1]['at']}, {outcomes['step']} s each\n")
+    fired, missed, late = ([row[name] or 0 for row in rows] for name in ("fired", "not_fired", "p99_ms"))
+    write(f"{cell(rows[0]['at'])} to {cell(rows[-1]['at'])}, {outcomes['step']} s each\n")
     write(f"fired      {heat(fired)}  at most {max(fired):,}, together {sum(fired):,}\n")
     write(f"not fired  {heat(missed)}  at most {max(missed):,}, together {sum(missed):,}\n")
-    if late:
+    if any(row["p99_ms"] is not None for row in rows):
         write(f"lateness   {heat(late)}  p99 at most {max(late):,.0f} ms\n")
+
+
+def load_rows(outcomes: Sequence[Any], lateness: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return one row for each step: how many slots fired and did not, and how late those were that did."""
+    late = {item["at"]: item for item in lateness}
+    rows = []
+    for item in outcomes:
+        fired = sum(item["outcomes"].get(name, 0) for name in ("fired", "queued"))
+        missed = sum(item["outcomes"].values()) - fired
+        delays = {name: late.get(item["at"], {}).get(name) for name in ("p50_ms", "p99_ms")}
+        rows.append({"at": item["at"], "fired": fired, "not_fired": missed, **delays})
+    return rows
 
 
 def forecast(
@@ -57,26 +73,47 @@ def forecast(
     until: Until = "",
     bucket: Annotated[int | None, Parameter(help="The seconds of a step.")] = None,
     by: Annotated[By | None, Parameter(help="What to group by.")] = None,
+    filter: Annotated[str, Parameter(help="Which schedules, as in the bulk verbs.")] = "",  # noqa: A002
     options: Print = PRINT,
 ) -> None:
     """Show how many runs are to come, with the peak and the quiet times."""
-    body = {"from": since or None, "to": until or None, "bucket_seconds": bucket, "by": by}
+    body: dict[str, Any] = {"from": since or None, "to": until or None, "bucket_seconds": bucket, "by": by}
+    body["filter"] = parse_filter(filter) if filter else None
     with options.connect() as connection:
         given = {name: value for name, value in body.items() if value is not None}
         answer = newer(lambda: connection.call("POST", "/forecast/", given), "forecasts")
-    if options.form not in {"table", "wide"}:
-        print_item(answer, options, BUCKET)
+    if options.form not in TABLES:
+        print_answer(answer, answer["buckets"], options, BUCKET)
         return
+    write("".join(f"{line}\n" for line in forecast_lines(answer)))
+
+
+def forecast_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Return a forecast as lines: the curve, the peak, quiet times, and the largest groups."""
     buckets = answer["buckets"]
-    if buckets:
-        fires = [one["fires"] for one in buckets]
-        write(f"{buckets[0]['at']} to {buckets[-1]['at']}, {len(buckets)} steps, together {sum(fires):,} runs\n")
-        write(f"{heat(fires)}\n")
-    peak = answer.get("peak")
-    if peak:
-        write(f"peak   {peak['at']}  {peak['fires']:,} runs\n")
-    for span in (answer.get("quiet") or [])[:3]:
-        write(f"quiet  {span['from']} to {span['to']}\n")
+    fires = [one["fires"] for one in buckets]
+    if not sum(fires):
+        return ["Nothing runs in this time."]
+    about = "about " if answer["is_estimate"] else ""
+    lines = [
+        f"{cell(buckets[0]['at'])} to {cell(buckets[-1]['at'])}, {len(buckets):,} steps, {about}{_runs(sum(fires))}",
+        heat(fires),
+        f"peak   {cell(answer['peak']['at'])}  {_runs(answer['peak']['fires'])}",
+        *(f"quiet  {cell(span['from'])} to {cell(span['to'])}" for span in answer["quiet"][:MOST_QUIET]),
+    ]
+    groups = answer["groups"][:MOST_GROUPS]
+    names = [fitted_text(cell(one["name"] or one["key"]), LONGEST_NAME) for one in groups]
+    width = max(map(cell_width, names), default=0)
+    for name, group in zip(names, groups, strict=True):
+        padding = " " * (width - cell_width(name))
+        lines.append(f"{name}{padding}  {heat(group['buckets'])}  {_runs(group['fires'])}")
+    if len(answer["groups"]) > MOST_GROUPS:
+        lines.append(f"and {len(answer['groups']) - MOST_GROUPS:,} more; -o json shows all")
+    return lines
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
 
 
 def spread(
@@ -93,30 +130,39 @@ def spread(
     with options.connect() as connection:
         answer = newer(lambda: connection.call("POST", "/forecast/spread/", body), "proposals to spread the load")
         changes = answer["changes"]
-        if options.form not in {"table", "wide"}:
-            print_item(answer, options, BUCKET)
-        else:
-            write("".join(f"{line}\n" for line in spread_lines(answer)))
+        print_answer(answer, changes, options, CHANGE)
+        say(spread_sentence(answer))
         if not apply or not changes:
             return Exit.WOULD_CHANGE if changes else Exit.DONE
         confirm(f"Change {len(changes):,} schedules?", yes=yes)
-        for done, change in enumerate(changes):
-            try:
-                connection.call("PATCH", f"/schedules/{change['id']}/", change["set"])
-            except (ClientError, KeyboardInterrupt):
-                say(f"{done:,} of {len(changes):,} schedules were changed.")
-                raise
-    say(f"{len(changes):,} schedules were changed.")
+        _change_all(connection, changes)
     return Exit.DONE
 
 
-def spread_lines(answer: Mapping[str, Any]) -> list[str]:
-    """Return a proposal as lines: the peaks, and what changes for each schedule."""
-    before, after = ((answer.get(name) or {}) for name in ("before", "after"))
-    peaks = (
-        f"peak {before.get('fires', 0):,} runs at {before.get('at')} -> {after.get('fires', 0):,} at {after.get('at')}"
-    )
-    return [peaks, *(f"  {one['id']}  {json_text(one.get('set'), indent=-1)}" for one in answer["changes"])]
+def spread_sentence(answer: Mapping[str, Any]) -> str:
+    """Return the peak of the next day before and after a proposal."""
+    before, after = answer["before"], answer["after"]
+    peak = f"The peak of the next day is {_runs(before['fires'])}, at {cell(before['at'])}"
+    if not answer["changes"]:
+        return f"{peak}. No change within the bounds makes it smaller."
+    return f"{peak}; with {_changes(len(answer['changes']))} it is {after['fires']:,}, at {cell(after['at'])}."
+
+
+def _changes(count: int) -> str:
+    return "this change" if count == 1 else f"these {count:,} changes"
+
+
+def _change_all(connection: Connection, changes: Sequence[Any]) -> None:
+    """Change one schedule after another; say how many were changed, also before an error or Ctrl-C."""
+    progress, done = Progress("spread"), 0
+    try:
+        for change in changes:
+            progress.show(done, len(changes))
+            connection.call("PATCH", f"/schedules/{change['id']}/", change["set"])
+            done += 1
+    finally:
+        progress.end()
+        say(f"{done:,} of {len(changes):,} schedules were changed.")
 
 
 def heat(values: Sequence[float]) -> str:

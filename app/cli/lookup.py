@@ -31,6 +31,15 @@ def find_workflow(connection: Connection, text: str) -> int:
     return int(_find(connection, "workflow", text))
 
 
+def find_run(text: str) -> str:
+    """Return the id of a run, or refuse what cannot be one."""
+    if is_uuid(text):
+        return text
+    raise ClientError(
+        f"There is no run '{printable(text)}'.", Exit.NOT_FOUND, hint="Give its id: `carillon run list` shows them."
+    )
+
+
 def _find(connection: Connection, noun: str, text: str) -> Any:
     """Return the id of the one object with this name, key or beginning of the id; raise an error if there are more."""
     if not text.strip():

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 
 from cyclopts import App, Group, Parameter
 
@@ -104,12 +105,16 @@ load.command("app.cli.load:show", help="Show how many slots fired and how late, 
 load.command("app.cli.load:forecast", help="Show how many runs are to come, with the peak and the quiet times.")
 load.command("app.cli.load:spread", help="Propose changes that spread the runs.")
 
+app.command(
+    "app.cli.constraints:calendar",
+    group=OBJECTS,
+    help="Manage calendars, whose days schedules leave out or keep to.",
+)
+app.command("app.cli.constraints:limit", group=OBJECTS, help="Manage limits on the rate and the number of runs.")
+app.command("app.cli.leases:lease", group=OBJECTS, help="Grant agents bounded rights, and take them back.")
 for _name, _help in (
-    ("calendar", "Manage calendars, whose days schedules leave out or keep to."),
-    ("limit", "Manage limits on the rate and the number of runs."),
     ("notification", "Manage notifications of events."),
     ("webhook", "Manage webhooks."),
-    ("lease", "Grant agents bounded rights, and take them back."),
     ("team", "Manage teams."),
     ("secret", "Manage secrets. Their values are never shown."),
     ("session", "List and end the sessions of browsers."),
@@ -192,6 +197,10 @@ keys.command("app.cli.admin:rotate_keys", name="rotate", help="Publish a new key
 
 def main() -> None:
     """Run the command of the command line, and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a character gets another one instead.
+            stream.reconfigure(errors="replace")
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -202,11 +211,8 @@ def run_command(words: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        _discard_output()
-        return Exit.DONE
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else int(bool(error.code))
+    except (BrokenPipeError, SystemExit) as error:
+        return _exit_code_of(error)
     except ClientError as error:
         print_errors([f"carillon: {error.message}", *(f"  {line}" for line in error.lines)])
         print_hint(error.hint)
@@ -216,6 +222,15 @@ def run_command(words: Sequence[str]) -> int:
             raise
         return _report(error)
     return result if isinstance(result, int) else Exit.DONE
+
+
+def _exit_code_of(error: BrokenPipeError | SystemExit) -> int:
+    """Return the code of an exit; a reader of stdout that is gone is no error."""
+    if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+        return error.code if isinstance(error.code, int) else int(bool(error.code))
+    # Rich exits after a broken pipe.
+    _discard_output()
+    return Exit.DONE
 
 
 def _is_expected(error: Exception) -> bool:
@@ -235,7 +250,10 @@ def _report(error: Exception) -> int:
     if os.environ.get("CARILLON_DEBUG"):
         raise error
     print_errors([f"carillon: {type(error).__name__}: {' '.join(str(error).split())}"])
-    print_hint("This is a defect of the command. CARILLON_DEBUG=1 shows where it happened.")
+    print_hint(
+        "The server's answer is not what this command expects, or the command has a defect. `carillon doctor` compares "
+        "their versions; CARILLON_DEBUG=1 shows where it happened."
+    )
     return FAILED
 
 

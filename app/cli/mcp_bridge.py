@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 from app.cli.options import REACH, Reach
-from app.client.errors import ClientError
+from app.client.errors import ClientError, Exit
 
 TIMEOUT_SECONDS = 60.0
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -20,8 +20,8 @@ def mcp(*, options: Reach = REACH) -> None:
     with options.connect() as connection:
         target = connection.target
     if not target.token:
-        raise ClientError("no token is known; give --token, or set CARILLON_TOKEN")
-    Bridge(target.url, target.token).run(sys.stdin, sys.stdout)
+        raise ClientError("No token is known.", Exit.NOT_ALLOWED, hint="Give --token, or set CARILLON_TOKEN.")
+    Bridge(target.url, target.token).run(sys.stdin.buffer, sys.stdout)
 
 
 class Bridge:
@@ -34,10 +34,10 @@ class Bridge:
         # The version that the handshake agreed on; newer clients name theirs with each message.
         self._version: str | None = None
 
-    def run(self, lines: TextIO, answers: TextIO) -> None:
+    def run(self, lines: Iterable[bytes], answers: TextIO) -> None:
         """Answer each line until there is none left."""
         for line in lines:
-            for answer in self.answer(line):
+            for answer in self.answer(line.decode(errors="replace")):
                 answers.write(f"{answer}\n")
                 answers.flush()
 
@@ -55,8 +55,7 @@ class Bridge:
             self._note_version(answer)
             yield json.dumps(answer)
         elif isinstance(message, dict) and "id" in message:
-            detail = answer.get("detail", body) if isinstance(answer, dict) else body
-            problem = {"code": _INTERNAL_ERROR, "message": f"{detail} ({status})" if status else detail}
+            problem = {"code": _INTERNAL_ERROR, "message": _failure(status, body, answer)}
             yield json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": problem})
 
     def _note_version(self, answer: dict[str, Any]) -> None:
@@ -70,7 +69,7 @@ class Bridge:
         try:
             connection.request("POST", f"{self._address.path.rstrip('/')}/mcp", line.encode(), self._headers(message))
             response = connection.getresponse()
-            return response.status, response.read().decode()
+            return response.status, response.read().decode(errors="replace")
         finally:
             connection.close()
 
@@ -88,6 +87,16 @@ class Bridge:
         # A header holds printable ASCII only; the server says what is wrong with a message without it.
         sound = {name: value for name, value in values.items() if isinstance(value, str) and value.isascii()}
         return headers | {name: value for name, value in sound.items() if value.isprintable()}
+
+
+def _failure(status: int, body: str, answer: Any) -> str:
+    """Return what is wrong with an answer that is no JSON-RPC; a page of a proxy is not quoted."""
+    if not status:
+        return body
+    detail = answer.get("detail") if isinstance(answer, dict) else None
+    if not isinstance(detail, str):
+        detail = "The server's answer is not that of a Carillon."
+    return f"{detail} ({status})"
 
 
 def _parsed(text: str) -> Any:

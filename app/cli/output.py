@@ -16,12 +16,18 @@ from app.cli.options import Printing, Showing, Zone
 from app.client.connection import Page, say
 
 WATCH_SECONDS = 2.0
-NARROWEST_COLUMN = 8
+NARROWEST_COLUMN = 12
+# Eight characters and a mark.
+SHORTENED_ID = 9
 GAP = "  "
 NOTHING = "-"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 RESET = "\x1b[0m"
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_SHOWN_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A status, an outcome, or nothing.
+_WORD = re.compile(r"[a-z_]{1,20}|-")
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 _RED, _GREEN, _YELLOW, _CYAN, _DIM = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[2m"
 _STYLES = {
@@ -91,12 +97,16 @@ def cell(value: Any, zone: Zone = "UTC", own_zone: str = "UTC") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return local_time(value, zone, own_zone) if _INSTANT.fullmatch(value) else printable(value)
-    if isinstance(value, dict) and all(isinstance(one, str | int | float) for one in value.values()):
-        return printable(",".join(f"{name}={one}" for name, one in value.items()))
+        return local_time(value, zone, own_zone) if _INSTANT.fullmatch(value) else printable(_on_one_line(value))
+    if isinstance(value, dict) and all(isinstance(one, str | int | float | None) for one in value.values()):
+        return printable(",".join(f"{name}={NOTHING if one is None else one}" for name, one in value.items()))
     if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
         return printable(",".join(map(str, value)))
     return printable(msgspec.json.encode(value).decode())
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.splitlines()) if "\n" in text else text
 
 
 def local_time(text: str, zone: Zone, own_zone: str) -> str:
@@ -123,11 +133,18 @@ def json_text(value: Any, indent: int = 2) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """Return a value as YAML."""
+    """Return a value as YAML; a text of several lines is a block."""
     import yaml
 
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
-    return text
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        pass
+
+    def text_node(dumper: Any, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, text_node)
+    dumped: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return dumped
 
 
 def write(text: str) -> None:
@@ -156,6 +173,14 @@ def print_item(item: Any, options: Printing, shape: Shape) -> None:
         print_items([Page([item], {})], options, shape)
     else:
         write(_listing(picked(item, names), options))
+
+
+def print_answer(answer: Any, items: Sequence[Any], options: Printing, shape: Shape) -> None:
+    """Print an answer that has a list in it: tables, CSV and names show the list, the other forms the whole."""
+    if options.form in {"json", "jsonl", "yaml"}:
+        print_item(answer, options, shape)
+    elif items or options.form not in {"table", "wide"}:
+        print_items([Page(list(items), {})], options, shape)
 
 
 def _listing(item: Any, options: Printing) -> str:
@@ -226,6 +251,8 @@ def _print_csv(pages: Iterable[Page], options: Printing, shape: Shape) -> None:
 
 
 def _csv_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if value is None or isinstance(value, str | int | float):
         return value
     return msgspec.json.encode(value).decode()
@@ -250,17 +277,25 @@ def _print_table(pages: Iterable[Page], options: Printing, shape: Shape) -> None
     for page in pages:
         rows = [_row(item, shown, options.zone) for item in page.items]
         if not widths:
-            widths = _widths([[column.title for column in shown], *rows], is_cut=options.form == "table")
-            _print_row([column.title for column in shown], widths)
+            titles = [column.title for column in shown]
+            widths = column_widths([titles, *rows], _room() if options.form == "table" else None)
+            _print_row(titles, widths)
         for row in rows:
             _print_row(row, widths)
         sys.stdout.flush()
         count, members = count + len(rows), page.members
+    if len(widths) < len(shown):
+        say("Columns that do not fit are left out; -o wide shows them.")
     if members.get("next_cursor"):
         total = f" of {members['total']:,}" if isinstance(members.get("total"), int) else ""
         say(f"{count:,}{total} shown; --limit 0 shows all.")
     elif not count:
         say("There are none.")
+
+
+def _room() -> int | None:
+    """Return the width of the terminal, or None where there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _columns_of(options: Printing, shape: Shape) -> list[Column]:
@@ -274,30 +309,68 @@ def _row(item: Any, shown: Sequence[Column], zone: Zone) -> list[str]:
     return [cell(value_at(item, column.path), zone, own_zone) for column in shown]
 
 
-def _widths(rows: Sequence[Sequence[str]], *, is_cut: bool) -> list[int]:
-    """Return the widths of the columns; a terminal that is too narrow makes the widest ones narrower."""
-    widths = [max(map(cell_width, texts)) for texts in zip(*rows, strict=True)]
-    if is_cut and sys.stdout.isatty():
-        room = shutil.get_terminal_size().columns - len(GAP) * (len(widths) - 1)
-        while sum(widths) > room and max(widths) > NARROWEST_COLUMN:
-            widths[widths.index(max(widths))] -= 1
+def column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
+    """Return the widths of the columns, of titles and rows; those at the end that do not fit are left out.
+
+    An id is cut first where a name stands beside it: its beginning is enough to find the object. Then long texts are
+    cut, but never times.
+    """
+    texts_of = list(zip(*rows, strict=True))
+    widths = [max(map(cell_width, texts)) for texts in texts_of]
+    if room is None or _line_width(widths) <= room:
         return widths
-    # The last column ends where its text ends.
+    has_names = any(texts[0] == "NAME" for texts in texts_of)
+    widths = [
+        SHORTENED_ID if has_names and _are_ids(texts) else width for texts, width in zip(texts_of, widths, strict=True)
+    ]
+    smallest = [min(width, _floor(texts)) for texts, width in zip(texts_of, widths, strict=True)]
+    while _line_width(widths) > room:
+        index = max(range(len(widths)), key=lambda one: (widths[one] > smallest[one], widths[one]))
+        if widths[index] > smallest[index]:
+            widths[index] -= 1
+        elif len(widths) > 1:
+            widths.pop()
+        else:
+            break
     return widths
 
 
+def _line_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _are_ids(texts: Sequence[str]) -> bool:
+    """Return whether a column has ids below its title."""
+    return len(texts) > 1 and all(map(_ID.fullmatch, texts[1:]))
+
+
+def _floor(texts: Sequence[str]) -> int:
+    """Return how narrow a column can be made; the first of its texts is the title."""
+    are_words = texts[0] != "NAME" and all(map(_WORD.fullmatch, texts[1:]))
+    is_whole = are_words or _are_ids(texts) or any(map(_SHOWN_TIME.fullmatch, texts))
+    return max(map(cell_width, texts)) if is_whole else NARROWEST_COLUMN
+
+
 def _print_row(texts: Sequence[str], widths: Sequence[int]) -> None:
-    cells = [colour(_fitted(text, width), text, sys.stdout) for text, width in zip(texts, widths, strict=True)]
+    # Columns at the end that do not fit have no width.
+    cells = [colour(_fitted(text, width), text, sys.stdout) for text, width in zip(texts, widths, strict=False)]
     sys.stdout.write(GAP.join(cells).rstrip() + "\n")
 
 
 def _fitted(text: str, width: int) -> str:
     """Return a text in a column: cut on a narrow terminal, else padded."""
-    if cell_width(text) > width and sys.stdout.isatty():
-        while cell_width(text) > width - 1:
-            text = text[:-1]
-        text += "…"
+    if sys.stdout.isatty():
+        text = fitted_text(text, width)
     return text + " " * (width - cell_width(text))
+
+
+def fitted_text(text: str, width: int) -> str:
+    """Return a text that takes at most this many columns of a terminal."""
+    if cell_width(text) <= width:
+        return text
+    while cell_width(text) > width - 1:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def cell_width(text: str) -> int:

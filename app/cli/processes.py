@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Annotated
@@ -87,32 +88,43 @@ def migrate(
     drop_old
         Drop the partitions of the history that are older than CARILLON_HISTORY_DAYS, which only their owner can do.
     """
+    from app.cli.interaction import Progress
+    from app.client.connection import say
     from app.domain.errors import UnavailableError
     from app.persistence.database import unreachable_fields
     from app.persistence.migrations import until_migrated
 
     settings = settings_with_database()
     set_up_logging(settings.log_format, settings.log_level)
+    progress = Progress("migrate")
     try:
         asyncio.run(
             until_migrated(settings.database_url)
             if wait
-            else _migrate(settings, wait_seconds, grant_to, drop_old=drop_old)
+            else _migrate(settings, wait_seconds, grant_to, progress.note, drop_old=drop_old)
         )
     except UnavailableError as error:
+        progress.end()
         log.error("migration_failed", **unreachable_fields(error))  # noqa: TRY400 - an outage, not a defect
         sys.exit(FAILED)
+    except KeyboardInterrupt:
+        say("\nInterrupted. A revision is applied as a whole or not at all; repeat the command to finish the rest.")
+        raise
+    finally:
+        progress.end()
     Console().print("The database is up to date.")
 
 
-async def _migrate(settings: Settings, wait_seconds: float, role: str, *, drop_old: bool) -> None:
+async def _migrate(
+    settings: Settings, wait_seconds: float, role: str, report: Callable[[str], None], *, drop_old: bool
+) -> None:
     from app.engine.housekeeping import Housekeeper
     from app.persistence.database import Database
     from app.persistence.migrations import grant_to
     from app.persistence.migrations import migrate as migrate_database
 
     url = settings.migration_database_url or settings.database_url
-    await migrate_database(url, wait_seconds)
+    await migrate_database(url, wait_seconds, report)
     if role:
         await grant_to(url, role)
     if drop_old:

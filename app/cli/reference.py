@@ -61,7 +61,9 @@ that several have is not guessed: the exit code is 2, and the candidates are lis
 | `--zone UTC`, `schedule`, `local` | the timezone of times in tables |
 | `-w`, `--watch` | again whenever something changes: on a terminal the whole, in a pipe each changed object |
 
-Data goes to stdout, words and progress to stderr. An error names the field and what to do next.
+Data goes to stdout, words and progress to stderr. An error names the field and what to do next. What Ctrl-C interrupts
+says what was done before it, and what goes on without it. On a terminal that is too narrow a table cuts ids, whose
+beginning is enough to find a schedule, and long texts; columns that still do not fit are left out.
 
 | exit code | meaning |
 |---|---|

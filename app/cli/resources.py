@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from app.cli.fields import File, Sets, assignments, edited, kept, read_fields
+from app.cli.fields import File, Sets, assignments, edited, keeping, read_fields
 from app.cli.interaction import OPERATION, confirm, exit_by_operation, wait_for_operation
-from app.cli.lookup import find_workflow
+from app.cli.lookup import find_workflow, is_uuid
 from app.cli.options import LIST, PRINT, SHOW, List, Note, Print, Printing, Show, Yes
 from app.cli.output import Shape, columns, print_item, printable, say, show_item, show_list, write
 from app.client.connection import API, Connection, path_part
@@ -33,6 +33,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     name_field: str = ""
     # The field of a new object that the first argument of `create` is.
     created_by: str = "name"
+    # Of several objects with the same name, the one with this value of this field is meant.
+    preferred: tuple[str, str] = ("", "")
     read_only: frozenset[str] = SHOWN_ONLY
 
     @property
@@ -43,15 +45,26 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 def find(connection: Connection, resource: Resource, text: str) -> str:
     """Return the path of an object that is named by its id or by its name."""
-    if not resource.name_field or (text.isascii() and text.isdigit()):
+    is_id = (text.isascii() and text.isdigit()) or is_uuid(text)
+    if not resource.name_field and resource.id_field == "id" and not is_id:
+        raise ClientError(f"There is no {resource.noun} '{printable(text)}'.", Exit.NOT_FOUND, hint="Give its id.")
+    if not resource.name_field or is_id:
         return f"{resource.path}{path_part(text)}/"
     pages = connection.pages(resource.path)
-    ids = [item[resource.id_field] for page in pages for item in page.items if item[resource.name_field] == text]
+    named = [item for page in pages for item in page.items if item[resource.name_field] == text]
+    field, value = resource.preferred
+    meant = [item for item in named if field and item[field] == value]
+    ids = [item[resource.id_field] for item in (meant if len(meant) == 1 else named)]
     if not ids:
         raise ClientError(f"There is no {resource.noun} '{printable(text)}'.", Exit.NOT_FOUND)
     if len(ids) > 1:
         candidates = [str(one) for one in ids]
-        raise ClientError(f"'{printable(text)}' fits {len(ids)} {resource.noun}s.", Exit.BAD_INPUT, lines=candidates)
+        raise ClientError(
+            f"'{printable(text)}' fits {len(ids)} {resource.noun}s.",
+            Exit.BAD_INPUT,
+            lines=candidates,
+            hint="Give the id instead.",
+        )
     return f"{resource.path}{path_part(ids[0])}/"
 
 
@@ -117,16 +130,14 @@ def edit_object(
         shown = {field: value for field, value in current.items() if field not in resource.read_only}
         changes, draft = edited(shown, f"{resource.noun} {printable(name)}")
     if not changes:
+        if draft:
+            draft.unlink(missing_ok=True)
         say("Nothing is changed.")
         return
-    try:
+    with keeping(draft):
         confirm(f"Change {', '.join(changes)} of {resource.noun} {printable(name)}?", yes=yes or bool(given))
         etag = answer.headers.get("etag", "")
         changed = connection.send("PATCH", path, changes, headers={"If-Match": etag} if etag else None).json()
-    except ClientError as error:
-        raise (kept(error, draft) if draft else error) from None
-    if draft:
-        draft.unlink(missing_ok=True)
     print_item(changed, options, resource.shape)
 
 
@@ -164,45 +175,43 @@ def add_action(app: App, resource: Resource, verb: str, help_text: str) -> None:
     app.command(act, name=verb, help=help_text)
 
 
-CALENDAR = Resource(
-    path="/calendars/",
-    shape=Shape("calendar", columns("name", "timezone", "public", "dates", "holidays"), "name"),
-    id_field="name",
-)
-LIMIT = Resource(
-    path="/limits/", shape=Shape("limit", columns("name", "max_concurrent", "rate", "burst"), "name"), id_field="name"
-)
 NOTIFICATION = Resource(
     path="/notifications/",
     shape=Shape("notification", columns("id", "url", "events", "active", "schedule_id", "workflow_id")),
     created_by="url",
+    read_only=SHOWN_ONLY | {"schedule_id", "workflow_id"},
 )
+DELIVERY = Shape("delivery", columns("id", "event", "status", "attempts", "created_at", "last_error"))
 WEBHOOK = Resource(
-    path="/webhooks/", shape=Shape("webhook", columns("id", "name", "status", "url", "next_run_at")), name_field="name"
-)
-LEASE = Resource(
-    path="/leases/",
+    path="/webhooks/",
     shape=Shape(
-        "lease", columns("id", "agent", "purpose", "status", "expires_at", "max_schedules", "max_runs", "max_writes")
+        "webhook",
+        columns("id", "name", "url", "active", "last_status", "next_execution_at:next run", wide=("last_error",)),
     ),
-    created_by="agent",
+    name_field="name",
+    read_only=SHOWN_ONLY | {"last_execution_at", "last_status", "next_execution_at", "last_error"},
 )
-TEAM = Resource(path="/teams/", shape=Shape("team", columns("id", "name", "role", "created_at")), name_field="name")
+TEAM = Resource(
+    path="/teams/",
+    shape=Shape("team", columns("id", "name", "role", "created_at")),
+    name_field="name",
+    read_only=SHOWN_ONLY | {"role"},
+)
+MEMBER = Shape("member", columns("user_id", "username", "role", "added_at"), "user_id")
 SECRET = Resource(
     path="/secrets/",
     shape=Shape("secret", columns("name", "allowed_hosts", "shared_with", "updated_at"), "name"),
     id_field="name",
 )
 SESSION = Resource(
-    path="/sessions/", shape=Shape("session", columns("id", "created_at", "last_used_at", "expires_at", "address"))
+    path="/sessions/",
+    shape=Shape("session", columns("id", "is_current:current", "address", "created_at", "seen_at", "expires_at")),
 )
 OPERATIONS = Resource(path="/operations/", shape=OPERATION)
 AUDIT = Shape(
     "event", columns("at", "actor", "via", "action", "object_type", "object_name", "note", wide=("object_id",)), "at"
 )
 
-calendar = add_all(noun("calendar", "Manage calendars, whose days schedules leave out or keep to."), CALENDAR)
-limit = add_all(noun("limit", "Manage limits on the rate and the number of runs."), LIMIT)
 notification = add_all(noun("notification", "Manage notifications of events."), NOTIFICATION)
 webhook = add_all(noun("webhook", "Manage webhooks."), WEBHOOK)
 team = add_all(noun("team", "Manage teams."), TEAM)
@@ -212,12 +221,6 @@ for _add in (add_list, add_create, add_delete):
 session = noun("session", "List and end the sessions of browsers.")
 add_list(session, SESSION)
 add_delete(session, SESSION, "End sessions.")
-lease = noun("lease", "Grant agents bounded rights, and take them back.")
-for _add in (add_list, add_get, add_create, add_edit):
-    _add(lease, LEASE)
-add_action(lease, LEASE, "approve", "Approve what an agent made.")
-add_action(lease, LEASE, "adopt", "Make the schedules of an agent your own.")
-add_action(lease, LEASE, "revoke", "Take the rights of an agent back at once.")
 operation = noun("operation", "List, stop and undo operations on many schedules.")
 add_list(operation, OPERATIONS)
 add_get(operation, OPERATIONS)
@@ -226,19 +229,17 @@ add_get(operation, OPERATIONS)
 @notification.command
 def deliveries(notification_id: Ref, /, *, options: List = LIST) -> None:
     """List the deliveries of a notification, newest first."""
-    shape = Shape("delivery", columns("id", "event", "status", "attempts", "created_at", "error"))
     with options.connect() as connection:
-        path = f"/notifications/{path_part(notification_id)}/deliveries/"
-        show_list(lambda: connection.pages(path, {}, options.limit), options, shape)
+        path = f"{find(connection, NOTIFICATION, notification_id)}deliveries/"
+        show_list(lambda: connection.pages(path, {}, options.limit), options, DELIVERY)
 
 
 @team.command
 def members(name: Ref, /, *, options: List = LIST) -> None:
     """List the members of a team."""
-    shape = Shape("member", columns("user_id", "username", "role", "added_at"), "user_id")
     with options.connect() as connection:
         path = find(connection, TEAM, name) + "members/"
-        show_list(lambda: connection.pages(path, {}, options.limit), options, shape)
+        show_list(lambda: connection.pages(path, {}, options.limit), options, MEMBER)
 
 
 def _add_operation_verb(verb: str, help_text: str) -> None:
@@ -250,9 +251,11 @@ def _add_operation_verb(verb: str, help_text: str) -> None:
         options: Print = PRINT,
     ) -> int:
         with options.connect() as connection:
-            answer = connection.call("POST", f"/operations/{path_part(operation_id)}/{verb}/")
+            answer = connection.call("POST", f"{find(connection, OPERATIONS, operation_id)}{verb}/")
             if wait:
-                return exit_by_operation(wait_for_operation(connection, answer))
+                ended = wait_for_operation(connection, answer)
+                code = exit_by_operation(ended)
+                return Exit.DONE if (verb, ended["status"]) == ("cancel", "cancelled") else code
         print_item(answer, options, OPERATION)
         return Exit.DONE
 

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from app.cli import names
 from app.cli.interaction import exit_by_run, wait_for_run
-from app.cli.lookup import find_schedule, find_workflow
+from app.cli.lookup import find_run, find_schedule, find_workflow
 from app.cli.options import LIST, PRINT, SHOW, List, Print, Show
 from app.cli.output import Shape, columns, print_item, show_item, show_list
 from app.client.connection import Page
@@ -50,7 +50,7 @@ def list_runs(
 def get(run: RunId, /, *, options: Show = SHOW) -> None:
     """Show one run with the result of each node."""
     with options.connect() as connection:
-        show_item(lambda: connection.get(f"/executions/{run}/"), options, RUN)
+        show_item(lambda: connection.get(f"/executions/{find_run(run)}/"), options, RUN)
 
 
 def watch(
@@ -62,7 +62,7 @@ def watch(
 ) -> int:
     """Wait for the end of a run. The exit code is 6 if it failed."""
     with options.connect() as connection:
-        ended = wait_for_run(connection, run, timeout)
+        ended = wait_for_run(connection, find_run(run), timeout)
     print_item(ended, options, RUN)
     return exit_by_run(ended)
 
@@ -70,7 +70,7 @@ def watch(
 def cancel(run: RunId, /, *, options: Print = PRINT) -> None:
     """Cancel a run."""
     with options.connect() as connection:
-        answer = connection.call("POST", f"/executions/{run}/cancel/")
+        answer = connection.call("POST", f"/executions/{find_run(run)}/cancel/")
     print_item(answer, options, RUN)
 
 
@@ -86,7 +86,7 @@ def again(
     from app.cli.schedules import newer
 
     with options.connect() as connection:
-        connection.get(f"/executions/{run}/")
+        connection.get(f"/executions/{find_run(run)}/")
         made = newer(lambda: connection.call("POST", f"/executions/{run}/again/"), "running again")
         ended = wait_for_run(connection, made["id"], timeout) if wait else made
     print_item(ended, options, RUN)

@@ -1,12 +1,13 @@
 """``carillon schedule``: the verbs that change something, for one schedule, several, or all that fit a filter."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from app.cli import names as known
-from app.cli.fields import File, Sets, assignments, edited, kept, labels_of, read_fields
+from app.cli.fields import File, Sets, assignments, edited, keeping, labels_of, moment_of, read_fields
 from app.cli.interaction import (
     OPERATION,
     confirm,
@@ -17,7 +18,18 @@ from app.cli.interaction import (
 )
 from app.cli.lookup import find_schedule, find_workflow
 from app.cli.options import PRINT, Flag, Note, Print, Printing, Yes
-from app.cli.output import json_text, print_item, print_items, printable, say, write
+from app.cli.output import (
+    Shape,
+    cell,
+    columns,
+    json_text,
+    print_answer,
+    print_item,
+    print_items,
+    printable,
+    say,
+    write,
+)
 from app.cli.runs import RUN
 from app.cli.schedules import NO_TIMING, SCHEDULE, Name, Since, Timing, Until, newer, parse_filter, with_timing
 from app.client.connection import API, Connection, Page
@@ -34,6 +46,8 @@ READ_ONLY = frozenset(
     }
 )
 MOST_SLOTS_SHOWN = 5
+PAST_SLOT = Shape("slot", columns("slot", "outcome", "reason"), "slot")
+SKIPPED_SLOT = Shape("slot", columns("slot"), "slot")
 
 Names = Annotated[
     str, Parameter(completer=known.schedules, help="Schedules, each by its id, the beginning of the id, key or name.")
@@ -113,17 +127,15 @@ def edit(
             heading = f"schedule {printable(schedule['name'])} ({schedule['id']})\nRemove a line to reset a field."
             changes, draft = edited(current, heading)
         if not changes:
+            if draft:
+                draft.unlink(missing_ok=True)
             say("Nothing is changed.")
             return
-        try:
+        with keeping(draft):
             plan = show_plan(connection, str(schedule["id"]), changes)
             confirm(f"Change {', '.join(changes)} of {printable(schedule['name'])}?", yes=yes)
             body = {**changes, **({"plan_id": plan["plan_id"]} if plan else {})}
             made = connection.send("PATCH", path, body, headers={"If-Match": answer.headers.get("etag", "*")}).json()
-        except ClientError as error:
-            raise (kept(error, draft) if draft else error) from None
-        if draft:
-            draft.unlink(missing_ok=True)
         show_changed([made], options)
 
 
@@ -236,13 +248,31 @@ def on_schedules(  # noqa: PLR0913 - what all verbs have in common
     with options.connect() as connection:
         if selection is None:
             ids = [find_schedule(connection, name) for name in names]
-            results = [act(connection, schedule_id) for schedule_id in ids]
-            shown = [result for result in results if result is not None]
-            if shown:
-                show_changed(shown, options)
+            for_each(connection, ids, act, lambda changed: show_changed(changed, options))
             return Exit.DONE
         body = {"action": action, "filter": parse_filter(selection), "arguments": arguments or {}, "note": note}
         return run_operation(connection, body, options, yes=yes, is_awaited=is_awaited)
+
+
+def for_each(connection: Connection, ids: Sequence[str], act: Act, show: Callable[[list[Any]], None]) -> list[Any]:
+    """Do something to one schedule after another, and show the results; also those before an error or Ctrl-C."""
+    results: list[Any] = []
+    try:
+        for schedule_id in ids:
+            results.append(act(connection, schedule_id))  # noqa: PERF401 - what was done before an error is shown
+    except (ClientError, KeyboardInterrupt):
+        _show_results(results, show)
+        if len(ids) > 1:
+            say(f"Done for {len(results):,} of {len(ids):,} schedules.")
+        raise
+    _show_results(results, show)
+    return results
+
+
+def _show_results(results: Sequence[Any], show: Callable[[list[Any]], None]) -> None:
+    shown = [result for result in results if result is not None]
+    if shown:
+        show(shown)
 
 
 def run_operation(
@@ -279,7 +309,9 @@ def _posting(verb: str, body: Mapping[str, Any] | None = None) -> Act:
 
 def pause(
     *names: Names,
-    until: Annotated[str, Parameter(help="When it is resumed by itself, such as 2030-01-31T08:00:00Z.")] = "",
+    until: Annotated[
+        str, Parameter(help="When it resumes by itself: a time such as 2030-01-31T08:00:00Z, or a duration such as 2h.")
+    ] = "",
     note: Note = "",
     filter: Filter = None,  # noqa: A002 - the name of the option
     yes: Yes = False,
@@ -287,11 +319,14 @@ def pause(
     options: Print = PRINT,
 ) -> int:
     """Pause schedules. Nothing fires until they are resumed."""
-    arguments = {"until": until} if until else {}
+    arguments = {"until": moment_of(until)} if until else {}
     act = _posting("pause", {**arguments, **({"note": note} if note else {})})
-    return on_schedules(
+    code = on_schedules(
         names, "pause", act, options, selection=filter, yes=yes, is_awaited=not no_wait, note=note, arguments=arguments
     )
+    if until and names:
+        say(f"Paused until {cell(arguments['until'])}.")
+    return code
 
 
 def resume(
@@ -352,13 +387,19 @@ def run(  # noqa: PLR0913 - the verbs' common options, and those of waiting
     body = {"if_running": if_running} if if_running else {}
     with options.connect() as connection:
         ids = [find_schedule(connection, name) for name in names]
-        runs = [_posting("run", body)(connection, schedule_id) for schedule_id in ids]
+        started = _posting("run", body)
         if not wait:
-            print_runs(runs, options)
+            for_each(connection, ids, started, lambda runs: print_runs(runs, options))
             return Exit.DONE
+        runs = for_each(connection, ids, started, lambda runs: None if len(ids) == 1 else _say_started(runs))
         ended = [wait_for_run(connection, one["id"], timeout) for one in runs]
     print_runs(ended, options)
     return max(map(exit_by_run, ended))
+
+
+def _say_started(runs: Sequence[Any]) -> None:
+    for one in runs:
+        say(f"Started run {one['id']}.")
 
 
 def print_runs(runs: Sequence[Any], options: Printing) -> None:
@@ -379,6 +420,7 @@ def backfill(  # noqa: PLR0913 - the arguments of the API
     order: Annotated[Literal["oldest", "newest"], Parameter(help="Which slots run first.")] = "oldest",
     max_concurrent: Annotated[int | None, Parameter(help="The number of runs at the same time.")] = None,
     rate: Annotated[str, Parameter(help="The number of runs that start in a time, such as 10/m.")] = "",
+    note: Note = "",
     dry_run: Annotated[bool, Parameter(negative="", help="Only say which slots would run.")] = False,
     yes: Yes = False,
     no_wait: NoWait = False,
@@ -387,19 +429,28 @@ def backfill(  # noqa: PLR0913 - the arguments of the API
     """Run the slots of a past range. It says how many there are, and asks."""
     body: dict[str, Any] = {"from": since, "to": until, "only": only, "order": order}
     body |= {"max_concurrent": max_concurrent} if max_concurrent is not None else {}
-    body |= {"rate": int(rate) if rate.isdigit() else rate} if rate else {}
+    body |= {"rate": int(rate) if rate.isdecimal() else rate} if rate else {}
+    body |= {"note": note} if note else {}
     with options.connect() as connection:
         path = f"/schedules/{find_schedule(connection, name)}/backfill/"
         tried = newer(lambda: connection.call("POST", path, {**body, "dry_run": True}), "backfills")
         if dry_run:
-            print_item(tried, options, SCHEDULE)
-            return Exit.DONE
-        seconds = tried.get("estimate_seconds")
-        say(f"{tried['count']:,} slots would run{f', in about {seconds:,.0f} s' if seconds else ''}.")
-        if not tried["count"]:
+            print_answer(tried, tried["slots"], options, PAST_SLOT)
+        say(backfill_sentence(tried))
+        if dry_run or not tried["count"]:
             return Exit.DONE
         confirm(f"Run {tried['count']:,} slots?", yes=yes)
         return finish_operation(connection, connection.call("POST", path, body), options, is_awaited=not no_wait)
+
+
+def backfill_sentence(tried: Mapping[str, Any]) -> str:
+    """Return how many slots a backfill would run, and how long that would take."""
+    count, named = tried["count"], len(tried["slots"])
+    if not count:
+        return "No slot of this range would run."
+    slots = "1 slot" if count == 1 else f"{count:,} slots"
+    first = f" The first {named:,} are named." if named < count else ""
+    return f"{slots} would run, in about {tried['estimate_seconds']:,.0f} s.{first}"
 
 
 def skip(  # noqa: PLR0913 - the arguments of the API
@@ -421,13 +472,39 @@ def skip(  # noqa: PLR0913 - the arguments of the API
     undo
         Let the slots fire after all.
     """
-    body: dict[str, Any] = {"next": next, "slots": slot, "from": since, "to": until, "note": note}
-    body = {field: value for field, value in body.items() if value}
-    if not undo and not body.keys() - {"note"}:
+    given = {"next": next, "slots": slot, "from": since, "to": until}
+    given = {field: value for field, value in given.items() if value is not None and value != ""}
+    if undo:
+        _let_fire(name, given, options)
+        return
+    if not given:
         raise ClientError("Which slots?", Exit.BAD_INPUT, hint="Give --next N, --slot TIME, or --from and --to.")
     with options.connect() as connection:
         path = f"/schedules/{find_schedule(connection, name)}/skip/"
-        method = "DELETE" if undo else "POST"
-        answer = newer(lambda: connection.call(method, path, body or None), "skipping")
-    if answer is not None:
-        print_item(answer, options, SCHEDULE)
+        body = {**given, "note": note} if note else given
+        answer = newer(lambda: connection.call("POST", path, body), "skipping")
+    skipped = answer["skipped"]
+    print_answer(answer, [{"slot": one} for one in skipped], options, SKIPPED_SLOT)
+    if skipped:
+        undo_command = f"carillon schedule skip {shlex.quote(printable(name))} --undo"
+        say(f"{len(skipped):,} {_slots(skipped)} left out. To take that back: {undo_command}")
+    else:
+        say("There is no such slot, so nothing is left out.")
+
+
+def _let_fire(name: str, given: Mapping[str, Any], options: Printing) -> None:
+    """Take back what was left out: all of it, a range, or single slots."""
+    if "next" in given:
+        raise ClientError("--undo takes no --next.", Exit.BAD_INPUT, hint="Give --slot TIME, --from and --to, or none.")
+    ranges: list[dict[str, Any]] = [{"from": one, "to": one} for one in given.get("slots", ())]
+    if not ranges or given.keys() & {"from", "to"}:
+        ranges.append({"from": given.get("from"), "to": given.get("to")})
+    with options.connect() as connection:
+        path = f"/schedules/{find_schedule(connection, name)}/skip/"
+        for bounds in ranges:
+            newer(lambda bounds=bounds: connection.call("DELETE", path, params=bounds), "skipping")
+    say("The slots fire after all, as far as they are still to come.")
+
+
+def _slots(slots: Sequence[Any]) -> str:
+    return "slot is" if len(slots) == 1 else "slots are"

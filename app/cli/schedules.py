@@ -11,7 +11,7 @@ from app.cli import names
 from app.cli.fields import Sets, assignments, labels_of
 from app.cli.lookup import find_schedule, find_workflow
 from app.cli.options import LIST, PRINT, SHOW, List, Listing, Print, Printing, Show
-from app.cli.output import Shape, columns, print_item, say, show_item, show_list, write
+from app.cli.output import Shape, columns, print_item, printable, say, show_item, show_list, write
 from app.client.connection import Connection, Page
 from app.client.errors import ApiError, ClientError, Exit
 
@@ -31,7 +31,9 @@ COMING = Shape(
 )
 # The API's own bound of a list that has no pages.
 MOST_COMING = 500
-NOT_THERE = {404, 405}
+METHOD_NOT_ALLOWED = 405
+# How a server answers a path that it does not have.
+NO_ROUTE = ("Not Found", "There is nothing at this path.")
 
 Name = Annotated[
     str, Parameter(completer=names.schedules, help="The id, the beginning of the id, the key or the name.")
@@ -134,7 +136,12 @@ def get(name: Name, /, *, options: Show = SHOW) -> None:
     """Show one schedule."""
     with options.connect() as connection:
         schedule_id = find_schedule(connection, name)
-        show_item(lambda: connection.get(f"/schedules/{schedule_id}/"), options, SCHEDULE)
+
+        def fetch() -> Any:
+            schedule = connection.get(f"/schedules/{schedule_id}/")
+            return {**schedule, "timing": timing_of(schedule)} if options.form == "csv" else schedule
+
+        show_item(fetch, options, SCHEDULE)
 
 
 def explain(
@@ -146,9 +153,9 @@ def explain(
     if options.form != "table":
         print_item(answer, options, Shape("slot", (), "slot"))
         return
-    write(f"{answer['sentence']}\n")
+    write(f"{printable(answer['sentence'])}\n")
     for check in answer["checks"]:
-        write(f"  {'ok  ' if check['passed'] else 'FAIL'}  {check['check']}: {check['detail']}\n")
+        write(f"  {'ok  ' if check['passed'] else 'FAIL'}  {check['check']}: {printable(check['detail'])}\n")
 
 
 def preview(
@@ -169,11 +176,11 @@ def preview(
     if options.form != "table":
         print_item(answer, options, Shape("preview", (), "description"))
         return
-    write(f"{answer['description']}\n")
+    write(f"{printable(answer['description'])}\n")
     for run in answer["next_runs"]:
-        write(f"  {run['at']}  {run['note']}".rstrip() + "\n")
+        write(f"  {run['at']}  {printable(run['note'])}".rstrip() + "\n")
     for warning in answer["warnings"]:
-        say(f"warning: {warning}")
+        say(f"warning: {printable(warning)}")
 
 
 SPEC_FIELDS = (
@@ -216,7 +223,7 @@ def newer(call: Any, what: str) -> Any:
     try:
         return call()
     except ApiError as error:
-        if error.status in NOT_THERE:
+        if error.status == METHOD_NOT_ALLOWED or error.message.startswith(NO_ROUTE):
             raise ClientError(
                 f"The server does not have {what} yet.", Exit.FAILED, hint="Upgrade the server."
             ) from None

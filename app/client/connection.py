@@ -25,6 +25,7 @@ LONGEST_WAIT_SECONDS = 120.0
 TOO_MANY_REQUESTS = 429
 ERRORS_FROM = 400
 REDIRECTS = range(300, 400)
+_READING = frozenset({"GET", "HEAD"})
 
 # Answers with a token or a code are never stored, so the server takes no key for these calls.
 _SECRET_ANSWERS = re.compile(r"/(tokens|leases|session|sessions|signing-key|secrets)/")
@@ -74,6 +75,9 @@ class Connection:
     """A connection to one server with one token; it is opened by the first request and kept."""
 
     def __init__(self, target: Target, inform: Say = say) -> None:
+        if not (target.token.isascii() and target.token.isprintable()):
+            # Without the token: an error of the library would quote it.
+            raise ClientError("The token has characters that no token has.", Exit.BAD_INPUT)
         self.target = target
         self._inform = inform
         self._parts = urlsplit(target.url)
@@ -186,6 +190,12 @@ class Connection:
             is_kept = self._http is not None
             try:
                 return _read(self._request(method, url, body, headers))
+            except KeyboardInterrupt:
+                self.close()
+                if method not in _READING:
+                    path = url.partition("?")[0]
+                    self._inform(f"\nInterrupted before the answer to {method} {path}: it may have been carried out.")
+                raise
             except (OSError, HTTPException, ValueError) as error:
                 self.close()
                 is_safe = method != "POST" or "Idempotency-Key" in headers
@@ -220,6 +230,10 @@ class Connection:
     def _unreachable(self, error: Exception) -> ClientError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         hint = "`carillon doctor` checks the connection step by step."
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = "SSL_CERT_FILE names a file with a certificate authority of your own."
+        elif isinstance(error, ssl.SSLError):
+            hint = "Does the server speak TLS? If not, its address begins with http://."
         if self.target.source.startswith("`carillon up`"):
             hint = f"Start it with `carillon up`, or name another server. {HOW_TO_CONNECT}"
         return ClientError(f"{self.target.url} cannot be reached: {reason} ({self.target.source}).", hint=hint)
@@ -230,7 +244,8 @@ class Connection:
         except (msgspec.DecodeError, UnicodeDecodeError):
             problem = None
         if not isinstance(problem, dict):
-            problem = {"detail": f"The server answers {answer.status}, and not as Carillon does."}
+            detail = f"{self.target.url} answers {answer.status}, and not as Carillon does."
+            return ApiError(answer.status, {"detail": detail}, hint="Is a proxy in between, or another server there?")
         hint = "" if self.target.token or answer.status != 401 else f"No token is known. {HOW_TO_CONNECT}"  # noqa: PLR2004
         return ApiError(answer.status, problem, hint=hint)
 

@@ -1,4 +1,4 @@
-"""Declared workflows and schedules compared with the existing ones: what has to be created, changed or deleted."""
+"""Declared workflows, schedules and calendars compared with the existing ones: what to create, change or delete."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -47,6 +47,11 @@ class Kind(StrEnum):
 
     WORKFLOW = "workflow"
     SCHEDULE = "schedule"
+    CALENDAR = "calendar"
+
+
+# Nothing uses a schedule; workflows and calendars are deleted after what uses them.
+_DELETED = (Kind.SCHEDULE, Kind.WORKFLOW, Kind.CALENDAR)
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -102,9 +107,9 @@ def plan(declared: Iterable[Declared], managed: Mapping[Key, Managed]) -> list[S
 
 
 def undeclared(managed: Iterable[Managed], declared: Collection[Key], *, prune: bool) -> list[Step]:
-    """Return the steps for objects that no file declares any more, schedules before their workflows."""
+    """Return the steps for objects that no file declares any more, schedules before what they use."""
     rest = [item for item in managed if item.key not in declared]
-    rest.sort(key=lambda item: (item.key.kind is Kind.WORKFLOW, item.key.namespace, item.key.name))
+    rest.sort(key=lambda item: (_DELETED.index(item.key.kind), item.key.namespace, item.key.name))
     return [Step(Act.DELETE if prune else Act.LEAVE, item.key, status=item.status) for item in rest]
 
 

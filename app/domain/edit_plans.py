@@ -39,6 +39,11 @@ class FireChanges(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[Fire, ...]
     moved: tuple[MovedFire, ...]
 
+    @property
+    def changed(self) -> int:
+        """Return how many fires are not kept."""
+        return len(self.added) + len(self.removed) + len(self.moved)
+
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
     """What an edit gives up beside single fires."""
@@ -63,6 +68,12 @@ class EditPlan(msgspec.Struct, frozen=True, kw_only=True):
     fires: FireChanges
     lost: Losses
     warnings: tuple[str, ...]
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether fields, state and fires stay as they are."""
+        is_new = self.next_run_at[0] != self.next_run_at[1]
+        return not (self.changes or self.fires.changed or self.status[0] is not self.status[1] or is_new)
 
 
 class Horizon(msgspec.Struct, frozen=True):

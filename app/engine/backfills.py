@@ -18,6 +18,7 @@ from app.domain.bulk_operations import OperationStatus
 from app.domain.executions import ACTIVE, FIRST_TOKEN, ExecutionStatus, PendingRun, Trigger
 from app.domain.run_ids import backfill_execution_id
 from app.domain.schedules import ScheduledJob
+from app.engine import lease_bounds
 from app.persistence import backfills, executions, operations, restrictions, schedules
 from app.persistence.backfills import OpenRun
 from app.persistence.database import Connection, database_now
@@ -29,6 +30,7 @@ SLOTS_PER_STEP = 500
 # How long nothing is started while due ticks wait for workers.
 LIVE_WAIT_SECONDS = 0.5
 SCHEDULE_GONE = "The schedule does not exist any more."
+LEASE_USED_UP = "The lease of the schedule has ended, or has no runs left. The other slots do not run."
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +55,16 @@ async def carry_out(connection: Connection, operation: Operation, actor: Actor) 
     await backfills.count(connection, operation.id, [run.execution_id for run in counts.ended])
     again = await _start_again(connection, operation, job, counts.lost, now)
     is_held = await backfills.live_work_waits(connection)
-    started, terms = ((), terms) if is_held else await _start_next(connection, operation, job, terms, counts, now)
+    room = None if is_held else await lease_bounds.runs_left(connection, job, now)
+    started, terms = ((), terms) if is_held else await _start_next(connection, operation, job, terms, counts, now, room)
+    await lease_bounds.spend_runs(connection, job, len(started))
     await _store(connection, operation, terms, counts, now, LIVE_WAIT_SECONDS if is_held else LOOK_SECONDS)
     if terms.is_exhausted and not (counts.active or again or started):
         failed, changed = operation.failed + len(counts.failed), operation.done + counts.done
         status = OperationStatus.FAILED if failed and not changed else OperationStatus.DONE
         await operations.end(connection, operation.id, status)
+    elif room == 0 and terms.budget(counts.active, now) and not (counts.active or again or started):
+        await operations.end(connection, operation.id, OperationStatus.FAILED, LEASE_USED_UP)
     return (*again, *started)
 
 
@@ -97,27 +103,32 @@ async def _start_again(
     return _pending(runs)
 
 
-async def _start_next(
+async def _start_next(  # noqa: PLR0913 - how far it is, and what bounds it
     connection: Connection,
     operation: Operation,
     job: ScheduledJob,
     terms: BackfillTerms,
     counts: Counts,
     now: datetime,
+    room: int | None,
 ) -> tuple[tuple[PendingRun, ...], BackfillTerms]:
-    """Start the next slots for which there is a place, in their order. Return the runs, and how far it is then."""
+    """Start the next slots for which there is a place, in their order. Return the runs, and how far it is then.
+
+    ``room`` is how many runs the lease of the schedule leaves, if it has one.
+    """
     budget = terms.budget(counts.active, now)
     if not budget or terms.is_exhausted:
         return (), terms
+    most = budget if room is None else min(budget, room)
     looked_at, is_all = await next_slots(connection, job, terms, SLOTS_PER_STEP)
     chosen: list[PastSlot] = []
     for past in looked_at:
-        if len(chosen) == budget:
-            is_all = False
-            break
-        terms = replace(terms, position=past.slot)
         if terms.admits(past.outcome):
+            if len(chosen) == most:
+                is_all = False
+                break
             chosen.append(past)
+        terms = replace(terms, position=past.slot)
     runs = [_run(operation, job, past.slot, now) for past in chosen]
     await executions.add(connection, runs)
     if runs:

@@ -110,6 +110,33 @@ async def debit_runs(connection: Connection, job: ScheduledJob, author: Author, 
     await agent_leases.spend(connection, lease.id, runs=1)
 
 
+async def require_runs(connection: Connection, job: ScheduledJob, count: int, now: datetime) -> None:
+    """Refuse so many runs of a schedule beside its slots if its lease has ended or has no room. Nothing is charged."""
+    lease = None if job.lease_id is None else await agent_leases.get(connection, job.lease_id)
+    if lease is not None:
+        require_active(lease, now)
+        require_room(lease, await agent_leases.usage(connection, lease), Usage(runs=count))
+
+
+async def runs_left(connection: Connection, job: ScheduledJob, now: datetime) -> int | None:
+    """Lock the lease of a schedule and return how many runs it has left, 0 once it has ended; None without a lease.
+
+    To be called after all locks.
+    """
+    lease = None if job.lease_id is None else await agent_leases.lock(connection, job.lease_id)
+    if lease is None:
+        return None
+    if lease.status(now) is not LeaseStatus.ACTIVE:
+        return 0
+    return max(0, lease.max_runs - (await agent_leases.usage(connection, lease)).runs)
+
+
+async def spend_runs(connection: Connection, job: ScheduledJob, count: int) -> None:
+    """Charge runs beside the slots of a schedule to its lease, which is locked, if it has one."""
+    if job.lease_id is not None and count:
+        await agent_leases.spend(connection, job.lease_id, runs=count)
+
+
 async def tell_exhausted(database: Database, lease_id: int, error: LeaseExhaustedError) -> None:
     """Notify the owner of a lease that something was refused because it is used up; once an hour at most."""
     async with database.transaction("tell_exhausted") as connection:

@@ -21,6 +21,8 @@ _BY_OUTCOME = {
     "with update_schedule (schedule_id {id}).",
     "skipped_breaker": "Its workflow fails, and its breaker is open: call list_runs with schedule_id {id} and "
     "status failed.",
+    "skipped_request": "A person asked to leave this slot out: nothing to do, or, if they agree, run_schedule_now with "
+    "schedule_id {id}.",
     "missed": "It was not handled in time: call run_schedule_now with schedule_id {id}, or update_schedule with "
     'changes {{"catch_up": "run_once"}} for the next time.',
     "coalesced": "A later slot ran for it: nothing to do, or update_schedule with changes "

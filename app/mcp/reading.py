@@ -33,6 +33,7 @@ _OUTCOMES = """\
 - `skipped_overlap`: an earlier run was active and `if_running` is `skip`. Mend: a longer interval, or `queue`.
 - `skipped_queue_full`: more waited than `max_queued`. `skipped_retry`: a retry of an earlier slot held the schedule.
 - `skipped_guard`: the workflow has `max_concurrent_runs` runs. `skipped_breaker`: its breaker is open after failures.
+- `skipped_request`: a person asked to leave this slot out.
 - `missed`: no worker handled it within `misfire_grace_seconds`, or the schedule was changed before it fired.
 - `coalesced`: `catch_up` `run_once` ran a later slot for it.
 A schedule that is `dead` has used up its retries: a person or the owner mends the cause and revives it.

@@ -23,7 +23,7 @@ from app.mcp.next_steps import next_step
 from app.mcp.protocol import INVALID_PARAMS, Caller, Json, RpcError
 from app.persistence.audit import ORIGIN, current_origin
 from app.persistence.pagination import Part
-from app.persistence.schedule_lists import Filters
+from app.persistence.schedule_filters import Filters
 from app.services.agent_leases import AgentLeaseService
 from app.services.catalog import ActionService
 from app.services.edit_plans import EditPlanService
@@ -56,6 +56,8 @@ Note = Annotated[str, Meta(min_length=1, max_length=1000, description="Why: it i
 # The fields of a schedule that lists show, and those that one schedule leaves out where they say nothing.
 _LISTED = ("name", "status", "health", "next_run_at")
 _LONGEST_TEXT = 2000
+# 50 schedules with names of this length are less than 4,000 tokens, as text and as structure together.
+_LONGEST_NAME = 36
 # Up to so many hours a forecast is told by the minute, and further ahead by five minutes.
 _HOURS_BY_MINUTE = 33
 _BUSIEST = 5
@@ -316,7 +318,7 @@ class Toolbox:
         filters = Filters(q=asked.q, status=asked.status, health=asked.health, workflow_id=asked.workflow_id)
         part = Part(asked.limit, cursor=asked.cursor)
         page = await self._services.queries.list(actor, part, filters, fields=frozenset({"id", *_LISTED}))
-        items = _plain(page)["items"]
+        items = [{**item, "name": _shortened(item["name"])} for item in _plain(page)["items"]]
         lines = [" ".join(str(item.get(name) or "-") for name in ("id", *_LISTED)) for item in items]
         text = f"{page.total} schedules; id, name, status, health, next run:\n" + "\n".join(lines)
         return {"schedules": items, "total": page.total, "next_cursor": page.next_cursor, _TEXT: text}
@@ -491,6 +493,11 @@ def _cut(value: Any) -> Any:
     """Return a value that is short enough for an answer."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return value if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}... (read the resource for all of it)"
+
+
+def _shortened(name: str) -> str:
+    """Return a name that leaves room for the others of a list; `get_schedule` returns all of it."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _result(answer: Json) -> Json:

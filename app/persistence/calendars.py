@@ -128,6 +128,12 @@ async def of_owner(connection: AsyncConnection, owner: int, name: str) -> Stored
     )
 
 
+async def by_ids(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, StoredCalendar]:
+    """Return calendars by their ids."""
+    rows = await read_all(connection, _all().where(_TABLE.c.id.in_(ids)), StoredCalendar) if ids else []
+    return {row.id: row for row in rows}
+
+
 async def of_name(connection: AsyncConnection, name: str) -> list[StoredCalendar]:
     """Return the calendars of a name, at most two of them."""
     return await read_all(connection, _all().where(_TABLE.c.name == name).limit(2), StoredCalendar)
@@ -155,7 +161,7 @@ async def name_is_public(connection: AsyncConnection, name: str) -> bool:
 
 async def uses(connection: AsyncConnection, calendar: StoredCalendar) -> Uses:
     """Return by how many schedules a calendar is used."""
-    values = (calendar.name, _version(calendar.id, ""), calendar.user_profile_id)
+    values = (calendar.name, version_prefix(calendar), calendar.user_profile_id)
     (row,) = await fetch(connection, _COUNT_USES, *values)
     return Uses(row["number"], row["foreign_ones"])
 
@@ -281,6 +287,17 @@ async def bound(connection: AsyncConnection, jobs: Sequence[ScheduledJob]) -> li
     return await with_calendars(connection, bound_jobs)
 
 
+async def with_content(
+    connection: AsyncConnection, jobs: Sequence[ScheduledJob], calendar: StoredCalendar, content: Mapping[str, Any]
+) -> list[ScheduledJob]:
+    """Return schedules with the content that a calendar of theirs would have after a change."""
+    wanted = {(name, version) for job in jobs for name, version in job.calendar_versions.items() if version}
+    known = await _read(connection, wanted)
+    changed = await _compiled(calendar.name, content)
+    known |= {key: changed for key in wanted if _calendar_id(key[1]) == calendar.id}
+    return [_with_rules(job, known) for job in jobs]
+
+
 async def prepared(
     connection: AsyncConnection, jobs: Mapping[UUID, ScheduledJob], changes: Mapping[UUID, Mapping[str, Any]]
 ) -> dict[UUID, ScheduledJob]:
@@ -312,6 +329,11 @@ def _stored(job: ScheduledJob) -> tuple[str, ...]:
 
 def _version(calendar_id: int, digest: str) -> str:
     return f"{calendar_id}.{digest}"
+
+
+def version_prefix(calendar: StoredCalendar) -> str:
+    """Return how the versions of a calendar begin in the rows of schedules, whatever its content."""
+    return _version(calendar.id, "")
 
 
 def _calendar_id(version: str) -> int:

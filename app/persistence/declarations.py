@@ -1,4 +1,4 @@
-"""Objects that files declare: the workflow or schedule that each name of a namespace stands for."""
+"""Objects that files declare: the workflow, schedule or calendar that each name of a namespace stands for."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -12,11 +12,19 @@ from app.domain.access import OwnerKind
 from app.domain.declarations import Key, Kind
 from app.domain.errors import UnavailableError
 from app.domain.schedules import ScheduledJob
-from app.persistence.calendars import with_calendars
+from app.persistence import calendars
+from app.persistence.calendars import StoredCalendar, with_calendars
 from app.persistence.database import state_of
 from app.persistence.pagination import read_all
 from app.persistence.schedules import to_job
-from app.persistence.tables import ManagedScheduleRow, ManagedWorkflowRow, ScheduledJobRow, WorkflowRow
+from app.persistence.tables import (
+    CalendarRow,
+    ManagedCalendarRow,
+    ManagedScheduleRow,
+    ManagedWorkflowRow,
+    ScheduledJobRow,
+    WorkflowRow,
+)
 from app.persistence.workflows import StoredWorkflow
 
 # Almost as long as a statement may take: another ``apply`` that holds the lock may have much to write.
@@ -24,6 +32,8 @@ LOCK_WAIT_SECONDS = 25
 
 _WORKFLOWS = WorkflowRow.__table__
 _JOBS = ScheduledJobRow.__table__
+_CALENDARS = CalendarRow.__table__
+_MANAGED_CALENDARS = ManagedCalendarRow.__table__
 _MANAGED_WORKFLOWS = ManagedWorkflowRow.__table__
 _MANAGED_SCHEDULES = ManagedScheduleRow.__table__
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -69,6 +79,39 @@ async def managed_schedules(
     jobs = {job.id: job for job in await with_calendars(connection, [to_job(row) for row in rows])}
     named = {Key(mark.namespace, Kind.SCHEDULE, mark.name): jobs.get(mark.scheduled_job_id) for mark in marks}
     return {key: job for key, job in named.items() if job is not None}
+
+
+async def managed_calendars(
+    connection: AsyncConnection, namespaces: Collection[str] | None = None
+) -> dict[Key, StoredCalendar]:
+    """Return the calendars of these namespaces, or of all."""
+    marks = list(await connection.execute(_of(select(_MANAGED_CALENDARS), namespaces)))
+    by_id = await calendars.by_ids(connection, [mark.calendar_id for mark in marks])
+    named = {Key(mark.namespace, Kind.CALENDAR, mark.name): by_id.get(mark.calendar_id) for mark in marks}
+    return {key: calendar for key, calendar in named.items() if calendar is not None}
+
+
+async def namespace_of_calendar(connection: AsyncConnection, calendar_id: int) -> str | None:
+    """Return the namespace whose files declare a calendar, or None."""
+    query = select(_MANAGED_CALENDARS.c.namespace).where(_MANAGED_CALENDARS.c.calendar_id == calendar_id)
+    return (await connection.execute(query)).scalar_one_or_none()
+
+
+async def add_calendars(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:
+    """Store the calendars that these names stand for."""
+    rows = [{"namespace": key.namespace, "name": key.name, "calendar_id": number} for key, number in ids.items()]
+    if rows:
+        await connection.execute(insert(ManagedCalendarRow), rows)
+
+
+async def unmanaged_calendars(connection: AsyncConnection, owner_id: int | None) -> list[StoredCalendar]:
+    """Return the calendars of all users, or of one, that no file declares, oldest first; of each name the oldest."""
+    managed = exists().where(_MANAGED_CALENDARS.c.calendar_id == _CALENDARS.c.id)
+    query = select(_CALENDARS.c.id).where(~managed, _CALENDARS.c.team_id.is_(None))
+    ids = (await connection.execute(_owned(query, _CALENDARS, owner_id))).scalars().all()
+    found = await calendars.by_ids(connection, ids)
+    oldest = {found[number].name: found[number] for number in sorted(found, reverse=True)}
+    return sorted(oldest.values(), key=lambda calendar: calendar.id)
 
 
 async def add_workflows(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:

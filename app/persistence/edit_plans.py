@@ -1,11 +1,19 @@
 """Plans of edits: for which version of which schedule each was made, and for which change."""
 
+import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.domain.access import Reach
+from app.domain.schedules import Status
+from app.persistence import schedule_selections
+from app.persistence.calendars import StoredCalendar, version_prefix
+from app.persistence.schedule_filters import NO_FILTERS, Filters
 from app.persistence.sql_batches import fetch
 
 # How many old plans are deleted when one is added.
@@ -50,3 +58,35 @@ async def get(connection: AsyncConnection, plan_id: UUID, job_id: UUID, lifetime
         return None
     changes = rows[0]["changes"]
     return StoredPlan(rows[0]["tag"], None if changes is None else msgspec.json.decode(changes, type=dict[str, str]))
+
+
+async def some_matching(
+    connection: AsyncConnection, reach: Reach, filters: Filters, status: Status | None, limit: int
+) -> list[UUID]:
+    """Return some of the schedules that match, of this status if one is named, in no order."""
+    condition = "($1::text IS NULL OR j.status = $1)"
+    return await _some(connection, reach, filters, condition, (status,), limit)
+
+
+async def some_using(connection: AsyncConnection, reach: Reach, calendar: StoredCalendar, limit: int) -> list[UUID]:
+    """Return some of the schedules that use a calendar, in no order."""
+    condition = (
+        "j.calendar_versions <> '{}' AND j.calendar_versions ? $1 AND starts_with(j.calendar_versions ->> $1, $2)"
+    )
+    return await _some(connection, reach, NO_FILTERS, condition, (calendar.name, version_prefix(calendar)), limit)
+
+
+async def _some(
+    connection: AsyncConnection, reach: Reach, filters: Filters, condition: str, values: Sequence[Any], limit: int
+) -> list[UUID]:
+    """Return schedules that match and that fulfil a condition, whose parameters are numbered from 1 on."""
+    ids: list[UUID] = []
+    for selection in await schedule_selections.selections(connection, reach, filters):
+        numbered = _renumbered(condition, len(selection.values))
+        sql = f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND {numbered} LIMIT {limit:d}"  # noqa: S608
+        ids += [row["id"] for row in await fetch(connection, sql, *selection.values, *values)]
+    return ids[:limit]
+
+
+def _renumbered(condition: str, by: int) -> str:
+    return re.sub(r"\$(\d)", lambda number: f"${by + int(number[1])}", condition)

@@ -71,6 +71,9 @@ _TRY_LOCK = text("SELECT pg_try_advisory_lock(:lock)")
 
 log = structlog.get_logger(__name__)
 
+# Takes a step of a migration, in words.
+Report = Callable[[str], None]
+
 
 def alembic_config() -> Config:
     """Return Alembic's settings, so that it needs no file."""
@@ -80,15 +83,20 @@ def alembic_config() -> Config:
     return config
 
 
-async def migrate(database_url: str, wait_seconds: float = 0.0) -> None:
+def _ignore(_step: str) -> None:
+    """Take no notice of a step."""
+
+
+async def migrate(database_url: str, wait_seconds: float = 0.0, report: Report = _ignore) -> None:
     """Apply missing migrations. Several may run at once; the schema of a later release is left unchanged.
 
     An unreachable database is tried again for ``wait_seconds``. A migration that was interrupted has changed nothing.
+    ``report`` is called with each step that may take long.
     """
     deadline = clock.monotonic() + wait_seconds
     while True:
         try:
-            return await _migrate(database_url)
+            return await _migrate(database_url, report)
         except UnavailableError as error:
             seconds_left = deadline - clock.monotonic()
             if seconds_left <= 0:
@@ -97,13 +105,15 @@ async def migrate(database_url: str, wait_seconds: float = 0.0) -> None:
             await asyncio.sleep(min(WAIT_SECONDS, seconds_left))
 
 
-async def _migrate(database_url: str) -> None:
+async def _migrate(database_url: str, report: Report) -> None:
     lock_timeouts = chain(LOCK_TIMEOUT_MILLISECONDS, repeat(LOCK_TIMEOUT_MILLISECONDS[-1]))
-    while not await _upgraded(database_url, next(lock_timeouts)):
+    report("waits for the tables")
+    while not await _upgraded(database_url, next(lock_timeouts), report):
         log.info("migration_postponed")
         await asyncio.sleep(AGAIN_SECONDS)
-    await _build_late_indexes(database_url)
-    await _validate_late_checks(database_url)
+    await _build_late_indexes(database_url, report)
+    await _validate_late_checks(database_url, report)
+    report("creates the partitions of the coming weeks")
     await _make_weeks(database_url)
 
 
@@ -149,10 +159,10 @@ async def run_alembic(database_url: str, action: Callable[[Connection], None]) -
         await engine.dispose()
 
 
-async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
+async def _upgraded(database_url: str, lock_timeout_milliseconds: int, report: Report) -> bool:
     """Apply all migrations in one transaction. Return False, with nothing changed, if a table was in use."""
     try:
-        await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds))
+        await run_alembic(database_url, partial(_upgrade, lock_timeout_milliseconds, report))
     except UnavailableError as error:
         if state_of(error.__cause__) in _TABLE_IN_USE:
             return False
@@ -160,7 +170,7 @@ async def _upgraded(database_url: str, lock_timeout_milliseconds: int) -> bool:
     return True
 
 
-async def _build_late_indexes(database_url: str) -> None:
+async def _build_late_indexes(database_url: str, report: Report) -> None:
     """Build the indexes that a migration left out because their table is large, without blocking the table.
 
     One that an earlier attempt has not finished is not valid: it is dropped and built again.
@@ -173,18 +183,20 @@ async def _build_late_indexes(database_url: str) -> None:
                     await _alone(connection)
                     for index in await _missing_indexes(connection):
                         log.info("index_building", index=index.name)
+                        report(f"builds the index {index.name}")
                         await _build(connection, index)
     finally:
         await engine.dispose()
 
 
-async def _validate_late_checks(database_url: str) -> None:
+async def _validate_late_checks(database_url: str, report: Report) -> None:
     """Validate the checks that a migration only declared because their table is large. Writers are not blocked."""
     engine = create_engine(database_url, isolation_level="AUTOCOMMIT")
     try:
         with translate_db_errors():
             async with engine.connect() as connection:
                 for table, name in list(await connection.execute(_UNVALIDATED_CHECKS)):
+                    report(f"checks the rows of {table} ({name})")
                     await connection.execute(text(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"))
     finally:
         await engine.dispose()
@@ -242,7 +254,7 @@ async def _make_weeks(database_url: str) -> None:
         await database.close()
 
 
-def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
+def _upgrade(lock_timeout_milliseconds: int, report: Report, connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
     revision = MigrationContext.configure(connection).get_current_revision()
     if is_later(revision):
@@ -252,6 +264,7 @@ def _upgrade(lock_timeout_milliseconds: int, connection: Connection) -> None:
         _lock_tables(connection, lock_timeout_milliseconds)
     config = alembic_config()
     config.attributes["connection"] = connection
+    config.attributes["report"] = report
     command.upgrade(config, "head")
 
 

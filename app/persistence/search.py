@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence.schedule_lists import containing, escaped
+from app.persistence.schedule_filters import containing, escaped
 from app.persistence.sql_batches import fetch
 
 _ID_DIGITS = 32
@@ -38,6 +38,7 @@ _IN_REACH = """
         WHERE m.namespace = $6 AND m.scheduled_job_id = j.id))
 ORDER BY j.created_at DESC, j.id DESC LIMIT $4
 """
+_BY_NAME = _SCHEDULE.format(match="'name'") + 'lower(j.name) COLLATE "C" = lower($1::text) COLLATE "C"' + _IN_REACH
 _BY_TEXT = (
     _SCHEDULE.format(match="CASE WHEN j.name ILIKE $1 THEN 'name' ELSE 'key' END")
     + "(j.name ILIKE $1 OR j.key ILIKE $1)"
@@ -87,8 +88,8 @@ async def _schedules(connection: AsyncConnection, wanted: str, common: tuple[Any
     """Return the schedules that match in one way or another, newest first, each with the first way."""
     pattern, ids = containing(wanted), id_range(wanted)
     rows = [] if ids is None else await fetch(connection, _BY_ID, list(ids), *common)
-    for wording in (escaped(wanted), pattern):
-        rows += await fetch(connection, _BY_TEXT, wording, *common)
+    rows += await fetch(connection, _BY_NAME, wanted, *common)
+    rows += await fetch(connection, _BY_TEXT, pattern, *common)
     calling = [row["id"] for row in await fetch(connection, _CALLING, pattern, *common[:2], MOST_WORKFLOWS)]
     if calling:
         rows += await fetch(connection, _BY_WORKFLOW, calling, *common)

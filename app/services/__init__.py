@@ -7,7 +7,9 @@ admission         quotas, limits, owners and secrets: whether an object may be s
 schedules         change schedules                      schedule_queries   read them, without Redis
 bulk_operations   operations on many schedules          slots              slots as strips show them
 workflows         workflows and breakers                webhooks, notifications, secrets, users, teams, executions
-limits            named limits
+limits            named limits                          calendars, skips, backfills   dates, slots left out, past slots
+edit_plans        what the edit of one schedule does    fleet_plans        what a change of many does
+upcoming          coming fires                          forecasts, spread  the load to come, and how to flatten it
 identities        users of identity providers           identity_providers   their metadata and keys
 authentication    who a request comes from              sessions, single_sign_on   logins of browsers
 plugins           start plugins                         plugin_schedules, plugin_wishes   their schedules

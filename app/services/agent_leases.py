@@ -23,7 +23,7 @@ from app.persistence import agent_leases, audit, schedules, users, workflows
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.persistence.users import TokenTerms
-from app.services.inputs import IDS, AdoptInput, LeaseChanges, LeaseInput, NoteInput, given
+from app.services.inputs import IDS, AdoptInput, ApproveInput, LeaseChanges, LeaseInput, NoteInput, given
 from app.services.listing import read_views
 from app.services.preconditions import require_match, tag_of
 from app.services.schedules import author_of
@@ -123,18 +123,21 @@ class AgentLeaseService:
             connection, actor, AuditAction.LEASE_CHANGED, subject_of(before), changes=agent_leases.as_json(changes)
         )
 
-    async def approve(self, actor: Actor, lease_id: int, note: NoteInput) -> LeaseView:
-        """Approve the schedules that await review; those that were paused for it begin."""
+    async def approve(self, actor: Actor, lease_id: int, request: ApproveInput) -> LeaseView:
+        """Approve the schedules that await review, or those of them that are named; those that were paused begin."""
         async with self._database.transaction() as connection:
             lease = await _managed(connection, actor, lease_id)
             _require_not_ended(lease, await database_now(connection))
             waiting = await agent_leases.awaiting_review(connection, lease_id, BATCH * 5)
+            if request.schedule_ids is not None:
+                await _require_of_lease(connection, lease, request.schedule_ids)
+                waiting = [job_id for job_id in waiting if job_id in set(request.schedule_ids)]
             details = {"schedule_ids": [str(job_id) for job_id in waiting]}
             await audit.record(
-                connection, actor, AuditAction.LEASE_APPROVED, subject_of(lease), details=details, note=note.note
+                connection, actor, AuditAction.LEASE_APPROVED, subject_of(lease), details=details, note=request.note
             )
         for start in range(0, len(waiting), BATCH):
-            await self._change_batch(author_of(actor), waiting[start : start + BATCH], approved, note.note)
+            await self._change_batch(author_of(actor), waiting[start : start + BATCH], approved, request.note)
         return await self.get(replace(actor, needs=Scope.READ), lease_id)
 
     async def adopt(self, actor: Actor, lease_id: int, request: AdoptInput) -> LeaseView:
@@ -145,20 +148,10 @@ class AgentLeaseService:
         if ids is None:
             await self._change_all(actor, lease, adopted, request.note, action=AuditAction.LEASE_ADOPTED, alive=False)
         else:
-            await self._require_of_lease(lease, ids)
+            async with self._database.transaction() as connection:
+                await _require_of_lease(connection, lease, ids)
             await self._adopt(actor, lease, list(dict.fromkeys(ids)), request.note)
         return await self.get(replace(actor, needs=Scope.READ), lease_id)
-
-    async def _require_of_lease(self, lease: Lease, ids: Sequence[UUID]) -> None:
-        async with self._database.transaction() as connection:
-            found = {job_id: await schedules.get(connection, job_id) for job_id in ids}
-        errors = [
-            FieldError(f"schedule_ids[{index}]", f"The lease {lease.id} has no such schedule.")
-            for index, job_id in enumerate(ids)
-            if (job := found[job_id]) is None or job.lease_id != lease.id
-        ]
-        if errors:
-            raise InvalidError(*errors)
 
     async def revoke(self, actor: Actor, lease_id: int, note: NoteInput) -> LeaseView:
         """End a lease now: its token is refused, its schedules are paused, and what they run is called off."""
@@ -219,6 +212,18 @@ class AgentLeaseService:
 
 def _with_end(ends_at: datetime, job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
     return with_lease_end(job, ends_at, active_runs, now)
+
+
+async def _require_of_lease(connection: Connection, lease: Lease, ids: Sequence[UUID]) -> None:
+    """Refuse ids that are not of schedules of the lease."""
+    found = {job_id: await schedules.get(connection, job_id) for job_id in ids}
+    errors = [
+        FieldError(f"schedule_ids[{index}]", f"The lease {lease.id} has no such schedule.")
+        for index, job_id in enumerate(ids)
+        if (job := found[job_id]) is None or job.lease_id != lease.id
+    ]
+    if errors:
+        raise InvalidError(*errors)
 
 
 async def _stored(connection: Connection, lease_id: int) -> Lease:

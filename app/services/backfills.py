@@ -10,10 +10,11 @@ from app.domain.audit import AuditAction
 from app.domain.audited_changes import schedule_subject
 from app.domain.backfills import MOST_SLOTS, BackfillOnly, BackfillOrder, BackfillTerms, PastSlot, parse_rate
 from app.domain.bulk_operations import BulkAction, Terms
-from app.domain.errors import FieldError, InvalidError, WrongStateError
+from app.domain.errors import FieldError, InvalidError
 from app.domain.schedule_input import require_years
 from app.domain.schedules import ScheduledJob
 from app.domain.trigger_event import rfc3339
+from app.engine import lease_bounds
 from app.engine.backfills import next_slots
 from app.persistence import audit, backfills, operations
 from app.persistence.database import Connection, Database, database_now
@@ -39,8 +40,10 @@ class BackfillService:
         """Return which slots would run, what became of each, and how long it would take; nothing is stored."""
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
-            terms = _terms(job, wanted, await database_now(connection))
+            now = await database_now(connection)
+            terms = _terms(job, wanted, now)
             slots = await _chosen(connection, job, terms)
+            await lease_bounds.require_runs(connection, job, len(slots), now)
             seconds = terms.estimate_seconds(len(slots), await backfills.run_seconds(connection, job.id))
         named = [PastSlotView(past.slot, past.outcome, past.reason) for past in slots[:MOST_NAMED]]
         return BackfillDryRun(count=len(slots), slots=named, estimate_seconds=seconds)
@@ -49,8 +52,10 @@ class BackfillService:
         """Store a backfill; a worker begins at once."""
         async with self._database.transaction() as connection:
             job = await fresh_schedule(connection, actor, job_id)
-            terms = _terms(job, wanted, await database_now(connection))
+            now = await database_now(connection)
+            terms = _terms(job, wanted, now)
             total = len(await _chosen(connection, job, terms))
+            await lease_bounds.require_runs(connection, job, total, now)
             selection = {"schedule_id": str(job.id), "from": rfc3339(terms.first), "to": rfc3339(terms.last)}
             new = new_operation(actor, BulkAction.BACKFILL, selection, wanted.note, terms=Terms(backfill=terms))
             await operations.add(connection, replace(new, total=total))
@@ -78,8 +83,6 @@ def _terms(job: ScheduledJob, wanted: BackfillInput, now: datetime) -> BackfillT
         raise InvalidError(FieldError("to", "The end must not be before `from`."))
     if first > now:
         raise InvalidError(FieldError("from", "The time is in the future. A backfill runs past slots."))
-    if job.lease_id is not None:
-        raise WrongStateError("Cannot backfill job with a lease: its runs would not be charged to the lease.")
     pending = job.cadence_slot
     if pending is not None:
         last = min(last, pending - timedelta.resolution)

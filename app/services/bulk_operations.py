@@ -1,7 +1,7 @@
 """Operations on many schedules: tried, started, read, paused, cancelled and undone. Workers carry them out."""
 
 from collections import Counter
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +12,14 @@ from msgspec.structs import replace
 from app import clock
 from app.domain.access import Actor, require_owner, require_scope
 from app.domain.audit import AuditAction, ObjectType, Subject
-from app.domain.bulk_operations import NOT_FOUND, BulkAction, OperationStatus, Terms, skip_reason
+from app.domain.bulk_operations import (
+    NOT_FOUND,
+    BulkAction,
+    OperationStatus,
+    Terms,
+    skip_reason,
+    with_new_status,
+)
 from app.domain.errors import CountChangedError, FieldError, InvalidError, NotFoundError, WrongStateError
 from app.domain.executions import ExecutionStatus
 from app.domain.labels import label_pairs
@@ -20,13 +27,16 @@ from app.domain.ledger import LedgerOutcome
 from app.domain.limits import Caps
 from app.domain.run_ids import operation_id
 from app.domain.schedule_input import require_years
-from app.persistence import audit, backfills, executions, operations, schedule_lists, workflows
+from app.domain.schedule_lifecycle import edited
+from app.domain.schedules import ScheduledJob, Status
+from app.persistence import audit, backfills, edit_plans, executions, operations, schedule_selections, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Operation, Warrant
 from app.persistence.pagination import Part
-from app.persistence.schedule_lists import Filters
+from app.persistence.schedule_filters import Filters
 from app.services.admission import workflow_is_within
+from app.services.fleet_plans import MOST_READ, Candidate, fleet_plan_view, plan_many, read_candidates
 from app.services.inputs import BulkArguments, BulkFilter, BulkInput, given
 from app.services.listing import read_views
 from app.services.schedules import stored_values
@@ -35,6 +45,13 @@ from app.services.views import DryRunView, OperationList, OperationView, operati
 # The argument that an action needs, or may have.
 _ARGUMENTS = {BulkAction.LABEL: "labels", BulkAction.SET: "fields", BulkAction.MOVE: "workflow_id"}
 _OPTIONAL = {BulkAction.PAUSE: "until"}
+# The actions that can change when schedules fire and leave them, with the status that a schedule must have.
+_PLANNED = {
+    BulkAction.SET: None,
+    BulkAction.PAUSE: Status.ACTIVE,
+    BulkAction.RESUME: Status.PAUSED,
+    BulkAction.REVIVE: Status.DEAD,
+}
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +78,10 @@ class BulkService:
         order = self._order(actor, request)
         async with self._database.transaction() as connection:
             await _require_workflow(connection, order)
-            counts = await schedule_lists.count_states(
+            counts = await schedule_selections.count_states(
                 connection, order.actor.usable(), order.filters, order.action, order.wanted
             )
+            candidates, now = await _candidates(connection, order), await database_now(connection)
         by_status, skipped = Counter[str](), Counter[str]()
         for found in counts:
             by_status[found.state.status] += found.count
@@ -72,12 +90,20 @@ class BulkService:
         if request.ids is not None and len(set(request.ids)) > by_status.total():
             skipped[NOT_FOUND] = len(set(request.ids)) - by_status.total()
         _require_count(request, by_status.total())
+        plan = await plan_many(candidates, now, change=partial(self._changed, order)) if candidates else None
         return DryRunView(
             count=by_status.total(),
             would_change=would_change,
             by_status=dict(by_status),
             skipped=skipped_views(skipped),
+            plan=None if plan is None else fleet_plan_view(plan, would_change),
         )
+
+    def _changed(self, order: Order, job: ScheduledJob, active_runs: int, now: datetime) -> ScheduledJob:
+        """Return a schedule as an operation would make it."""
+        if order.action is BulkAction.SET:
+            return edited(job, order.wanted, active_runs, now, self._caps)
+        return with_new_status(order.action, job, active_runs, now, order.terms.until)
 
     async def start(self, actor: Actor, request: BulkInput) -> OperationView:
         """Store an operation with the schedules that match now; a worker begins at once."""
@@ -90,7 +116,9 @@ class BulkService:
         async with self._database.transaction() as connection:
             await _require_workflow(connection, order)
             await operations.add(connection, new)
-            total = await schedule_lists.select_for_operation(connection, new.id, order.actor.usable(), order.filters)
+            total = await schedule_selections.select_for_operation(
+                connection, new.id, order.actor.usable(), order.filters
+            )
             _require_count(request, total)
             await operations.change(connection, new.id, total=total)
             await record_operation(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
@@ -181,6 +209,15 @@ class BulkService:
             await operations.change(connection, wanted, undone_by=new.id)
             await record_operation(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))
             return operation_view(await stored_operation(connection, new.id))
+
+
+async def _candidates(connection: Connection, order: Order) -> list[Candidate]:
+    """Return some of the schedules that an operation is about, if it can change when they fire."""
+    if order.action not in _PLANNED:
+        return []
+    status = _PLANNED[order.action]
+    ids = await edit_plans.some_matching(connection, order.actor.usable(), order.filters, status, MOST_READ)
+    return await read_candidates(connection, ids, order.wanted)
 
 
 async def _cancel_waiting_runs(connection: Connection, operation: Operation) -> None:

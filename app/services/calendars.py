@@ -7,22 +7,27 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from app.domain.access import Actor, require_admin, require_owner
+from app.domain.access import Actor, Owner, require_admin, require_owner
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import shown_differences
 from app.domain.calendars import CONTENT_FIELDS, canonical_calendar
 from app.domain.errors import ConflictError, ForbiddenError, NotFoundError, UnavailableError
+from app.domain.revisions import Author
+from app.domain.schedule_lifecycle import with_new_calendars
 from app.engine.calendar_replans import CalendarReplanner
-from app.persistence import audit, calendars
+from app.persistence import audit, calendars, edit_plans, schedules
 from app.persistence.calendars import READ_AT_ONCE_BYTES, StoredCalendar
-from app.persistence.database import Connection, Database
+from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part
 from app.services.admission import new_owner
-from app.services.inputs import IDS, CalendarChanges, CalendarInput, given, require_calendar_name
+from app.services.fleet_plans import MOST_READ, Candidate, as_candidates, fleet_plan_fields, plan_many
+from app.services.inputs import IDS, CalendarChanges, CalendarInput, CalendarPlanInput, given, require_calendar_name
 from app.services.listing import read_views, visible
 from app.services.preconditions import require_match, tag_of
-from app.services.views import CalendarList, CalendarView
+from app.services.schedules import author_of
+from app.services.views import CalendarList, CalendarPlanView, CalendarView
 
 MOST_CALENDARS = 1000
 NOT_FOUND = "There is no such calendar."
@@ -57,21 +62,9 @@ class CalendarService:
         """Create a calendar of the actor or of a team; only admins make one public."""
         values = await _canonical(msgspec.structs.asdict(calendar))
         team_id = values.pop("team_id")
-        if calendar.public:
-            require_admin(actor)
         async with self._database.transaction() as connection:
             owner = await new_owner(connection, actor, team_id)
-            await calendars.lock_names(connection)
-            if await calendars.count_of(connection, owner.user_profile_id) >= MOST_CALENDARS:
-                raise ConflictError(f"There are {MOST_CALENDARS} calendars of this owner already. Delete one first.")
-            if calendar.public:
-                await _require_free_public_name(connection, calendar.name)
-            row = await calendars.add(connection, owner, values)
-            if row is None:
-                raise ConflictError(f"The owner has a calendar '{calendar.name}' already. PATCH changes it.")
-            await calendars.request_replan(connection, [row.name], actor.user_id, actor.username)
-            details = {"public": row.public}
-            await audit.record(connection, actor, AuditAction.CALENDAR_CREATED, _subject(row), details=details)
+            row = await add_calendar(connection, actor, owner, values, author_of(actor))
         await self._replan()
         return _view(row)
 
@@ -90,16 +83,28 @@ class CalendarService:
             await calendars.lock_names(connection)
             before = await _changeable(connection, actor, named)
             require_match(lambda: tag_of(_view(before)))
-            values = {name: value for name, value in values.items() if _editable(before)[name] != value}
-            if not values:
+            after = await change_calendar(connection, actor, before, values, author_of(actor))
+            if after is before:
                 return _view(before)
-            await _require_allowed(connection, actor, before, values)
-            after = await calendars.save(connection, before, values)
-            await calendars.request_replan(connection, [before.name, after.name], actor.user_id, actor.username)
-            differing = shown_differences(_audited(before), _audited(after))
-            await audit.record(connection, actor, AuditAction.CALENDAR_CHANGED, _subject(after), changes=differing)
         await self._replan()
         return _view(after)
+
+    async def plan(self, actor: Actor, named: Named, request: CalendarPlanInput) -> CalendarPlanView:
+        """Return what a change of a calendar would do to those schedules that use it and that the actor sees."""
+        fields = given(request)
+        days = fields.pop("days")
+        async with self._database.reading() as connection:
+            calendar = await _found(connection, actor, named)
+        values = await _canonical(_with_context(fields, calendar))
+        values = {name: value for name, value in values.items() if _editable(calendar)[name] != value}
+        async with self._database.transaction() as connection:
+            await _require_allowed(connection, actor, calendar, values)
+            uses = await calendars.uses(connection, calendar)
+            candidates = await _candidates(connection, actor, calendar, values)
+            now = await database_now(connection)
+        plan = await plan_many(candidates, now, change=with_new_calendars, days=days)
+        changes = shown_differences(_audited(calendar), _audited(replace(calendar, **values)))
+        return CalendarPlanView(changes=changes, **fleet_plan_fields(plan, uses.number))
 
     async def _replan(self) -> None:
         """Plan schedules again; workers do what fails here, as the change itself is stored."""
@@ -112,11 +117,65 @@ class CalendarService:
             await calendars.lock_names(connection)
             row = await _changeable(connection, actor, named)
             require_match(lambda: tag_of(_view(row)))
-            number = (await calendars.uses(connection, row)).number
-            if number:
-                raise ConflictError(f"{_schedules(number)} the calendar '{row.name}'. Change them first.")
-            await calendars.remove(connection, row)
-            await audit.record(connection, actor, AuditAction.CALENDAR_DELETED, _subject(row))
+            await remove_calendar(connection, row, author_of(actor))
+
+
+async def add_calendar(
+    connection: Connection, actor: Actor, owner: Owner, values: Mapping[str, Any], author: Author
+) -> StoredCalendar:
+    """Create a calendar within a transaction; only admins make one public."""
+    name = values["name"]
+    if values["public"]:
+        require_admin(actor)
+    await calendars.lock_names(connection)
+    if await calendars.count_of(connection, owner.user_profile_id) >= MOST_CALENDARS:
+        raise ConflictError(f"There are {MOST_CALENDARS} calendars of this owner already. Delete one first.")
+    if values["public"]:
+        await _require_free_public_name(connection, name)
+    row = await calendars.add(connection, owner, values)
+    if row is None:
+        raise ConflictError(f"The owner has a calendar '{name}' already. PATCH changes it.")
+    await calendars.request_replan(connection, [name], actor.user_id, author.name)
+    details = {"public": row.public}
+    await audit.record_by(connection, author, AuditAction.CALENDAR_CREATED, [_subject(row)], details=details)
+    return row
+
+
+async def change_calendar(
+    connection: Connection, actor: Actor, before: StoredCalendar, values: Mapping[str, Any], author: Author
+) -> StoredCalendar:
+    """Give a calendar new values within a transaction that has locked the names; equal values change nothing."""
+    values = {name: value for name, value in values.items() if _editable(before)[name] != value}
+    if not values:
+        return before
+    await _require_allowed(connection, actor, before, values)
+    after = await calendars.save(connection, before, values)
+    await calendars.request_replan(connection, [before.name, after.name], actor.user_id, author.name)
+    differing = shown_differences(_audited(before), _audited(after))
+    await audit.record_by(connection, author, AuditAction.CALENDAR_CHANGED, [_subject(after)], changes=differing)
+    return after
+
+
+async def remove_calendar(connection: Connection, row: StoredCalendar, author: Author) -> None:
+    """Delete a calendar that no schedule uses, within a transaction that has locked the names."""
+    number = (await calendars.uses(connection, row)).number
+    if number:
+        raise ConflictError(f"{_schedules(number)} the calendar '{row.name}'. Change them first.")
+    await calendars.remove(connection, row)
+    await audit.record_by(connection, author, AuditAction.CALENDAR_DELETED, [_subject(row)])
+
+
+async def _candidates(
+    connection: Connection, actor: Actor, calendar: StoredCalendar, values: Mapping[str, Any]
+) -> list[Candidate]:
+    """Return some of the schedules that use a calendar, each with the calendar as a change would leave it."""
+    if not CONTENT_FIELDS & values.keys():
+        return []
+    ids = await edit_plans.some_using(connection, actor.reach(), calendar, MOST_READ)
+    jobs = [job for _, job in await schedules.many(connection, ids)]
+    content = {name: values.get(name, getattr(calendar, name)) for name in CONTENT_FIELDS}
+    ready = await calendars.with_content(connection, jobs, calendar, content)
+    return await as_candidates(connection, list(zip(jobs, ready, strict=True)))
 
 
 async def _canonical(values: dict[str, Any]) -> dict[str, Any]:

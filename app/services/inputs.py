@@ -44,7 +44,7 @@ from app.domain.schedules import DEFAULTS, IfRunning, Reason, Status
 from app.domain.secrets import NAME_PATTERN
 from app.domain.skips import MOST_SKIPS
 from app.domain.workflows import Edge
-from app.persistence.schedule_lists import Kind
+from app.persistence.schedule_filters import Kind
 
 # The fields of a schedule are in the domain, because actions take them too. Other modules find all bodies here.
 __all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput"]
@@ -322,42 +322,6 @@ Namespace = Annotated[
 ]
 
 
-class DeclarationInput(Input):
-    """One document of a file, with unchecked items."""
-
-    namespace: Namespace
-    workflows: list[Any] | None = None
-    schedules: list[Any] | None = None
-
-
-class DeclaredDocument(Input):
-    """The workflows and schedules of a namespace."""
-
-    namespace: Namespace
-    workflows: list[WorkflowFields] | None = None
-    schedules: list[DeclaredScheduleInput] | None = None
-
-
-class DocumentsInput(Input):
-    """Documents to apply, unchecked, so that all their errors can be reported: as JSON values, or as YAML text."""
-
-    documents: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
-    yaml: Annotated[str, Meta(min_length=1)] | None = None
-    dry_run: bool = False
-    prune: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse both, and neither."""
-        if (self.documents is None) == (self.yaml is None):
-            raise ValueError("Exactly one of `documents` and `yaml` is needed.")
-
-
-class ApplyInput(DocumentsInput):
-    """Workflows and schedules to create or change."""
-
-    documents: Annotated[list[DeclaredDocument], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
-
-
 @optional_fields_of(WorkflowFields)
 class WorkflowChanges(Changes):
     """New values for some fields of a workflow."""
@@ -462,8 +426,8 @@ CalendarDates = Annotated[
 ]
 
 
-class CalendarInput(Input):
-    """A new calendar. It has the dates, the events of the iCalendar file and the public holidays together."""
+class CalendarFields(Input):
+    """All fields of a calendar but its owner."""
 
     name: CalendarName
     timezone: TimezoneName = "UTC"
@@ -471,12 +435,62 @@ class CalendarInput(Input):
     ics: Annotated[str, Meta(max_length=MAX_BYTES)] | None = None
     holidays: Annotated[str, Meta(min_length=1, max_length=20, examples=["DE-BE"])] | None = None
     public: bool = False
+
+
+class CalendarInput(CalendarFields, kw_only=True):
+    """A new calendar. It has the dates, the events of the iCalendar file and the public holidays together."""
+
     team_id: Positive | None = None
 
 
 @optional_fields_of(CalendarInput, without=("team_id",))
 class CalendarChanges(Changes):
     """New values for some fields of a calendar."""
+
+
+@optional_fields_of(CalendarInput, without=("team_id",))
+class CalendarPlanInput(Changes):
+    """New values for some fields of a calendar, to see what they would do to schedules in the next `days`."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 7
+
+
+class DeclarationInput(Input):
+    """One document of a file, with unchecked items."""
+
+    namespace: Namespace
+    calendars: list[Any] | None = None
+    workflows: list[Any] | None = None
+    schedules: list[Any] | None = None
+
+
+class DeclaredDocument(Input):
+    """The calendars, workflows and schedules of a namespace."""
+
+    namespace: Namespace
+    calendars: list[CalendarFields] | None = None
+    workflows: list[WorkflowFields] | None = None
+    schedules: list[DeclaredScheduleInput] | None = None
+
+
+class DocumentsInput(Input):
+    """Documents to apply, unchecked, so that all their errors can be reported: as JSON values, or as YAML text."""
+
+    documents: Annotated[list[Any], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    yaml: Annotated[str, Meta(min_length=1)] | None = None
+    dry_run: bool = False
+    prune: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse both, and neither."""
+        if (self.documents is None) == (self.yaml is None):
+            raise ValueError("Exactly one of `documents` and `yaml` is needed.")
+
+
+class ApplyInput(DocumentsInput):
+    """Calendars, workflows and schedules to create or change."""
+
+    documents: Annotated[list[DeclaredDocument], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
 
 
 class CompletionInput(Input):
@@ -652,3 +666,10 @@ class AdoptInput(Input):
 
     schedule_ids: Annotated[list[UUID], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
     note: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class ApproveInput(Input):
+    """The schedules that are approved; without `schedule_ids` all of the lease that await review."""
+
+    schedule_ids: Annotated[list[UUID], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
+    note: Annotated[str, Meta(max_length=1000)] = ""

@@ -234,8 +234,12 @@ async def test_a_person_reviews_what_an_agent_makes(carillon: Carillon) -> None:
     assert ("paused", "awaiting_review", None) == (made["status"], made["status_reason"], made["next_run_at"])
     refused = await agent.call("POST", f"/schedules/{made['id']}/resume/", 400)
     assert "approve" in refused["detail"]
-    approved = await carillon.call("POST", f"/leases/{lease['id']}/approve/", json={"note": "fine"})
-    assert [] == approved["awaiting_review"]
+    later = await agent.schedule(workflow, total_repeats=3)
+    path, seen = f"/leases/{lease['id']}/approve/", {"note": "fine", "schedule_ids": [made["id"]]}
+    theirs = await carillon.schedule(workflow)
+    await carillon.call("POST", path, 422, json={"schedule_ids": [made["id"], theirs["id"]]})
+    assert [later["id"]] == (await carillon.call("POST", path, json=seen))["awaiting_review"]
+    assert [] == (await carillon.call("POST", path))["awaiting_review"]
     shown = await carillon.get(made)
     assert ("active", "") == (shown["status"], shown["status_reason"])
     assert shown["next_run_at"]

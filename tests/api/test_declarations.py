@@ -3,12 +3,14 @@
 Covers app.services.views.declarations.
 """
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 import yaml
 
 from app.persistence.database import Database
 from app.persistence.sql_batches import fetch
-from tests.support.carillon import Carillon, Json
+from tests.support.carillon import Carillon, Json, moment
 from tests.support.declarations import NIGHTLY
 
 DOCUMENT: Json = yaml.safe_load(NIGHTLY)
@@ -144,3 +146,65 @@ async def test_a_restricted_token_does_neither(carillon: Carillon) -> None:
     restricted = carillon.with_token(token["token"])
     assert "restricted" == (await apply(restricted, 403, yaml=NIGHTLY))["code"]
     assert "restricted" == (await restricted.call("GET", "/export/", 403))["code"]
+
+
+async def test_calendars_are_declared_exported_and_pruned(carillon: Carillon) -> None:
+    """Schedules of the same document use them; a change plans these again, and one that is used is not pruned."""
+    mia = await carillon.member()
+    day = (datetime.now(UTC) + timedelta(days=1)).date()
+    document: Json = {
+        **DOCUMENT,
+        "calendars": [{"name": "closed", "dates": [str(day)]}],
+        "schedules": [
+            {"name": "noon", "workflow": "report", "cron": "0 12 * * *", "exclude_calendars": ["closed"]},
+            {"name": "other", "workflow": "report", "cron": "0 12 * * *", "only_calendars": ["own"]},
+        ],
+    }
+    # One that is there already belongs to the file from now on.
+    own = await mia.call("POST", "/calendars/", 201, json={"name": "own", "holidays": "DE"})
+    document["calendars"].append({"name": "own", "holidays": "DE"})
+    first = await apply(mia, documents=[document])
+    assert {"create": 4, "keep": 1} == first["counts"]
+    assert ("keep", "calendar", "own") in acts(first)
+    assert own == await mia.call("GET", "/calendars/own/")
+    noon = next(one for one in (await mia.call("GET", "/schedules/"))["items"] if one["name"] == "noon")
+    assert day != moment(noon["next_slot"]).date()
+    exported = await mia.request("GET", "/export/", params={"namespace": "shop"})
+    assert {"keep": 5} == (await apply(mia, yaml=exported.text))["counts"]
+    later = day + timedelta(days=1)
+    changed: Json = {**document, "calendars": [{"name": "closed", "dates": [str(later)]}, document["calendars"][1]]}
+    told = await apply(mia, documents=[changed])
+    (step,) = [step for step in told["steps"] if step["act"] == "change"]
+    assert [{"path": "dates[0]", "from": str(day), "to": str(later)}] == step["differences"]
+    planned = await mia.call("GET", f"/schedules/{noon['id']}/upcoming/", params={"limit": 3})
+    dates = {moment(item["slot"]).date() for item in planned["items"]}
+    assert (True, False) == (day in dates, later in dates)
+    events = (await mia.call("GET", "/audit/?object_type=calendar"))["items"]
+    assert [("calendar_changed", "file"), ("calendar_created", "file")] == [
+        (event["action"], event["via"]) for event in events[:2]
+    ]
+    less = {**document, "calendars": []}
+    assert ("leave", "calendar", "closed") in acts(await apply(mia, documents=[less]))
+    refused = await apply(mia, 422, documents=[less], prune=True)
+    assert "1 schedule uses the calendar 'closed'" in refused["errors"][0]["message"]
+    pruned = await apply(mia, documents=[{**less, "schedules": []}], prune=True)
+    assert {("delete", "calendar", "closed"), ("delete", "calendar", "own")} <= set(acts(pruned))
+    await mia.call("GET", "/calendars/closed/", 404)
+
+
+async def test_calendars_that_cannot_be_declared_are_refused(carillon: Carillon) -> None:
+    """By their names: public ones by members, those of another namespace, and what is no calendar."""
+    mia = await carillon.member()
+    shared = [{"name": "closed", "dates": ["--12-24"]}]
+    await apply(mia, documents=[{"namespace": "a", "calendars": shared}])
+    cases: list[tuple[Json, str]] = [
+        ({"namespace": "b", "calendars": shared}, "calendar 'closed': name: The namespace 'a' declares it already."),
+        ({"namespace": "b", "calendars": [{"name": "x", "public": True}]}, "calendar 'x': "),
+        ({"namespace": "b", "calendars": [{"name": "x", "dates": ["2026-02-30"]}]}, "calendar 'x': dates: "),
+        ({"namespace": "b", "calendars": [{"name": "x", "team_id": 1}]}, "calendar 'x': team_id: "),
+    ]
+    for document, expected in cases:
+        refused = await apply(mia, 422, documents=[document])
+        assert refused["errors"][0]["message"].startswith(expected), refused
+    public = {"namespace": "c", "calendars": [{"name": "all", "public": True}]}
+    assert {"create": 1} == (await apply(carillon, documents=[public]))["counts"]

@@ -87,6 +87,7 @@ CALLS = {
     *(f"{method} /api/v1/webhooks/{{webhook_id}}/" for method in ("GET", "PATCH", "DELETE")),
     *("GET /api/v1/calendars/", "POST /api/v1/calendars/"),
     *(f"{method} /api/v1/calendars/{{calendar_name}}/" for method in ("GET", "PATCH", "DELETE")),
+    "POST /api/v1/calendars/{calendar_name}/plan/",
     *("GET /api/v1/secrets/", "POST /api/v1/secrets/"),
     *(f"{method} /api/v1/secrets/{{secret_name}}/" for method in ("PUT", "DELETE")),
     *("GET /.well-known/jwks.json", "GET /.well-known/openid-configuration"),

@@ -99,6 +99,7 @@ NEEDED: dict[str, dict[str, Scope]] = {
     "/webhooks/{webhook_id:int}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
     "/calendars": {"GET": READ, "POST": WRITE},
     "/calendars/{calendar_name:str}": {"GET": READ, "PATCH": WRITE, "DELETE": WRITE},
+    "/calendars/{calendar_name:str}/plan": {"POST": READ},
     "/secrets": {"GET": READ, "POST": WRITE},
     "/secrets/{secret_name:str}": {"PUT": WRITE, "DELETE": WRITE},
     "/settings": {"GET": ADMIN, "PATCH": ADMIN},

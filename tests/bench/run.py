@@ -91,7 +91,9 @@ class Gauges(msgspec.Struct):
         if self.live is not None:
             found.append(
                 f"{self.live.subscribers:>28,} streams: {self.live.cpu_percent:.1f} % of a core, "
-                f"{self.live.pulses_per_second:.2f} pulses/s to each"
+                f"{self.live.idle_cpu_percent:.1f} % without them; {self.live.pulses_per_second:.2f} pulses/s to each; "
+                f"{self.live.fires_with.per_second:.0f} fires/s beside them, {self.live.fires_without.per_second:.0f} "
+                "without them"
             )
         return found
 

@@ -47,7 +47,7 @@ async def test_the_token_of_the_data_folder_is_used(standing: Carillon, tmp_path
     done = await to_thread(run, CARILLON_PORT=port, CARILLON_DATA_DIR=str(tmp_path))
     assert "/console/#code=" in done.stdout
     refused = await to_thread(run, "--server", f"http://127.0.0.1:{port}", CARILLON_DATA_DIR=str(tmp_path))
-    assert (1, True) == (refused.returncode, "no token is known" in refused.stderr)
+    assert (4, True) == (refused.returncode, "No token is known." in refused.stderr)
 
 
 async def test_a_refusal_is_one_line(standing: Carillon) -> None:

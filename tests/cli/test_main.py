@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from app.cli.main import reordered
-from app.cli.output import Shape, cell, cell_width, columns, json_text, printable
+from app.cli.output import Shape, cell, cell_width, column_widths, columns, json_text, printable, yaml_text
 from tests.support.carillon import Carillon
 from tests.support.command_line import PROGRAM, CommandLine
 
@@ -108,6 +108,27 @@ def test_cells_are_one_line() -> None:
     ]
     assert [2, 4, 1] == [cell_width(one) for one in ("ab", "日本", "e\u0301")]
     assert ("ID", "id") == ((shown := Shape("x", columns("id")).columns[0]).title, shown.path)
+
+
+def test_columns_fit_the_terminal() -> None:
+    """Ids beside names are cut first, then long texts; times and words stay whole, or their column is left out."""
+    one = "df80b310-393b-4a8d-8c92-6b43fe3ae0ed"
+    rows = [
+        ("ID", "NAME", "OUTCOME", "NEXT RUN", "TIMING"),
+        (one, "n" * 30, "skipped_requested", "2030-01-01 00:00:00Z", "0 6,12,18 1 */2 1-5."),
+    ]
+    assert [36, 30, 17, 20, 20] == column_widths(rows, None) == column_widths(rows, 131)
+    assert [9, 30, 17, 20, 20] == column_widths(rows, 130)
+    assert [9, 13, 17, 20, 13] == column_widths(rows, 80)
+    assert [9, 12, 17, 20] == column_widths(rows, 66)
+    assert [9] == column_widths(rows, 5)
+    runs = [("ID", "STATUS"), (one, "success")]
+    assert [36] == column_widths(runs, 40)
+
+
+def test_texts_of_several_lines_are_blocks() -> None:
+    """In YAML; other texts are as they are."""
+    assert "a: |\n  one\n  two\nb: x\n" == yaml_text({"a": "one\ntwo\n", "b": "x"})
 
 
 def test_an_unknown_command_is_bad_input() -> None:

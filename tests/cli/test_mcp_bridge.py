@@ -1,7 +1,10 @@
 """``carillon mcp``: messages over standard input and output (`app.cli.mcp_bridge`)."""
 
 import asyncio
+import io
 import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 from app.cli.mcp_bridge import Bridge
 from tests.support.carillon import ADMIN_TOKEN, Carillon, Json
@@ -34,3 +37,30 @@ def test_a_server_that_is_away_is_said() -> None:
     """Not by a traceback."""
     (line,) = Bridge("http://127.0.0.1:9", "t").answer('{"jsonrpc": "2.0", "id": 5, "method": "ping"}')
     assert "cannot be reached" in json.loads(line)["error"]["message"]
+
+
+class Page(BaseHTTPRequestHandler):
+    """A proxy that has lost its server."""
+
+    def do_POST(self) -> None:
+        """Answer with a page that is neither JSON nor UTF-8."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(502)
+        self.end_headers()
+        self.wfile.write(b"<html>\xff Bad Gateway</html>")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_page_of_a_proxy_is_no_end() -> None:
+    """It is an error with the id of the message, and is not quoted; bytes that are no text are answered, too."""
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        answers = io.StringIO()
+        bridge = Bridge(f"http://127.0.0.1:{server.server_address[1]}", "t")
+        bridge.run([b'{"jsonrpc": "2.0", "id": 7, "method": "\xff"}\n', b"\xff\n", b"\n"], answers)
+        server.shutdown()
+    (line,) = answers.getvalue().splitlines()
+    error = "The server's answer is not that of a Carillon. (502)"
+    assert (7, error) == (json.loads(line)["id"], json.loads(line)["error"]["message"])

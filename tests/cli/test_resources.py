@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.doctor import clock_check
-from app.cli.load import heat, spread_lines
+from app.cli.load import heat
 from app.cli.top import sparkline
 from app.cli.workflows import as_dot, as_mermaid, as_text
 from app.client.connection import Answer
@@ -155,10 +155,6 @@ def test_curves_fit_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "55")
     shown = heat([0.0] * 99 + [5.0])
     assert (12, True) == (len(shown), shown.endswith("@|"))
-    lines = spread_lines(
-        {"before": {"at": "a", "fires": 9}, "after": {"at": "b", "fires": 3}, "changes": [{"id": "x", "set": {}}]}
-    )
-    assert ["peak 9 runs at a -> 3 at b", "  x  {}"] == lines
 
 
 def test_clocks_are_compared() -> None:

@@ -3,14 +3,17 @@
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
+from sqlalchemy import text
 
 from app.config import Settings
+from app.persistence.database import Database
 from tests.console.conftest import Fleet
 from tests.console.visitor import Visitor, visiting
-from tests.support.carillon import FAIL, Carillon, working
+from tests.support.carillon import FAIL, Carillon, Json, until, working
 
 
 async def test_first_minute(visitor: Visitor, fleet: Fleet) -> None:
@@ -122,6 +125,135 @@ async def test_the_plan_of_an_edit_with_a_calendar(visitor: Visitor, fleet: Flee
     assert ["closed"] == (await fleet.carillon.get(schedule))["exclude_calendars"]
 
 
+async def test_a_plan_that_is_too_old_is_made_again(visitor: Visitor, fleet: Fleet) -> None:
+    """Saving refers to the plan that is shown; one that has expired is made anew before the edit is saved."""
+    schedule = await fleet.carillon.schedule(name="planned long ago", cron="0 5 * * *")
+    page = visitor.page
+    await visitor.go(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_role("textbox", name="Cron").fill("30 5 * * *")
+    plan = page.get_by_role("region", name="What this edit does")
+    await expect(plan).to_contain_text("slots move")
+    database = Database(fleet.carillon.settings.database_url, pool_size=1)
+    async with database.transaction() as connection:
+        await connection.execute(text("DELETE FROM edit_plans"))
+    await database.close()
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("The plan has expired and was made again.")).to_be_visible()
+    assert "0 5 * * *" == (await fleet.carillon.get(schedule))["cron"]
+    await expect(plan).to_contain_text("slots move")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    assert "30 5 * * *" == (await fleet.carillon.get(schedule))["cron"]
+
+
+async def test_slots_are_left_out_and_taken_back(visitor: Visitor, fleet: Fleet) -> None:
+    """The next ones by their number, one by its explanation; what is left out is listed and can be undone."""
+    schedule = await fleet.carillon.schedule(name="left out", cron="0 5 * * *")
+
+    async def skipped() -> list[str]:
+        params = {"ahead": 5}
+        items = (await fleet.carillon.call("GET", f"/schedules/{schedule['id']}/slots/", params=params))["items"]
+        return [item["slot"] for item in reversed(items) if item["outcome"] == "skipped_request"]
+
+    page = visitor.page
+    await visitor.go(f"/schedules/{schedule['id']}")
+    await page.get_by_role("button", name="Skip", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("The next slots, how many").fill("2")
+    await dialog.get_by_label("Note").fill("holidays")
+    await dialog.get_by_role("button", name="Skip them").click()
+    planned = dialog.get_by_role("region", name="To be left out")
+    await expect(planned.get_by_role("listitem")).to_have_count(2)
+    await expect(planned.get_by_role("listitem").first).to_contain_text("holidays")
+    assert [] == await visitor.problems_in_both_themes()
+    first, second = await skipped()
+    await planned.get_by_role("button", name="Let it fire").nth(1).click()
+    await expect(planned.get_by_role("listitem")).to_have_count(1)
+    assert [first] == await skipped()
+    await dialog.get_by_role("button", name="Close").click()
+    explanation = page.get_by_role("region", name="Why did it run, or not?")
+    for slot, button, left in ((first, "Let it fire", []), (second, "Skip this slot", [second])):
+        await explanation.get_by_label("At").fill(slot)
+        await explanation.get_by_role("button", name="Explain").click()
+        await explanation.get_by_role("button", name=button).click()
+        await expect(explanation.get_by_role("button", name=button)).to_be_hidden()
+        assert left == await skipped()
+
+
+async def test_the_work_of_an_agent_is_reviewed(visitor: Visitor, fleet: Fleet) -> None:
+    """Its schedule waits; the lease is read, the schedule approved, and later the lease is revoked."""
+    workflow = await fleet.carillon.workflow(name="sales report")
+    terms = {"agent": "reporter", "purpose": "refresh the sales reports", "review": "before", "max_runs": 200}
+    ends_at = (datetime.now(UTC) + timedelta(days=7)).isoformat()
+    lease = await fleet.carillon.call("POST", "/leases/", 201, json={**terms, "expires_at": ends_at})
+    agent = fleet.carillon.with_token(lease["token"])
+    schedule = await agent.schedule(workflow, name="daily sales", cron="0 6 * * *", total_repeats=7)
+    page = visitor.page
+    await visitor.go("/agents")
+    review = page.get_by_role("region", name="Review of reporter")
+    await expect(review).to_contain_text("refresh the sales reports")
+    await expect(review.get_by_role("row", name="daily sales")).to_contain_text("every day at 06:00 UTC")
+    await expect(review).to_contain_text("193 of 200 left")
+    await expect(review).to_contain_text("before: it does not run until it is approved")
+    await agent.schedule(workflow, name="weekly sales", cron="0 6 * * 1", total_repeats=1)
+    await review.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("The lease has changed meanwhile. Look again")).to_be_visible()
+    assert "paused" == (await fleet.carillon.get(schedule))["status"]
+    await review.get_by_role("button", name="Approve 2 schedules").click()
+    await expect(review).to_be_hidden()
+    assert "active" == (await fleet.carillon.get(schedule))["status"]
+    card = page.get_by_role("region", name="Lease of reporter")
+    await card.get_by_text("Terms and budget").click()
+    await expect(card).to_contain_text("2 schedules were made with it")
+    assert [] == await visitor.problems_in_both_themes()
+    await card.get_by_role("button", name="Revoke").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    await expect(card).to_contain_text("Revoked")
+    assert "lease_revoked" == (await fleet.carillon.get(schedule))["status_reason"]
+
+
+async def test_an_hour_of_the_week(visitor: Visitor, fleet: Fleet) -> None:
+    """The grid leads to what fires in an hour, and a slot of it is left out there."""
+    at = (datetime.now(UTC) + timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
+    schedule = await fleet.carillon.schedule(name="in the grid", cron=f"0 {at.hour} {at.day} * *")
+    page = visitor.page
+    await visitor.go("/upcoming")
+    await page.get_by_role("button", name="Week").click()
+    grid = page.get_by_role("region", name="Week")
+    await grid.get_by_role("button", name=f"{at:%Y-%m-%d %H}:00").click()
+    hour = page.get_by_role("region", name="In this hour")
+    row = hour.get_by_role("row", name="in the grid")
+    await expect(row).to_contain_text(f"{at:%H}:00")
+    assert [] == await visitor.problems_in_both_themes()
+    await row.get_by_role("button", name="Skip this slot").click()
+    await expect(row).to_be_hidden()
+    assert "skipped_request" == (await fleet.carillon.explain(schedule, at.isoformat()))["outcome"]
+
+
+async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Fleet) -> None:
+    """Its form, a schedule that names it, and the runs that wait for another one."""
+    page = visitor.page
+    await visitor.go("/limits")
+    await page.get_by_role("button", name="New limit").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox", name="Name").fill("warehouse")
+    await dialog.get_by_label("Runs at once").fill("1")
+    await dialog.get_by_role("button", name="Save").click()
+    card = page.get_by_role("region", name="warehouse")
+    await expect(card).to_contain_text("0 of 1")
+    schedule = await fleet.carillon.schedule(name="loads the warehouse", cron="0 4 * * *")
+    await visitor.go(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_text("More settings").click()
+    await page.get_by_label("Limit of runs").fill("warehouse")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    assert "warehouse" == (await fleet.carillon.get(schedule))["limit"]
+    await visitor.go("/limits")
+    waiting = page.get_by_role("region", name="crm")
+    await expect(waiting).to_contain_text(re.compile(r"\d+ runs wait"))
+    await expect(waiting.get_by_role("row", name="sync the crm").first).to_contain_text("waits for limit:crm")
+
+
 async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:
     """Search, open, pause with a note, explain: no mouse."""
     schedule = await fleet.carillon.schedule(name="paused by keyboard", interval_seconds=3600)
@@ -160,7 +292,87 @@ async def worked(browser: Browser, carillon: Carillon, settings: Settings) -> As
 
 
 async def test_at_three_in_the_morning(worked: Visitor, carillon: Carillon) -> None:
-    """A schedule is dead: two clicks to the reason, then the breaker is reset and it is revived."""
+    """From the overview to the reason, the breaker is reset, the gap is backfilled, and all is well again."""
+    workflow = await carillon.workflow(FAIL, name="invoice export", breaker_threshold=1, breaker_reset_seconds=3600)
+    schedule = await carillon.schedule(
+        workflow, name="invoices", interval_seconds=1, max_retries=1, backoff_base_seconds=1
+    )
+
+    async def has_a_gap() -> Any:
+        return len(await not_fired(carillon, schedule)) > 2
+
+    await until(has_a_gap)
+    page = worked.page
+    await worked.open("/overview")
+    attention = page.get_by_role("region", name="Needs attention")
+    await attention.get_by_role("link", name="invoices").click()
+    explanation = page.get_by_role("region", name="Why did it run, or not?")
+    await expect(explanation.locator(".sentence")).to_contain_text("the breaker is open until")
+    nodes = [workflow["nodes"][0], {"id": "work", "type": "core.noop"}]
+    await carillon.call("PATCH", f"/workflows/{workflow['id']}/", json={"nodes": nodes})
+    gap = (await not_fired(carillon, schedule))[-1]
+    await explanation.get_by_label("At").fill(gap)
+    await explanation.get_by_role("button", name="Explain").click()
+    await explanation.get_by_role("button", name="Reset the breaker").click()
+    await expect(explanation.get_by_role("button", name="Reset the breaker")).to_be_hidden()
+    assert "closed" == (await carillon.breaker(workflow))["state"]
+    await explanation.get_by_role("button", name=re.compile(r"Backfill the gap of \d+ slots")).click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text(re.compile(r"\d+ slots would run, in about .+ s\."))
+    await expect(dialog).to_contain_text("skipped_breaker")
+    assert [] == await worked.problems_in_both_themes()
+    await dialog.get_by_role("button", name="Run them").click()
+    await expect(dialog).to_contain_text(re.compile(r"Done\. (\d+) of \1 done, 0 failed"))
+    await dialog.get_by_role("button", name="Done").click()
+    await expect(page.locator(".head .badge")).to_contain_text("Healthy")
+    assert gap not in await not_fired(carillon, schedule)
+    await page.get_by_role("link", name="Overview").click()
+    await expect(attention).to_contain_text("Nothing needs attention.")
+
+
+async def not_fired(carillon: Carillon, schedule: Json) -> list[str]:
+    """Return the past slots of a schedule that the breaker stopped, oldest first, without those of a backfill."""
+    items = (await carillon.call("GET", f"/schedules/{schedule['id']}/slots/", params={"ahead": 0}))["items"]
+    return [item["slot"] for item in reversed(items) if item["outcome"] == "skipped_breaker"]
+
+
+async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
+    """The peak is in the heat; a proposal of at most ten minutes is looked at, applied, and undone."""
+    now = datetime.now(UTC)
+    # Not at midnight: what fires then can only be moved to later times of its day.
+    peak = (now + timedelta(hours=10 if now.hour == 12 else 12)).replace(minute=0, second=0, microsecond=0)
+    workflow = await carillon.workflow(name="night")
+    for number in range(12):
+        await carillon.schedule(workflow, name=f"night {number}", cron=f"0 {peak.hour} * * *")
+    page = worked.page
+    await worked.go("/load")
+    heat = page.get_by_role("region", name="Load")
+    await expect(heat).to_contain_text(f"Peak: 12 at {peak:%Y-%m-%d %H:%M} UTC")
+    spread = page.get_by_role("region", name="Spread")
+    await expect(spread.get_by_label("At most, minutes")).to_have_value("10")
+    await spread.get_by_role("button", name="Propose").click()
+    await expect(spread).to_contain_text("Peak goes from 12 to 1 by 11 changes.")
+    row = spread.get_by_role("row", name="night").first
+    await expect(row).to_contain_text(re.compile(rf"0 {peak.hour} \* \* \*(\d+) "))
+    await expect(page.get_by_text(re.compile(rf"Peak {peak:%Y-%m-%d %H:%M} UTC goes from 12 to \d\."))).to_be_visible()
+    assert [] == await worked.problems_in_both_themes()
+    await spread.get_by_role("button", name="Apply 11 changes").click()
+    await expect(spread).to_contain_text("Done. 11 of 11 done, 0 failed")
+    assert 12 == len(await minutes_of(carillon))
+    await expect(heat).not_to_contain_text("Peak: 12")
+    await spread.get_by_role("button", name="Undo").click()
+    await expect(spread).to_contain_text("Undone. 11 of 11 done, 0 failed")
+    assert {"0"} == set(await minutes_of(carillon))
+
+
+async def minutes_of(carillon: Carillon) -> set[str]:
+    """Return the minutes of all cron expressions."""
+    items = (await carillon.call("GET", "/schedules/"))["items"]
+    return {item["cron"].split()[0] for item in items}
+
+
+async def test_a_dead_schedule_is_revived(worked: Visitor, carillon: Carillon) -> None:
+    """Its page shows the reason; the breaker of its workflow is reset on its own page."""
     workflow = await carillon.workflow(FAIL, name="invoice export", breaker_threshold=1, breaker_reset_seconds=3600)
     schedule = await carillon.schedule(workflow, name="invoices", interval_seconds=1, max_retries=0)
     await carillon.until_status(schedule, "dead")

@@ -17,6 +17,7 @@ from app.engine.ringing import Ringer
 from app.persistence.database import Database
 from app.persistence.sql_batches import fetch
 from app.queue.bell import Bell, RedisPool
+from tests.api.test_agent_leases import lease_of
 from tests.support.carillon import Carillon, Json, engine_of, make_due, moment, until, working
 
 # A schedule whose anchor was moved into the past was created before that, by its history too.
@@ -172,3 +173,28 @@ async def test_spans_that_cannot_be_backfilled_are_refused(standing: Carillon) -
     for field, body in wrong:
         refused = await backfill(standing, schedule, body, 422)
         assert [field] == [error["field"] for error in refused["errors"]], body
+
+
+async def test_runs_of_a_backfill_count_against_the_lease(
+    carillon: Carillon, database: Database, runner: OperationRunner
+) -> None:
+    """It is refused if there are too few; each run is charged when it starts, and without any left it fails."""
+    lease, agent = await lease_of(carillon, max_runs=20)
+    schedule = await agent.schedule(await carillon.workflow(), total_repeats=5)
+    path = f"/leases/{lease['id']}/"
+    await carillon.call("PATCH", path, json={"max_runs": 16})
+    for dry_run in (True, False):
+        refused = await backfill(carillon, schedule, {**last_hour(schedule), "dry_run": dry_run}, 409)
+        assert ("lease_exhausted", 11) == (refused["code"], refused["left"]["runs"])
+    await carillon.call("PATCH", path, json={"max_runs": 20})
+    operation = await backfill(carillon, schedule, {**last_hour(schedule), "max_concurrent": 5})
+    await step(runner, database)
+    assert (5, 10) == (len(await pending(database)), (await carillon.call("GET", path))["left"]["runs"])
+    await carillon.call("PATCH", path, json={"max_runs": 11})
+    for left in (1, 0):
+        for run_id, _ in await pending(database):
+            await carillon.call("POST", f"/executions/{run_id}/cancel/")
+        await step(runner, database)
+        assert (left, 0) == (len(await pending(database)), (await carillon.call("GET", path))["left"]["runs"])
+    ended = await carillon.call("GET", f"/operations/{operation['id']}/")
+    assert ("failed", 6, True) == (ended["status"], ended["failed"], "has no runs left" in ended["error"])

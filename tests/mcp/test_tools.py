@@ -5,6 +5,7 @@ Covers app.mcp.tools, app.mcp.next_steps.
 
 from datetime import UTC, datetime, timedelta
 
+from app.domain.ledger import LedgerOutcome
 from app.mcp.next_steps import next_step
 from app.mcp.tools import TOOLS
 from tests.mcp.agent_client import Agent
@@ -21,6 +22,8 @@ async def test_an_agents_day(carillon: Carillon) -> None:
     terms = {"agent": "planner", "purpose": "reports", "expires_at": end, "max_schedules": 1, "max_runs": 10}
     lease = await mia.call("POST", "/leases/", 201, json={**terms, "review": "before"})
     agent = Agent(carillon, lease["token"], "2026-07-28")
+    assert "lease_status" in (await agent.request("server/discover"))["instructions"]
+    assert {tool.name for tool in TOOLS} == {tool["name"] for tool in (await agent.request("tools/list"))["tools"]}
     assert 10 == (await agent.call("lease_status"))["lease"]["left"]["runs"]
 
     (found,) = (await agent.call("list_schedules", q="stuck"))["schedules"]
@@ -32,7 +35,7 @@ async def test_an_agents_day(carillon: Carillon) -> None:
 
     spec: Json = {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}
     preview = await agent.call("preview_schedule", **spec, count=3)
-    assert preview["warnings"]
+    assert any("the clocks in Europe/Berlin" in warning for warning in preview["warnings"])
     wanted = {"name": "report", "workflow_id": workflow["id"], "total_repeats": 9, "key": "report", **spec}
     made = await agent.call("create_schedule", **wanted)
     assert (True, "paused", "awaiting_review") == (made["created"], made["status"], made["status_reason"])
@@ -60,13 +63,16 @@ async def test_an_agents_day(carillon: Carillon) -> None:
     assert ("agent:planner for mia", "mia") == (created["actor"], created["on_behalf_of"])
     assert ("create_schedule", "scripted") == (created["details"]["tool"], created["details"]["client"])
     assert "report" == created["details"]["arguments"]["name"]
+    granted = (await mia.call("GET", "/audit/", params={"object_type": "lease", "object_id": lease["id"]}))["items"]
+    by_mia = [event["action"] for event in reversed(granted) if event["actor"] == "mia"]
+    assert ["lease_granted", "lease_approved", "lease_approved"] == by_mia
 
 
 async def test_answers_are_short_and_tools_fit_the_scope(carillon: Carillon) -> None:
-    """50 schedules take less than 4,000 tokens; a token that only reads sees no tool that writes."""
+    """50 schedules take less than 4,000 tokens, with long names; a token that only reads sees no tool that writes."""
     workflow = await carillon.workflow()
     body = {"workflow_id": workflow["id"], "interval_seconds": 300}
-    many = [{**body, "name": f"nightly report number {n}"} for n in range(50)]
+    many = [{**body, "name": f"nightly report number {n} ".ljust(255, "x")} for n in range(50)]
     await carillon.call("POST", "/schedules/batch/", 201, json={"schedules": many})
     token = await carillon.call("POST", "/tokens/", 201, json={"name": "t", "scopes": ["read"]})
     reader = Agent(carillon, token["token"])
@@ -118,3 +124,5 @@ def test_each_reason_names_a_call() -> None:
     }
     for expected, (state, explained) in cases.items():
         assert expected in next_step({**schedule, **state}, explained)
+    for outcome in LedgerOutcome:
+        assert "Nothing has" not in next_step(schedule, {"outcome": outcome.value})

@@ -1,6 +1,6 @@
 """Filters and orders of schedules find their rows by an index, however many other schedules there are.
 
-Covers app.persistence.search.
+Covers app.persistence.search, app.persistence.schedule_filters.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,8 @@ from app.embedded import EmbeddedPostgres
 from app.persistence import overview, schedule_lists, search, sql_batches
 from app.persistence.database import Database
 from app.persistence.pagination import Part, known_totals
-from app.persistence.schedule_lists import Filters, Kind, Listing, Sort, page
+from app.persistence.schedule_filters import Filters, Kind
+from app.persistence.schedule_lists import Listing, Sort, page
 from tests.bench.filling import fill_rows
 from tests.support.carillon import Carillon
 from tests.support.databases import fresh_database
@@ -26,7 +27,7 @@ from tests.support.databases import fresh_database
 MANY = text(
     "INSERT INTO scheduled_jobs SELECT (jsonb_populate_record(j, jsonb_build_object("
     "'id', gen_random_uuid(), 'created_at', j.created_at - n * interval '1 second'))).* "
-    "FROM scheduled_jobs AS j CROSS JOIN generate_series(1, 5000) AS n"
+    "FROM scheduled_jobs AS j CROSS JOIN generate_series(1, 2000) AS n"
 )
 
 
@@ -46,6 +47,7 @@ async def plans(connection: AsyncConnection, listing: Listing, monkeypatch: pyte
 
     monkeypatch.setattr(schedule_lists, "fetch", watched)
     await page(connection, listing, known_totals())
+    asked = [(sql, values) for sql, values in asked if "pg_class" not in sql]
     # Of each source the rows and their number.
     assert len(asked) == 2 * len(listing.reach.sources)
     return "\n".join([await explained(connection, *one) for one in asked])
@@ -103,8 +105,9 @@ async def test_what_several_owners_have_is_read_by_the_index_of_owners(
     owners = (schedule["user_profile_id"], *(team["id"] for team in teams))
     async with database.reading() as connection:
         plan = await plans(connection, Listing(Reach(owners), Filters(), Part(50)), monkeypatch)
-    assert 3 <= plan.count("ix_scheduled_jobs_owner_newest"), plan
+    assert 3 <= plan.count("ix_scheduled_jobs_owner_"), plan
     assert "Sort" not in plan
+    assert "Seq Scan on scheduled_jobs" not in plan
 
 
 # Of so many schedules of 50 owners, of whom the second has a fifth.
@@ -115,7 +118,7 @@ LISTS = [
     *((Filters(status=status), Sort.NEWEST) for status in ("active", "paused", "dead")),
     *((Filters(health=health), Sort.NEWEST) for health in Health),
     *((Filters(kind=kind), Sort.NEWEST) for kind in Kind),
-    *((Filters(q=q), sort) for q in ("report", "-777", "nothing") for sort in (Sort.NEWEST, Sort.NEXT_RUN)),
+    *((Filters(q=q), sort) for q in ("report", "-777", "nothing") for sort in (Sort.NEWEST, Sort.NEXT_RUN, Sort.NAME)),
     *((Filters(health=Health.FAILING), sort) for sort in (Sort.NAME, Sort.NEXT_RUN, Sort.LAST_ATTEMPT)),
     *((Filters(labels=(("app", "app-17"),)), sort) for sort in Sort),
     (Filters(labels=(("env", "prod"),)), Sort.NEXT_RUN),
@@ -206,3 +209,59 @@ async def test_no_list_search_or_overview_reads_the_table(
         read |= await rows_read(connection, monkeypatch, lambda: overview.read_moment(connection, reach))
     assert len(read) > len(LISTS)
     assert {} == {name: number for name, number in read.items() if number > MOST_ROWS}
+
+
+ORDERS = {
+    Sort.NEWEST: "created_at DESC, id DESC",
+    Sort.NAME: 'name COLLATE "C", id',
+    Sort.NAME_DESCENDING: 'name COLLATE "C" DESC, id DESC',
+    Sort.NEXT_RUN: "next_run_at NULLS LAST, id",
+}
+
+
+@pytest.mark.parametrize("walked", [10, 5_000])
+async def test_a_text_that_many_have_is_listed_in_every_order(
+    filled: Database, monkeypatch: pytest.MonkeyPatch, walked: int
+) -> None:
+    """Page by page, whether the texts are near the beginning of the order or far behind it."""
+    monkeypatch.setattr(schedule_lists, "MOST_WALKED", walked)
+    for sort, order in ORDERS.items():
+        async with filled.transaction() as connection:
+            found: list[UUID] = []
+            cursor: str | None = None
+            for _ in range(3):
+                part = Part(20, 0, cursor)
+                listed = await page(
+                    connection, Listing(Reach((LARGE_OWNER,)), Filters(q="REPORT"), part, sort), known_totals()
+                )
+                found += [row.id for row in listed.items]
+                cursor = listed.next_cursor
+            expected = await sql_batches.fetch(
+                connection,
+                "SELECT id FROM scheduled_jobs WHERE user_profile_id = $1 AND name LIKE '%report%' "
+                f"ORDER BY {order} LIMIT 60",
+                LARGE_OWNER,
+            )
+        assert [row["id"] for row in expected] == found, sort
+
+
+async def test_a_list_that_is_surely_long_is_not_counted(filled: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner's estimate is shown if the newest schedules agree with it; a short list has its exact total."""
+    monkeypatch.setattr(schedule_lists, "COUNTED", 500)
+    totals = {}
+    async with filled.transaction() as connection:
+        for q in ("report", "-777"):
+            listed = await page(connection, Listing(Reach(None), Filters(q=q), Part(1)), known_totals())
+            totals[q] = (listed.total, listed.total_is_estimate)
+    assert (await count_with(filled, "-777"), False) == totals["-777"]
+    long = await count_with(filled, "report")
+    assert totals["report"][1]
+    assert long / 2 < totals["report"][0] < long * 2
+
+
+async def count_with(database: Database, part: str) -> int:
+    """Return how many schedules contain a text."""
+    async with database.transaction() as connection:
+        names = "SELECT count(*) FROM scheduled_jobs WHERE name LIKE '%' || $1 || '%' OR key LIKE '%' || $1 || '%'"
+        (row,) = await sql_batches.fetch(connection, names, part)
+    return int(row[0])

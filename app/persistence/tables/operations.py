@@ -126,6 +126,16 @@ class ManagedScheduleRow(Base):
     scheduled_job_id: Mapped[UUID] = mapped_column(ForeignKey("scheduled_jobs.id", ondelete="CASCADE"), unique=True)
 
 
+class ManagedCalendarRow(Base):
+    """The calendar that a name of a namespace stands for."""
+
+    __tablename__ = "managed_calendars"
+
+    namespace: Mapped[str] = mapped_column(String(LONGEST_NAMESPACE), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    calendar_id: Mapped[int] = mapped_column(ForeignKey("calendars.id", ondelete="CASCADE"), unique=True)
+
+
 class WebhookRow(Base):
     """A URL that is called at its own times."""
 

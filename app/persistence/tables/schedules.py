@@ -193,6 +193,9 @@ class ScheduledJobRow(Base):
         _unique_key("scheduled_jobs"),
         _by_labels("scheduled_jobs"),
         Index("ix_scheduled_jobs_name", text('name COLLATE "C"'), "id", info=BUILT_LATE),
+        Index("ix_scheduled_jobs_owner_name", "user_profile_id", text('name COLLATE "C"'), "id", info=BUILT_LATE),
+        # Whole names, whatever their case: the trigrams of one are also those of every longer name that begins so.
+        Index("ix_scheduled_jobs_whole_name", text('lower(name) COLLATE "C"'), "created_at", "id", info=BUILT_LATE),
         _by_texts("scheduled_jobs", "name", "key"),
         _by_limit("scheduled_jobs"),
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
 
@@ -11,17 +11,19 @@ from msgspec.structs import replace
 
 from app.actions.catalog import Catalog
 from app.domain.access import Actor, require_admin
-from app.domain.declarations import Key, Kind, Step, plan, undeclared
-from app.domain.errors import FieldError, InvalidError
+from app.domain.declarations import Act, Key, Kind, Step, plan, undeclared
+from app.domain.errors import FieldError, InvalidError, UnavailableError
 from app.domain.field_errors import MOST_ERRORS
 from app.domain.limits import Quota
+from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Node
+from app.engine.calendar_replans import CalendarReplanner
 from app.engine.ringing import Ringer
 from app.engine.schedule_changes import Changed
-from app.persistence import declarations, users
-from app.persistence.database import Connection, Database, Unit
+from app.persistence import declarations, schedules, users
+from app.persistence.database import Connection, Database, Unit, database_now
 from app.services.admission import Admission, quota_refusal
-from app.services.declarations.exporting import Inventory, take_inventory
+from app.services.declarations.exporting import Inventory, take_inventory, with_calendars
 from app.services.declarations.files import (
     BadFileError,
     DeclaredFile,
@@ -33,9 +35,21 @@ from app.services.declarations.files import (
     read_values,
     workflow_of,
 )
-from app.services.declarations.writing import Applier, Work, drafts, prune, work, write_schedules, write_workflows
+from app.services.declarations.writing import (
+    Applier,
+    Work,
+    adoptable_calendars,
+    drafts,
+    prune,
+    work,
+    write_calendars,
+    write_schedules,
+    write_workflows,
+)
+from app.services.fleet_plans import MOST_PLANNED, Candidate, as_candidates, plan_many
 from app.services.inputs import DocumentsInput
 from app.services.views import ApplyView, apply_view
+from app.services.workflows import limit_errors
 
 # The field of a request that has a whole file as text.
 YAML_FIELD = "yaml"
@@ -62,6 +76,8 @@ class Rings(msgspec.Struct, frozen=True, kw_only=True):
 
     changed: tuple[Changed, ...] = ()
     called_off: tuple[UUID, ...] = ()
+    # Whether a calendar was written, so that the schedules that use it have to be planned again.
+    replans: bool = False
 
 
 # Called with each report as soon as it is complete.
@@ -76,6 +92,7 @@ class DeclarationService:
         self._database = database
         self._ringer = ringer
         self._admission = admission
+        self._replanner = None if ringer is None else CalendarReplanner(database, ringer)
 
     async def apply(self, actor: Actor, sources: Iterable[Source], request: ApplyRequest, tell: Tell) -> None:
         """Create and change what the files declare, file by file. A bad file does not stop the others, only pruning."""
@@ -103,6 +120,7 @@ class DeclarationService:
         units = self._database.rehearsal if request.dry_run else self._database.together
         rings: list[Rings] = []
         steps: list[Step] = []
+        fleet: list[Candidate] = []
         async with units() as unit:
             applying = _Applying(unit, actor, actor, [file], self._admission, prune=request.prune)
             for carry_out in (partial(applying.one, file), applying.rest):
@@ -111,9 +129,15 @@ class DeclarationService:
                 _require_sound(report.problems)
                 rings.append(ring)
                 steps += report.steps
+            if request.dry_run:
+                async with unit() as connection:
+                    fleet = await as_candidates(connection, list(applying.written.values())[:MOST_PLANNED])
+                    now = await database_now(connection)
         for ring in rings:
             await self._ring(ring, ApplyRequest(dry_run=request.dry_run))
-        return apply_view(steps, dry_run=request.dry_run)
+        plans = {job.id: plan for job, plan in (await plan_many(fleet, now)).plans} if fleet else {}
+        of_keys = {key: plans[after.id] for key, (_, after) in applying.written.items() if after.id in plans}
+        return apply_view(steps, of_keys, dry_run=request.dry_run)
 
     @asynccontextmanager
     async def _transactions(self, request: ApplyRequest) -> AsyncIterator[Unit]:
@@ -130,6 +154,10 @@ class DeclarationService:
         await self._ringer.ticks(changed.job for changed in rings.changed)
         await self._ringer.executions(run for changed in rings.changed for run in changed.pending)
         await self._ringer.call_off(rings.called_off)
+        if rings.replans and self._replanner is not None:
+            # Workers do what fails here, as the change itself is stored.
+            with suppress(UnavailableError):
+                await self._replanner.run()
 
 
 class _Applying:
@@ -146,6 +174,7 @@ class _Applying:
         prune: bool,
     ) -> None:
         self._secret_checks = admission.secrets
+        self._catalog = admission.catalog
         self._limits = admission.limits
         self._unit = unit
         self._by = Applier(actor, owner)
@@ -154,6 +183,8 @@ class _Applying:
         self._places = {namespace: place for file in files for namespace, place in file.namespaces.items()}
         # A file that cannot be read may declare what would be deleted.
         self._prune = prune and not any(file.problems for file in files)
+        # The schedules that were created and changed, before and after.
+        self.written: dict[Key, tuple[ScheduledJob | None, ScheduledJob]] = {}
 
     async def one(self, file: DeclaredFile) -> tuple[Rings, Report]:
         """Apply a whole file, or nothing of it."""
@@ -165,7 +196,8 @@ class _Applying:
         except BadFileError as error:
             return Rings(), Report(file.name, problems=error.problems)
         done = (replace(step, status=written[step.key].job.status) if step.key in written else step for step in steps)
-        return Rings(changed=tuple(written.values())), Report(file.name, tuple(done))
+        replans = any(step.key.kind is Kind.CALENDAR and step.act is not Act.KEEP for step in steps)
+        return Rings(changed=tuple(written.values()), replans=replans), Report(file.name, tuple(done))
 
     async def rest(self) -> tuple[Rings, Report]:
         """Delete, or only report, what the files do not declare any more."""
@@ -183,15 +215,24 @@ class _Applying:
         await declarations.lock(connection, file.namespaces)
         there = await take_inventory(connection, file.namespaces)
         await self._require_owner(connection, file, there)
+        adopted = await adoptable_calendars(connection, file.items, self._owner, there)
+        there = with_calendars(there, adopted)
         self._require_workflows(file, there)
         steps = plan((item.declared for item in file.items), there.managed)
-        flows, jobs = (work(file.items, steps, kind) for kind in (Kind.WORKFLOW, Kind.SCHEDULE))
+        kinds = (Kind.WORKFLOW, Kind.SCHEDULE, Kind.CALENDAR)
+        flows, jobs, dates = (work(file.items, steps, kind) for kind in kinds)
         await self._require_secrets(connection, flows)
+        await self._require_limits(connection, flows)
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
         workflow_ids = await write_workflows(connection, flows, self._by, there)
-        return steps, await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
+        await schedules.lock(connection, [there.schedules[item.key].id for item in jobs.changed])
+        created = await write_calendars(connection, dates, self._by, there)
+        await declarations.add_calendars(connection, {key: row.id for key, row in adopted.items()} | created)
+        written = await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
+        self.written |= {key: (there.schedules.get(key), changed.job) for key, changed in written.items()}
+        return steps, written
 
     async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None
@@ -217,6 +258,16 @@ class _Applying:
         for item in (*flows.new, *flows.changed):
             nodes = msgspec.convert(item.declared.values["nodes"], list[Node])
             errors = await self._secret_checks.errors(connection, self._owner, nodes, f"'{self._owner.username}'")
+            problems += item.place.problems(InvalidError(*errors)) if errors else []
+        if problems:
+            raise BadFileError(*problems)
+
+    async def _require_limits(self, connection: Connection, flows: Work) -> None:
+        """Refuse workflows that name a limit which the owner may not use."""
+        problems: list[Problem] = []
+        for item in (*flows.new, *flows.changed):
+            values = item.declared.values
+            errors = await limit_errors(connection, self._catalog, self._owner.user_id, values)
             problems += item.place.problems(InvalidError(*errors)) if errors else []
         if problems:
             raise BadFileError(*problems)

@@ -1,20 +1,22 @@
-"""``carillon export``: stored workflows and schedules in the form of declaration files."""
+"""``carillon export``: stored workflows, schedules and calendars in the form of declaration files."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.access import Actor, require_admin
 from app.domain.declarations import ABSENT, Key, Managed, same
 from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.schedules import EDITABLE, Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
+from app.persistence.calendars import StoredCalendar
 from app.persistence.database import Connection, Database, read_one_moment
 from app.persistence.workflows import StoredWorkflow
 from app.services.declarations.yaml_text import write_documents
-from app.services.inputs import DeclarationInput, DeclaredScheduleInput, Input, WorkflowFields
+from app.services.inputs import CalendarFields, DeclarationInput, DeclaredScheduleInput, Input, WorkflowFields
 from app.services.validation import checked
 
 _FIRST = ("name", "workflow")
@@ -43,6 +45,11 @@ def schedule_entry(name: str, workflow: str, job: ScheduledJob) -> dict[str, Any
     return _said(values, DeclaredScheduleInput)
 
 
+def calendar_entry(row: StoredCalendar) -> dict[str, Any]:
+    """Return a calendar as the entry of a file."""
+    return _said({field: getattr(row, field) for field in CalendarFields.__struct_fields__}, CalendarFields)
+
+
 def _said(values: dict[str, Any], form: type[Input]) -> dict[str, Any]:
     """Return the values that differ from the defaults, as JSON values, names first."""
     plain: dict[str, Any] = msgspec.to_builtins(values)
@@ -61,7 +68,7 @@ def _defaults(form: type[Input]) -> dict[str, Any]:
     return defaults
 
 
-HEADING = "# Workflows and schedules of Carillon. To apply them: carillon apply -f FILE\n"
+HEADING = "# Workflows, schedules and calendars of Carillon. To apply them: carillon apply -f FILE\n"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,36 +131,50 @@ async def _managed(connection: Connection, namespace: str | None, owner: int | N
     namespaces = None if namespace is None else {namespace}
     flows = _of_owner(await declarations.managed_workflows(connection, namespaces), owner)
     jobs = _of_owner(await declarations.managed_schedules(connection, namespaces), owner)
+    dates = _of_owner(await declarations.managed_calendars(connection, namespaces), owner)
     return [
         await _document(
             connection,
             name,
-            {key.name: row for key, row in flows.items() if key.namespace == name},
-            {key.name: job for key, job in jobs.items() if key.namespace == name},
+            _Objects(
+                {key.name: row for key, row in flows.items() if key.namespace == name},
+                {key.name: job for key, job in jobs.items() if key.namespace == name},
+                [row for key, row in sorted(dates.items(), key=_by_name) if key.namespace == name],
+            ),
             owner,
         )
-        for name in sorted({key.namespace for key in (*flows, *jobs)})
+        for name in sorted({key.namespace for key in (*flows, *jobs, *dates)})
     ]
+
+
+def _by_name(item: tuple[Key, StoredCalendar]) -> str:
+    return item[0].name
+
+
+class _Objects(msgspec.Struct, frozen=True):
+    """What a document has."""
+
+    workflows: dict[str, StoredWorkflow]
+    schedules: dict[str, ScheduledJob]
+    calendars: list[StoredCalendar]
 
 
 async def _unmanaged(connection: Connection, namespace: str, owner: int | None) -> dict[str, Any]:
     """Return what no file declares, without finished schedules: applied, they would be refused or start again."""
     rows = await declarations.unmanaged_workflows(connection, owner)
     jobs = [job for job in await declarations.unmanaged_schedules(connection, owner) if job.status is not Status.DONE]
-    return await _document(connection, namespace, _named(rows), _named(jobs))
+    dates = await declarations.unmanaged_calendars(connection, owner)
+    return await _document(connection, namespace, _Objects(_named(rows), _named(jobs), dates))
 
 
 async def _document(
-    connection: Connection,
-    namespace: str,
-    flows: dict[str, StoredWorkflow],
-    jobs: dict[str, ScheduledJob],
-    owner: int | None = None,
+    connection: Connection, namespace: str, objects: _Objects, owner: int | None = None
 ) -> dict[str, Any]:
     """Return the document of a namespace, with all workflows that its schedules run.
 
     With an owner, schedules that run the workflow of another one are left out.
     """
+    flows, jobs = objects.workflows, objects.schedules
     missing = {job.workflow_id for job in jobs.values()} - {row.id for row in flows.values()}
     rows = await workflows.rows(connection, missing)
     used = {number: row for number, row in rows.items() if owner is None or row.user_profile_id == owner}
@@ -161,6 +182,8 @@ async def _document(
     flows = flows | _named((used[number] for number in sorted(used)), taken=set(flows))
     names = {row.id: name for name, row in flows.items()}
     document: dict[str, Any] = {"namespace": namespace}
+    if objects.calendars:
+        document["calendars"] = [calendar_entry(row) for row in objects.calendars]
     if flows:
         document["workflows"] = [workflow_entry(name, row) for name, row in sorted(flows.items())]
     if jobs:
@@ -187,6 +210,7 @@ def _named(objects: Iterable[Any], taken: set[str] | None = None) -> dict[str, A
 
 
 _OF_WORKFLOW = WorkflowFields.__struct_fields__
+_OF_CALENDAR = CalendarFields.__struct_fields__
 _OF_SCHEDULE = tuple(name for name in EDITABLE if name != "workflow_id")
 
 
@@ -195,18 +219,37 @@ class Inventory(msgspec.Struct, frozen=True):
 
     managed: dict[Key, Managed]
     workflow_ids: dict[Key, int]
-    schedule_ids: dict[Key, UUID]
+    schedules: dict[Key, ScheduledJob]
+    calendars: dict[Key, StoredCalendar]
+
+    @property
+    def schedule_ids(self) -> dict[Key, UUID]:
+        """Return the ids of the schedules."""
+        return {key: job.id for key, job in self.schedules.items()}
 
 
 async def take_inventory(connection: Connection, namespaces: Collection[str]) -> Inventory:
     """Read the objects of these namespaces."""
     flows = await declarations.managed_workflows(connection, namespaces)
     jobs = await declarations.managed_schedules(connection, namespaces)
+    dates = await declarations.managed_calendars(connection, namespaces)
     names = {row.id: key for key, row in flows.items()}
     managed = {key: _workflow(key, row) for key, row in flows.items()}
     managed |= {key: _schedule(key, job, names) for key, job in jobs.items()}
+    managed |= {key: _calendar(key, row) for key, row in dates.items()}
     workflow_ids = {key: row.id for key, row in flows.items()}
-    return Inventory(managed, workflow_ids, {key: job.id for key, job in jobs.items()})
+    return Inventory(managed, workflow_ids, jobs, dates)
+
+
+def with_calendars(there: Inventory, adopted: Mapping[Key, StoredCalendar]) -> Inventory:
+    """Return an inventory with calendars that no file declared so far."""
+    managed = there.managed | {key: _calendar(key, row) for key, row in adopted.items()}
+    return replace(there, managed=managed, calendars={**there.calendars, **adopted})
+
+
+def _calendar(key: Key, row: StoredCalendar) -> Managed:
+    values = {name: getattr(row, name) for name in _OF_CALENDAR}
+    return Managed(key=key, user_profile_id=row.user_profile_id, values=values)
 
 
 def _workflow(key: Key, row: StoredWorkflow) -> Managed:

@@ -8,10 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from app.actions.catalog import Catalog
+from app.domain.calendars import canonical_calendar
 from app.domain.declarations import Declared, Key, Kind
 from app.domain.errors import CarillonError, FieldError, InvalidError
 from app.services.declarations.yaml_text import Document, YamlProblemError, read_documents
-from app.services.inputs import DeclarationInput, DeclaredScheduleInput, WorkflowFields
+from app.services.inputs import CalendarFields, DeclarationInput, DeclaredScheduleInput, WorkflowFields
 from app.services.schedules import spec_values
 from app.services.validation import checked
 from app.services.workflows import check_workflow
@@ -73,7 +74,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A declared workflow or schedule, and its place."""
+    """A declared workflow, schedule or calendar, and its place."""
 
     declared: Declared
     place: Place
@@ -103,6 +104,12 @@ class DeclaredFile(msgspec.Struct, frozen=True):
         """Return the keys of the workflows that the schedules of the file run."""
         return (workflow_of(item.declared) for item in self.items if item.key.kind is Kind.SCHEDULE)
 
+    @property
+    def used_calendars(self) -> set[str]:
+        """Return the names of the calendars that the schedules of the file use."""
+        values = [item.declared.values for item in self.items if item.key.kind is Kind.SCHEDULE]
+        return {name for one in values for name in (*one["exclude_calendars"], *one["only_calendars"])}
+
 
 def workflow_of(declared: Declared) -> Key:
     """Return the key of the workflow that a declared schedule runs."""
@@ -110,7 +117,7 @@ def workflow_of(declared: Declared) -> Key:
 
 
 def read_files(sources: Iterable[Source], catalog: Catalog) -> list[DeclaredFile]:
-    """Read the files; return them in an order in which workflows come before the schedules that use them."""
+    """Read the files; return them in an order in which workflows and calendars come before what uses them."""
     return _in_order(_with_duplicates_refused([read_file(source, catalog) for source in sources]))
 
 
@@ -151,11 +158,16 @@ def _with_document(file: DeclaredFile, whole: Place, catalog: Catalog) -> Declar
     except InvalidError as error:
         return replace(file, problems=(*file.problems, *whole.problems(error)))
     items, problems = list(file.items), list(file.problems)
-    for kind, raw_items in ((Kind.WORKFLOW, declaration.workflows), (Kind.SCHEDULE, declaration.schedules)):
+    parts = {
+        Kind.CALENDAR: declaration.calendars,
+        Kind.WORKFLOW: declaration.workflows,
+        Kind.SCHEDULE: declaration.schedules,
+    }
+    for kind, raw_items in parts.items():
         for index, raw in enumerate(raw_items or ()):
             place = _place(whole, f"{kind}s[{index}]", kind, raw)
             try:
-                values = _workflow(raw, catalog) if kind is Kind.WORKFLOW else _schedule(raw)
+                values = _values(kind, raw, catalog)
             except InvalidError as error:
                 problems += place.problems(error)
             else:
@@ -172,6 +184,21 @@ def _place(whole: Place, within: str, kind: Kind, raw: Any) -> Place:
 def _item(namespace: str, kind: Kind, values: dict[str, Any], place: Place) -> Item:
     paused = values.pop("paused", False)
     return Item(Declared(Key(namespace, kind, values["name"]), values, paused), place)
+
+
+def _values(kind: Kind, raw: Any, catalog: Catalog) -> dict[str, Any]:
+    match kind:
+        case Kind.WORKFLOW:
+            return _workflow(raw, catalog)
+        case Kind.SCHEDULE:
+            return _schedule(raw)
+        case Kind.CALENDAR:
+            return _calendar(raw)
+
+
+def _calendar(raw: Any) -> dict[str, Any]:
+    stored = canonical_calendar(msgspec.structs.asdict(checked(raw, CalendarFields)))
+    return {**stored, "dates": list(stored["dates"])}
 
 
 def _workflow(raw: Any, catalog: Catalog) -> dict[str, Any]:
@@ -200,15 +227,26 @@ def _with_duplicates_refused(files: Sequence[DeclaredFile]) -> list[DeclaredFile
 
 
 def _in_order(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
-    """Return the files so that each comes after those whose workflows it uses, else in the given order."""
+    """Return the files so that each comes after those whose workflows and calendars it uses, else as they are given."""
     home = {key: index for index, file in enumerate(files) for key in file.declared if key.kind is Kind.WORKFLOW}
-    needs = {index: {home[key] for key in file.used if key in home} - {index} for index, file in enumerate(files)}
+    # A calendar is used by its name, whichever namespace declares it.
+    calendars = {
+        key.name: index for index, file in enumerate(files) for key in file.declared if key.kind is Kind.CALENDAR
+    }
+    needs = {
+        index: {
+            *(home[key] for key in file.used if key in home),
+            *(calendars[name] for name in file.used_calendars if name in calendars),
+        }
+        - {index}
+        for index, file in enumerate(files)
+    }
     try:
         return [files[index] for index in TopologicalSorter(needs).static_order()]
     except CycleError as error:
         cycle = set(error.args[1])
         names = " and ".join(sorted(files[index].name for index in cycle))
-        problem = f"{names} use workflows of each other: put them into one file."
+        problem = f"{names} use workflows or calendars of each other: put them into one file."
         return [
             replace(file, problems=(*file.problems, Problem(file.name, 1, problem))) if index in cycle else file
             for index, file in enumerate(files)

@@ -1,4 +1,7 @@
-"""Creates, changes and deletes declared objects within a transaction. Lock order: workflows, then schedules."""
+"""Creates, changes and deletes declared objects within a transaction.
+
+Lock order: workflows, schedules, the names of calendars. An edit of a schedule holds its row when it waits for these.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,15 +13,17 @@ from msgspec.structs import replace
 from app.domain.access import Actor, owner_for
 from app.domain.audit import Via
 from app.domain.declarations import Act, Key, Kind, Step
-from app.domain.errors import CarillonError, InvalidError, UnavailableError
+from app.domain.errors import CarillonError, ConflictError, InvalidError, UnavailableError
 from app.domain.limits import Caps
 from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
 from app.engine import schedule_changes
 from app.engine.schedule_changes import Changed
-from app.persistence import declarations, schedules, workflows
+from app.persistence import calendars, declarations, schedules, workflows
 from app.persistence.audit import current_origin
+from app.persistence.calendars import StoredCalendar
 from app.persistence.database import Connection
+from app.services.calendars import add_calendar, change_calendar, remove_calendar
 from app.services.declarations.exporting import Inventory
 from app.services.declarations.files import BadFileError, Item, Place, Problem, workflow_of
 from app.services.schedules import draft, sound
@@ -86,6 +91,53 @@ async def write_workflows(connection: Connection, flows: Work, by: Applier, ther
     return {**there.workflow_ids, **new}
 
 
+async def adoptable_calendars(
+    connection: Connection, items: Iterable[Item], owner: Actor, there: Inventory
+) -> dict[Key, StoredCalendar]:
+    """Return the declared calendars that the owner has already and that no file declares.
+
+    A name stands for one calendar of an owner, so that a second one cannot be created beside it.
+    """
+    found: dict[Key, StoredCalendar] = {}
+    problems: list[Problem] = []
+    for item in items:
+        if item.key.kind is not Kind.CALENDAR or item.key in there.calendars:
+            continue
+        row = await calendars.of_owner(connection, owner.user_id, item.key.name)
+        namespace = None if row is None else await declarations.namespace_of_calendar(connection, row.id)
+        if namespace is not None:
+            problems.append(item.place.problem("name", f"The namespace '{namespace}' declares it already."))
+        elif row is not None:
+            found[item.key] = row
+    if problems:
+        raise BadFileError(*problems)
+    return found
+
+
+async def write_calendars(connection: Connection, dates: Work, by: Applier, there: Inventory) -> dict[Key, int]:
+    """Create and change calendars; return the ids of the new ones."""
+    created: dict[Key, int] = {}
+    problems: list[Problem] = []
+    if dates.new or dates.changed:
+        await calendars.lock_names(connection)
+    for item in (*dates.new, *dates.changed):
+        author, before = by.author(item.key.namespace), there.calendars.get(item.key)
+        try:
+            if before is None:
+                owner = owner_for(by.owner, None)
+                row = await add_calendar(connection, by.actor, owner, item.declared.values, author)
+                created[item.key] = row.id
+            else:
+                await change_calendar(connection, by.actor, before, item.declared.values, author)
+        except UnavailableError:
+            raise
+        except CarillonError as error:
+            problems += item.place.problems(error)
+    if problems:
+        raise BadFileError(*problems)
+    return created
+
+
 async def write_schedules(  # noqa: PLR0913 - what is declared, what is there, and who declares it
     connection: Connection,
     jobs: Work,
@@ -137,7 +189,8 @@ async def _create(
     for namespace, members in by_namespace.items():
         jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in members]
         author = by.author(namespace)
-        refused = await schedule_changes.calendar_refusals(connection, jobs)
+        refused = await schedule_changes.limit_refusals(connection, jobs)
+        refused |= await schedule_changes.calendar_refusals(connection, jobs)
         problems = [
             problem
             for item, job in zip(members, jobs, strict=True)
@@ -196,7 +249,25 @@ async def prune(
     for row in rows:
         if row is not None:
             await schedule_changes.delete_workflow(connection, row, [], by.author(flows[row.id].namespace))
+    await _prune_calendars(connection, by, [key for key in keys if key.kind is Kind.CALENDAR], there, places)
     return running
+
+
+async def _prune_calendars(
+    connection: Connection, by: Applier, keys: Sequence[Key], there: Inventory, places: Mapping[str, Place]
+) -> None:
+    """Delete calendars; refuse it if schedules that stay use one."""
+    problems: list[Problem] = []
+    if keys:
+        await calendars.lock_names(connection)
+    for key in keys:
+        try:
+            await remove_calendar(connection, there.calendars[key], by.author(key.namespace))
+        except ConflictError as error:
+            message = f"The calendar '{key.name}' is no longer declared. {error.detail}"
+            problems.append(places[key.namespace].problem("namespace", message))
+    if problems:
+        raise BadFileError(*problems)
 
 
 async def _require_unused(

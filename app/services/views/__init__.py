@@ -59,7 +59,6 @@ from app.services.views.operations import (
     BackfillDryRun,
     DeliveryList,
     DeliveryView,
-    DryRunView,
     EntityTypeList,
     EntityTypeView,
     FoundView,
@@ -81,6 +80,7 @@ from app.services.views.operations import (
     operation_view,
     skipped_views,
 )
+from app.services.views.plans import CalendarPlanView, DryRunView, FleetPlanView, SchedulePlanView, SlotCountsView
 from app.services.views.schedules import (
     BreakerDetail,
     BreakerList,
@@ -141,6 +141,7 @@ __all__ = [
     "BreakerView",
     "BucketView",
     "CalendarList",
+    "CalendarPlanView",
     "CalendarView",
     "CheckView",
     "CurrentSessionView",
@@ -157,6 +158,7 @@ __all__ = [
     "ExplanationView",
     "ExportView",
     "FireView",
+    "FleetPlanView",
     "ForecastGroupView",
     "ForecastView",
     "FoundView",
@@ -198,6 +200,7 @@ __all__ = [
     "RunView",
     "ScheduleList",
     "SchedulePage",
+    "SchedulePlanView",
     "ScheduleView",
     "SearchView",
     "SecretPage",
@@ -209,6 +212,7 @@ __all__ = [
     "SigningKeyView",
     "SkippedSlots",
     "SkippedView",
+    "SlotCountsView",
     "SlotItem",
     "SlotList",
     "SlotStrip",

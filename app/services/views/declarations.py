@@ -1,14 +1,16 @@
 """Views of what was applied."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.domain.declarations import Act, Step
+from app.domain.declarations import Act, Difference, Key, Step
+from app.domain.edit_plans import EditPlan
 from app.domain.schedules import Status
+from app.services.views.schedules import EditPlanView, edit_plan_fields
 
 
 class DifferenceView(msgspec.Struct, rename={"before": "from", "after": "to"}):
@@ -23,11 +25,12 @@ class StepView(msgspec.Struct, kw_only=True):
     """What was done to one object, or would be."""
 
     act: Act
-    kind: Literal["workflow", "schedule"]
+    kind: Literal["workflow", "schedule", "calendar"]
     namespace: str
     name: str
     differences: list[DifferenceView]
     status: Status | None
+    plan: EditPlanView | None
 
 
 class ApplyView(msgspec.Struct, kw_only=True):
@@ -39,23 +42,33 @@ class ApplyView(msgspec.Struct, kw_only=True):
 
 
 class ExportView(msgspec.Struct):
-    """Documents that declare workflows and schedules."""
+    """Documents that declare workflows, schedules and calendars."""
 
     documents: list[dict[str, Any]]
 
 
-def apply_view(steps: Sequence[Step], *, dry_run: bool) -> ApplyView:
-    """Return the view of the steps of an apply."""
+def apply_view(steps: Sequence[Step], plans: Mapping[Key, EditPlan], *, dry_run: bool) -> ApplyView:
+    """Return the view of the steps of an apply, with the plans of some schedules."""
     counts = Counter(str(step.act) for step in steps)
-    return ApplyView(dry_run=dry_run, counts=dict(counts), steps=[_step_view(step) for step in steps])
+    views = [_step_view(step, plans.get(step.key)) for step in steps]
+    return ApplyView(dry_run=dry_run, counts=dict(counts), steps=views)
 
 
-def _step_view(step: Step) -> StepView:
+def _step_view(step: Step, plan: EditPlan | None) -> StepView:
     return StepView(
         act=step.act,
         kind=step.key.kind.value,
         namespace=step.key.namespace,
         name=step.key.name,
-        differences=[DifferenceView(one.path, one.before, one.after) for one in step.differences],
+        differences=[_difference_view(one) for one in step.differences],
         status=step.status,
+        plan=None if plan is None else EditPlanView(**edit_plan_fields(plan)),
     )
+
+
+def _difference_view(difference: Difference) -> DifferenceView:
+    """Return the view of a difference; of an iCalendar file only how long it is."""
+    if difference.path != "ics":
+        return DifferenceView(difference.path, difference.before, difference.after)
+    before, after = (f"{len(text)} characters" if text else text for text in (difference.before, difference.after))
+    return DifferenceView("ics", before, after)

@@ -114,15 +114,6 @@ class SkippedView(msgspec.Struct):
     count: int
 
 
-class DryRunView(msgspec.Struct, kw_only=True):
-    """What an operation would be about."""
-
-    count: int
-    would_change: int
-    by_status: dict[str, int]
-    skipped: list[SkippedView]
-
-
 class PastSlotView(msgspec.Struct):
     """A past slot, and what became of it."""
 

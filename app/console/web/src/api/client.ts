@@ -25,6 +25,9 @@ export const schedules = {
   preview: (body: object) => post<t.Preview>("/schedules/preview/", body),
   plan: (id: string, body: object) => postNew<t.Plan>(`/schedules/${id}/plan/`, body),
   skip: (id: string, body: object) => postNew<{ skipped: string[] }>(`/schedules/${id}/skip/`, body),
+  /** Lets a slot fire after all, or all that were to be left out. */
+  unskip: (id: string, slot?: string) =>
+    send<void>("DELETE", `/schedules/${id}/skip/`, { query: { from: slot, to: slot }, mayBeMissing: true }),
   backfillPlan: (id: string, body: object) =>
     postNew<t.BackfillPlan>(`/schedules/${id}/backfill/`, { ...body, dry_run: true }),
   backfill: (id: string, body: object) => postNew<t.Operation>(`/schedules/${id}/backfill/`, body),
@@ -80,11 +83,24 @@ export const fleet = {
   spread: (body: object) => postNew<t.Spread>("/forecast/spread/", body),
   upcoming: (query: Query) => getNew<t.Page<t.Upcoming>>("/upcoming/", query),
   audit: (query: Query) => getNew<t.Page<t.AuditEvent>>("/audit/", query),
-  leases: () => getNew<t.Page<t.Lease>>("/leases/"),
-  approveLease: (id: number | string) => postNew<t.Lease>(`/leases/${id}/approve/`),
-  revokeLease: (id: number | string) => postNew<t.Lease>(`/leases/${id}/revoke/`),
   timezones: () => getNew<{ items: (string | { name: string })[] }>("/timezones/"),
 };
+
+export const leases = {
+  list: (query: Query) => getNew<t.Page<t.Lease>>("/leases/", query),
+  read: (id: number) => get<t.LeaseDetail>(`/leases/${id}/`),
+  approve: (id: number, schedule_ids: string[]) => post<t.LeaseDetail>(`/leases/${id}/approve/`, { schedule_ids }),
+  revoke: (id: number, note: string) => post<t.LeaseDetail>(`/leases/${id}/revoke/`, { note }),
+};
+
+export const limits = {
+  list: (query: Query) => getNew<t.Page<t.Limit>>("/limits/", query),
+  create: (body: object) => post<t.Limit>("/limits/", body),
+  change: (limit: t.Limit, body: object) => send<t.Limit>("PATCH", limitPath(limit), { body, query: teamOf(limit) }),
+  remove: (limit: t.Limit) => send<void>("DELETE", limitPath(limit), { query: teamOf(limit) }),
+};
+const limitPath = ({ name }: t.Limit) => `/limits/${encodeURIComponent(name)}/`;
+const teamOf = ({ team_id }: t.Limit): Query => ({ team_id });
 
 export const calendars = {
   list: () => getNew<t.Page<t.Calendar>>("/calendars/", { limit: 200 }),

@@ -81,6 +81,8 @@ export interface Schedule {
   last_outcome: string | null;
   last_attempt_at: Instant | null;
   last_success_at: Instant | null;
+  lease_id?: number | null;
+  limit?: string | null;
   created_at: Instant;
   updated_at: Instant;
 }
@@ -269,15 +271,17 @@ export interface Worker {
 
 export interface Forecast {
   buckets: { at: Instant; fires: number; busy_seconds: number }[];
-  groups?: { key?: string | number | null; name?: string | null; buckets?: number[]; fires?: number }[];
-  peak: { at: Instant; fires: number } | null;
+  groups: { key: string | number | null; name: string; fires: number; busy_seconds: number; buckets: number[] }[];
+  peak: { at: Instant; fires: number };
   quiet: { from: Instant; to: Instant }[];
+  is_estimate: boolean;
 }
 
 export interface Spread {
   before: { at: Instant; fires: number };
   after: { at: Instant; fires: number };
-  changes: { id: string; name?: string; set?: Record<string, unknown> }[];
+  changes: { id: string; name: string; set: Record<string, unknown> }[];
+  is_estimate: boolean;
 }
 
 export interface Upcoming {
@@ -362,11 +366,40 @@ export interface Found {
 }
 
 export interface Lease {
-  id: number | string;
+  id: number;
+  agent: string;
+  purpose: string;
   status: string;
-  agent?: string;
-  purpose?: string;
-  expires_at?: Instant | null;
+  owner: string;
+  granted_by: string;
+  expires_at: Instant;
+  max_schedules: number;
+  max_runs: number;
+  max_retries: number;
+  min_interval_seconds: number;
+  /** 0 is no bound. */
+  max_writes: number;
+  workflows: number[];
+  review: string;
+  at_end: string;
+}
+
+export interface LeaseDetail extends Lease {
+  used: { schedules: number; runs: number; writes: number };
+  schedule_ids: string[];
+  awaiting_review: string[];
+}
+
+export interface Limit {
+  name: string;
+  user_profile_id: number;
+  team_id: number | null;
+  public: boolean;
+  max_concurrent: number | null;
+  rate: string | null;
+  burst: number | null;
+  held: number;
+  waiting: number;
 }
 
 export interface Calendar {

@@ -9,7 +9,9 @@ import { breakers, schedules } from "../api/client";
 import type { Explanation, Schedule } from "../api/types";
 import { Loaded, ScopedButton, Time, useAct, useToast } from "../ui/controls";
 import { Backfill } from "../schedules/Backfill";
-import { decidingCheck } from "./ladder";
+import { gapAround } from "../strip/gap";
+import { useSlots } from "../strip/useSlots";
+import { decidingCheck, isHeldByBreaker } from "./ladder";
 import "./explain.css";
 
 export function Explain({ schedule, at, onAt }: { schedule: Schedule; at?: string; onAt: (at?: string) => void }) {
@@ -39,12 +41,12 @@ export function Explain({ schedule, at, onAt }: { schedule: Schedule; at?: strin
         </label>
         <button type="submit">{t("ask")}</button>
       </form>
-      <Loaded query={query}>{(found) => <Answer schedule={schedule} found={found} />}</Loaded>
+      <Loaded query={query}>{(found) => <Answer schedule={schedule} found={found} onAt={onAt} />}</Loaded>
     </section>
   );
 }
 
-function Answer({ schedule, found }: { schedule: Schedule; found: Explanation }) {
+function Answer({ schedule, found, onAt }: { schedule: Schedule; found: Explanation; onAt: (at?: string) => void }) {
   const t = useTranslations("explain");
   const marks = useTranslations("mark");
   const deciding = decidingCheck(found.checks);
@@ -77,20 +79,21 @@ function Answer({ schedule, found }: { schedule: Schedule; found: Explanation })
           );
         })}
       </ol>
-      <Remedies schedule={schedule} found={found} />
+      <Remedies schedule={schedule} found={found} onAt={onAt} />
     </div>
   );
 }
 
-function Remedies({ schedule, found }: { schedule: Schedule; found: Explanation }) {
+function Remedies({ schedule, found, onAt }: { schedule: Schedule; found: Explanation; onAt: (at?: string) => void }) {
   const t = useTranslations();
   const act = useAct();
   const toast = useToast();
   const client = useQueryClient();
-  const [backfilling, setBackfilling] = useState(false);
+  const { gap, isToCome } = useSurroundings(schedule, found);
+  const [backfilled, setBackfilled] = useState<{ from: string; to: string } | null>(null);
+  const slot = found.slot ?? undefined;
   const change = (work: () => Promise<unknown>, done: string) =>
     void act(work, done).then(() => client.invalidateQueries());
-  const didNotFire = /^(missed|skipped|coalesced)/.test(found.outcome);
   return (
     <div className="actions">
       {found.execution_id ? (
@@ -103,17 +106,28 @@ function Remedies({ schedule, found }: { schedule: Schedule; found: Explanation 
           {t("schedule.resume")}
         </ScopedButton>
       ) : null}
-      {found.outcome === "skipped_breaker" ? (
-        <ScopedButton
-          needs="operate"
-          onClick={() => change(() => breakers.reset(schedule.workflow_id), t("explain.resetDone"))}
-        >
-          {t("explain.reset")}
+      {isHeldByBreaker(found) ? <BreakerReset workflowId={schedule.workflow_id} onReset={() => onAt(slot)} /> : null}
+      {gap && gap.count > 1 ? (
+        <ScopedButton needs="operate" onClick={() => setBackfilled(gap)}>
+          {t("explain.gap", { count: gap.count })}
         </ScopedButton>
       ) : null}
-      {didNotFire && found.slot ? (
-        <ScopedButton needs="operate" onClick={() => setBackfilling(true)}>
-          {t("explain.gap")}
+      {gap && slot ? (
+        <ScopedButton needs="operate" onClick={() => setBackfilled({ from: slot, to: slot })}>
+          {t("explain.runSlot")}
+        </ScopedButton>
+      ) : null}
+      {isToCome && slot && found.outcome === "expected" ? (
+        <ScopedButton
+          needs="operate"
+          onClick={() => change(() => schedules.skip(schedule.id, { slots: [slot] }), t("skip.done", { count: 1 }))}
+        >
+          {t("skip.this")}
+        </ScopedButton>
+      ) : null}
+      {isToCome && slot && found.outcome === "skipped_request" ? (
+        <ScopedButton needs="operate" onClick={() => change(() => schedules.unskip(schedule.id, slot), t("skip.undone"))}>
+          {t("skip.undo")}
         </ScopedButton>
       ) : null}
       <button
@@ -123,9 +137,38 @@ function Remedies({ schedule, found }: { schedule: Schedule; found: Explanation 
       >
         {t("explain.link")}
       </button>
-      {backfilling && found.slot ? (
-        <Backfill schedule={schedule} from={found.slot} to={found.slot} onClose={() => setBackfilling(false)} />
-      ) : null}
+      {backfilled ? <Backfill schedule={schedule} {...backfilled} onClose={() => setBackfilled(null)} /> : null}
     </div>
+  );
+}
+
+/** The gap that the slot lies in, if it did not run, and whether it is still to come. */
+function useSurroundings(schedule: Schedule, found: Explanation) {
+  const slots = useSlots(schedule.id);
+  const now = Date.now();
+  if (!found.slot) return { gap: null, isToCome: false };
+  const known = gapAround(slots.data?.items ?? [], found.slot, now);
+  const isToCome = Date.parse(found.slot) > now;
+  // An older slot than those of the strip is a gap by itself.
+  const alone = !isToCome && /^(missed|skipped)/.test(found.outcome) ? { from: found.slot, to: found.slot, count: 1 } : null;
+  return { gap: found.outcome === "fired" ? null : (known ?? alone), isToCome };
+}
+
+/** The button that closes the breaker, while it is not closed. The slot stays the one that is explained. */
+function BreakerReset({ workflowId, onReset }: { workflowId: number; onReset: () => void }) {
+  const t = useTranslations("explain");
+  const act = useAct();
+  const client = useQueryClient();
+  const breaker = useQuery({ queryKey: ["breaker", workflowId], queryFn: () => breakers.read(workflowId), retry: false });
+  if (!breaker.data || breaker.data.state === "closed") return null;
+  async function reset() {
+    const done = await act(() => breakers.reset(workflowId), t("resetDone"));
+    if (done) onReset();
+    await client.invalidateQueries();
+  }
+  return (
+    <ScopedButton needs="operate" className="primary" onClick={() => void reset()}>
+      {t("reset")}
+    </ScopedButton>
   );
 }

@@ -4,3 +4,8 @@ import type { Check } from "../api/types";
 export function decidingCheck(checks: Check[]): number {
   return checks.findIndex((check) => !check.passed);
 }
+
+/** Returns whether a breaker kept the slot from firing, or would if it were due now. */
+export function isHeldByBreaker({ checks }: { checks: Check[] }): boolean {
+  return checks.some((check) => check.check === "breaker" && !check.passed);
+}

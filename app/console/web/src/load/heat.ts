@@ -38,7 +38,7 @@ export function busiest(buckets: Forecast["buckets"], count: number): Forecast["
     .slice(0, count);
 }
 
-/** Returns the fires of a bucket before and after a change, by its time. */
+/** Returns the fires of a bucket, by its time. */
 export function firesAt(forecast: Forecast, at: string): number {
   return forecast.buckets.find((bucket) => bucket.at === at)?.fires ?? 0;
 }

@@ -120,7 +120,7 @@ const LATE_SECONDS = 5;
 function AttentionList({ items }: { items: Attention[] }) {
   const t = useTranslations("overview");
   return (
-    <section className="card stack">
+    <section className="card stack" aria-label={t("attention")}>
       <h2>{t("attention")}</h2>
       {items.length === 0 ? (
         <p className="row tone-good">

@@ -1,13 +1,14 @@
 /** Changes to many schedules: look at the plan, confirm, watch, undo. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { useTranslations } from "use-intl";
 import { bulk } from "../api/client";
 import type { Query } from "../api/http";
 import type { BulkPlan, BulkRequest, Operation } from "../api/types";
 import { Badge, Dialog, Loaded, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
 import type { Scope } from "../ui/scopes";
+import { bodyFilterOf } from "./search";
 import { instantOf } from "./until";
 import { UntilField } from "./UntilField";
 
@@ -37,7 +38,7 @@ export function BulkBar(props: {
   const { selection, total, filter } = props;
   const t = useTranslations();
   const [action, setAction] = useState<string | null>(null);
-  const request: Omit<BulkRequest, "action"> = selection.all ? { filter: definedOf(filter) } : { ids: [...selection.ids] };
+  const request: Omit<BulkRequest, "action"> = selection.all ? { filter: bodyFilterOf(filter) } : { ids: [...selection.ids] };
   const count = selection.all ? total : selection.ids.size;
   return (
     <div className="bulk-bar" role="region" aria-label={t("bulk.label")}>
@@ -64,10 +65,6 @@ export function BulkBar(props: {
       ) : null}
     </div>
   );
-}
-
-function definedOf(query: Query): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined));
 }
 
 /** One bulk action from its dry run to its end. */
@@ -184,6 +181,9 @@ export function Progress({ operation, onClose }: { operation: Operation; onClose
   const now = query.data ?? operation;
   const isUnderWay = UNDER_WAY.has(now.status);
   const isUndo = now.action === "undo";
+  useEffect(() => {
+    if (!isUnderWay) void client.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "operation" });
+  }, [isUnderWay, client]);
   return (
     <>
       <progress max={Math.max(1, now.total)} value={now.done + now.skipped + now.failed} aria-label={t("label")} />
@@ -208,14 +208,7 @@ export function Progress({ operation, onClose }: { operation: Operation; onClose
             {t("stop")}
           </ScopedButton>
         ) : (
-          <button
-            type="button"
-            className="primary"
-            onClick={() => {
-              void client.invalidateQueries();
-              onClose();
-            }}
-          >
+          <button type="button" className="primary" onClick={onClose}>
             {t("finish")}
           </button>
         )}

@@ -44,18 +44,25 @@ export function Editor(props: { schedule?: Schedule; etag?: string | null; initi
   const [error, setError] = useState<unknown>(null);
   const [conflict, setConflict] = useState<Conflict | null>(null);
   const [busy, setBusy] = useState(false);
+  const [isPlanOutdated, setPlanOutdated] = useState(false);
   const settled = useSettled(form, TYPING_MS);
+  const plan = usePlan(settled, opened.schedule);
   useEffect(() => {
     if (!props.schedule) sessionStorage.setItem(DRAFT, JSON.stringify(form));
   }, [form, props.schedule]);
   const set = (name: keyof Form) => (value: string) => setForm((before) => ({ ...before, [name]: value }));
 
-  async function save(etag: string | null | undefined) {
+  /** Saves what differs, by the plan that is shown if it is one of this very edit. */
+  async function save(etag: string | null | undefined, isAsPlanned: boolean) {
     setBusy(true);
     setError(null);
+    setPlanOutdated(false);
     try {
       if (opened.schedule) {
-        const answer = await schedules.change(opened.schedule.id, changesOf(form, opened.schedule), etag);
+        const changes = changesOf(form, opened.schedule);
+        const planned = isAsPlanned && plan.isOf(changes) ? plan.data?.plan_id : undefined;
+        const body = planned ? { ...changes, plan_id: planned } : changes;
+        const answer = await schedules.change(opened.schedule.id, body, etag);
         setOpened({ schedule: answer.value, etag: answer.etag });
         setForm(formOf(answer.value));
         await client.invalidateQueries();
@@ -67,10 +74,13 @@ export function Editor(props: { schedule?: Schedule; etag?: string | null; initi
       setConflict(null);
       toast(t("saved"));
     } catch (problem) {
-      const isStale = problem instanceof ApiError && problem.status === 412;
+      const isOutdated = problem instanceof ApiError && problem.code === "plan_outdated";
+      const isStale = isOutdated || (problem instanceof ApiError && problem.status === 412);
       if (isStale && opened.schedule) {
-        const { value, etag: latest } = await schedules.read(opened.schedule.id);
-        setConflict({ theirs: value, etag: latest });
+        const [{ value, etag: latest }] = await Promise.all([schedules.read(opened.schedule.id), plan.refetch()]);
+        // A plan also expires; then nobody has changed anything.
+        if (latest === opened.etag) setPlanOutdated(true);
+        else setConflict({ theirs: value, etag: latest });
       } else setError(problem);
     } finally {
       setBusy(false);
@@ -78,7 +88,7 @@ export function Editor(props: { schedule?: Schedule; etag?: string | null; initi
   }
   function submit(event: FormEvent) {
     event.preventDefault();
-    if (payloadOf(form) !== null) void save(opened.etag);
+    if (payloadOf(form) !== null) void save(opened.etag, true);
   }
   return (
     <form className="two" onSubmit={submit}>
@@ -94,8 +104,13 @@ export function Editor(props: { schedule?: Schedule; etag?: string | null; initi
               setForm(formOf(conflict.theirs));
               setConflict(null);
             }}
-            onMine={() => void save(conflict.etag)}
+            onMine={() => void save(conflict.etag, false)}
           />
+        ) : null}
+        {isPlanOutdated ? (
+          <p className="note warn" role="alert">
+            {t("planOutdated")}
+          </p>
         ) : null}
         <div className="actions">
           <ScopedButton needs="write" type="submit" className="primary" disabled={busy}>
@@ -105,7 +120,7 @@ export function Editor(props: { schedule?: Schedule; etag?: string | null; initi
       </div>
       <div className="stack">
         <PreviewView form={settled} id={opened.schedule?.id} />
-        {opened.schedule ? <PlanView form={settled} schedule={opened.schedule} /> : null}
+        {opened.schedule ? <PlanView plan={plan} zone={opened.schedule.timezone} /> : null}
       </div>
     </form>
   );
@@ -197,6 +212,7 @@ function Fields({ form, set, error }: { form: Form; set: (name: keyof Form) => (
           {choice("catch_up", t("catchUp"), ["skip", "run_once", "run_all"])}
         </div>
         {text("labels", t("labels"))}
+        {text("limit", t("limit"))}
         <Field label={t("payload")} error={payloadOf(form) === null ? t("badJson") : errorOf("trigger_payload")}>
           <textarea
             rows={4}
@@ -301,24 +317,39 @@ function PreviewView({ form, id }: { form: Form; id?: string }) {
   );
 }
 
-/** What an edit does to the slots to come, compared with what is stored. */
-function PlanView({ form, schedule }: { form: Form; schedule: Schedule }) {
-  const t = useTranslations("editor");
-  const changes = changesOf(form, schedule);
-  const touched = Object.keys(changes).length > 0;
+interface PlannedEdit {
+  data: Plan | undefined;
+  error: unknown;
+  isTouched: boolean;
+  /** Whether the plan is one of these changes. */
+  isOf: (changes: object) => boolean;
+  refetch: () => Promise<unknown>;
+}
+
+/** The plan of an edit, which the server makes anew after each pause in typing. */
+function usePlan(form: Form, schedule: Schedule | undefined): PlannedEdit {
+  const changes = schedule ? changesOf(form, schedule) : {};
+  const isTouched = Object.keys(changes).length > 0;
   const query = useQuery({
-    queryKey: ["plan", schedule.id, changes],
-    queryFn: () => schedules.plan(schedule.id, changes),
-    enabled: touched,
+    queryKey: ["plan", schedule?.id, changes],
+    queryFn: () => schedules.plan(schedule?.id ?? "", changes),
+    enabled: isTouched,
     retry: false,
     gcTime: 0,
   });
+  const isOf = (wanted: object) => JSON.stringify(wanted) === JSON.stringify(changes);
+  return { data: query.data, error: query.error, isTouched, isOf, refetch: query.refetch };
+}
+
+/** What an edit does to the slots to come, compared with what is stored. */
+function PlanView({ plan, zone }: { plan: PlannedEdit; zone: string }) {
+  const t = useTranslations("editor");
   return (
-    <section aria-label={t("plan")} className="stack">
+    <section aria-label={t("plan")} className="stack" aria-live="polite">
       <h2>{t("plan")}</h2>
-      {touched ? null : <p className="soft">{t("planNone")}</p>}
-      {touched && query.error ? <Problem error={query.error} /> : null}
-      {touched && query.data ? <PlanText plan={query.data} zone={schedule.timezone} /> : null}
+      {plan.isTouched ? null : <p className="soft">{t("planNone")}</p>}
+      {plan.isTouched && plan.error ? <Problem error={plan.error} /> : null}
+      {plan.isTouched && plan.data ? <PlanText plan={plan.data} zone={zone} /> : null}
     </section>
   );
 }

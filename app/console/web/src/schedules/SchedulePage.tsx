@@ -20,6 +20,7 @@ import { useSlots } from "../strip/useSlots";
 import { Badge, Dialog, Loaded, Loading, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
+import { Skips } from "./Skips";
 import { instantOf } from "./until";
 import { UntilField } from "./UntilField";
 
@@ -208,7 +209,7 @@ function Actions({ schedule }: { schedule: Schedule }) {
   const act = useAct();
   const client = useQueryClient();
   const navigate = useNavigate();
-  const [open, setOpen] = useState<"pause" | "remove" | "backfill" | null>(null);
+  const [open, setOpen] = useState<"pause" | "skip" | "remove" | "backfill" | null>(null);
   const change = async (work: () => Promise<unknown>, done?: string) => {
     await act(work, done);
     await client.invalidateQueries();
@@ -242,6 +243,9 @@ function Actions({ schedule }: { schedule: Schedule }) {
           {t("revive")}
         </ScopedButton>
       ) : null}
+      <ScopedButton needs="operate" onClick={() => setOpen("skip")}>
+        {t("skip")}
+      </ScopedButton>
       <ScopedButton needs="operate" onClick={() => setOpen("backfill")}>
         {t("backfill")}
       </ScopedButton>
@@ -255,6 +259,7 @@ function Actions({ schedule }: { schedule: Schedule }) {
           onPause={(body) => void change(() => schedules.pause(schedule.id, body), t("paused"))}
         />
       ) : null}
+      {open === "skip" ? <Skips schedule={schedule} onClose={() => setOpen(null)} /> : null}
       {open === "backfill" ? <Backfill schedule={schedule} onClose={() => setOpen(null)} /> : null}
       {open === "remove" ? (
         <RemoveDialog

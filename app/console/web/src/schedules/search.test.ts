@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parseSearch, queryOf, searchText, toggled } from "./search";
+import { bodyFilterOf, parseSearch, queryOf, searchText, toggled } from "./search";
 
 test("filters and words are told apart", () => {
   expect(parseSearch('status:paused owner:mia "invoice run" eu')).toEqual({
@@ -32,4 +32,8 @@ test("a facet sets its filter, another value replaces it, the same removes it", 
   expect(searchText(paused)).toBe("status:paused x");
   expect(searchText(toggled(paused, "status", "dead"))).toBe("status:dead x");
   expect(searchText(toggled(paused, "status", "paused"))).toBe("x");
+});
+
+test("the filter of an operation has numbers where the API wants numbers", () => {
+  expect(bodyFilterOf(queryOf(parseSearch("workflow:7 status:paused")))).toEqual({ workflow_id: 7, status: "paused" });
 });

@@ -63,3 +63,11 @@ export function toggled(parsed: Parsed, filter: string, value: string): Parsed {
   const isSet = parsed.chips.some((chip) => chip.filter === filter && chip.value === value);
   return { ...parsed, chips: isSet ? others : [...others, { filter, value }] };
 }
+
+const NUMBERS = new Set(["workflow_id", "team_id"]);
+
+/** Returns the filter of an operation on all schedules that match: ids of workflows and teams are numbers in a body. */
+export function bodyFilterOf(query: Query): Record<string, unknown> {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given.map(([name, value]) => [name, NUMBERS.has(name) ? Number(value) : value]));
+}

@@ -3,11 +3,12 @@
 const two = (value: number) => String(value).padStart(2, "0");
 
 /** Writes an instant as the field for local times wants it. */
-export function inputOf(at: string | number | undefined): string {
+export function inputOf(at: string | number | undefined, withSeconds = false): string {
   if (at === undefined) return "";
   const date = new Date(at);
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day}T${two(date.getHours())}:${two(date.getMinutes())}`;
+  const seconds = withSeconds ? `:${two(date.getSeconds())}` : "";
+  return `${day}T${two(date.getHours())}:${two(date.getMinutes())}${seconds}`;
 }
 
 /** Returns what a field for local times holds as an instant, or undefined if it is empty. */
