@@ -119,6 +119,7 @@ def test_cells_are_one_line() -> None:
     assert ["-", "yes", "a=1,b=x", "1,2", '[{"a":1}]'] == [
         cell(one) for one in (None, True, {"a": 1, "b": "x"}, [1, 2], [{"a": 1}])
     ]
+    assert "cron: a -> b, note: - -> x" == cell({"cron": {"from": "a", "to": "b"}, "note": {"from": None, "to": "x"}})
     assert [2, 4, 1] == [cell_width(one) for one in ("ab", "日本", "e\u0301")]
     assert ("ID", "id") == ((shown := Shape("x", columns("id")).columns[0]).title, shown.path)
 
