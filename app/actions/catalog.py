@@ -74,7 +74,11 @@ class Sleeping(msgspec.Struct, frozen=True):
     output: Any = None
 
 
-Result = Done | Skipped | Blocked | Awaiting | Sleeping
+class Waiting(msgspec.Struct, frozen=True):
+    """The work waits for a permit of a limit. The action runs again when it has one; until then the run is parked."""
+
+
+Result = Done | Skipped | Blocked | Awaiting | Sleeping | Waiting
 
 
 class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
@@ -103,6 +107,8 @@ class Action(msgspec.Struct, Generic[Config], frozen=True, kw_only=True):
     secret_fields: tuple[str, ...] = ()
     # The fields of its configuration that can be used only if CARILLON_PUBLIC_URL is set.
     needs_public_url: tuple[str, ...] = ()
+    # Whether the field ``limit`` of its configuration names a limit, as ``app.domain.permits.LimitOfCall`` or its name.
+    takes_limit: bool = False
     title: str = ""
     category: str = ""
     icon: str = ""
@@ -238,6 +244,16 @@ class Catalog:
                 continue
         return frozenset(names)
 
+    def names_limit(self, node: Node) -> bool:
+        """Return whether a node names a limit."""
+        return "limit" in node.config and node.type in self._by_name and self._by_name[node.type].takes_limit
+
+    def limit_name(self, node: Node) -> str | None:
+        """Return the name of the limit that a node names; None if it names none, or fills it in when it runs."""
+        limit = node.config["limit"] if self.names_limit(node) else None
+        name = limit.get("name") if isinstance(limit, dict) else limit
+        return name if isinstance(name, str) and not is_template(name) else None
+
     async def run(self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]) -> Result:
         """Run the action of a node, with its templates filled in from the variables."""
         if node.type not in self._by_name:
@@ -249,7 +265,7 @@ class Catalog:
         except TemplateProblemError as error:
             return Blocked(str(error))
         result = await self._by_name[node.type].handler(config, context)
-        return result if isinstance(result, Skipped | Blocked | Awaiting | Sleeping) else Done(result)
+        return result if isinstance(result, Skipped | Blocked | Awaiting | Sleeping | Waiting) else Done(result)
 
     async def _filled_in(
         self, node: Node, context: ActionContext, variables: Callable[[], Mapping[str, Any]]

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from app.actions.http_client import HttpCaller, OwnersCaller, Sender
 from app.actions.secrets import BoundCaller, RunSecrets
+from app.domain.permits import LimitOfCall
 from app.domain.plugin_schedules import EnsureMode
 from app.domain.run_ids import idempotency_key, message_id
 from app.domain.schedules import DEFAULTS, CatchUp, IfRunning
@@ -89,6 +90,30 @@ class NoTokens:
     async def mint(self, audience: str) -> str:  # noqa: ARG002 - the port's parameter
         """Refuse."""
         raise NoIssuerError
+
+
+class CallLimitPort(Protocol):
+    """The limit that the call of a node names."""
+
+    async def enter(self, limit: LimitOfCall) -> bool:
+        """Return whether the call may be made now; False if it has to wait longer than a moment.
+
+        Raise ``RefusedError`` if the owner of the workflow has no such limit.
+        """
+
+    async def leave(self) -> None:
+        """Return the permit after the call."""
+
+
+class NoLimit:
+    """The limit of a node outside of a run: every use is refused."""
+
+    async def enter(self, limit: LimitOfCall) -> bool:
+        """Refuse."""
+        raise RefusedError(f"The limit '{limit.name}' can only be used in a run.")
+
+    async def leave(self) -> None:
+        """Do nothing."""
 
 
 class UpkeepPort(Protocol):
@@ -301,6 +326,7 @@ class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
     plugin: PluginSchedulesPort
     callback: CallbackPort
     tokens: TokenPort = NoTokens()
+    limit: CallLimitPort = NoLimit()
     lease_holds: Callable[[], bool]
     secrets: RunSecrets
     # Whether this node got secrets: then parts of its URL may be secret.

@@ -35,6 +35,18 @@ LimitName = Annotated[
         extra={EXPECTED: "1 to 100 letters, digits, `.`, `_` and `-` that begin with a letter or a digit"},
     ),
 ]
+LimitKey = (
+    Annotated[
+        str,
+        msgspec.Meta(
+            max_length=LONGEST_KEY,
+            pattern=r"^[^\x00]*$(?!\n)",
+            examples=["api.example.com"],
+            extra={EXPECTED: f"at most {LONGEST_KEY} characters, without NUL"},
+        ),
+    ]
+    | int
+)
 RateText = Annotated[
     str,
     msgspec.Meta(
@@ -99,6 +111,18 @@ def no_such_limit(name: str, field: str = "limit") -> FieldError:
     return FieldError(
         field, f"There is no limit '{name}' that the owner may use. Create it first, or correct the name."
     )
+
+
+class LimitOfCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The limit that a call names: with a key, it counts among the calls with the same key alone."""
+
+    name: LimitName
+    key: LimitKey = ""
+
+    @property
+    def text(self) -> str:
+        """Return the key of the bucket; a number stands for its digits."""
+        return str(self.key)
 
 
 class LimitUse(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from app.persistence import (
     calendars,
     execution_queries,
     idempotency,
+    limits,
     operations,
     outcome_minutes,
     retention,
@@ -35,6 +36,8 @@ LOOK_SECONDS = 5.0
 REST_SECONDS = 0.05
 # Lists show tokens that have ended for this time.
 KEEP_ENDED_TOKENS = timedelta(days=30)
+# Permits and buckets of limits that have not been used for this time are deleted.
+KEEP_UNUSED_BUCKETS = timedelta(hours=1)
 # It rests so many times as long as the figures took: they must not compete with ticks where there are many.
 FIGURES_REST = 30
 
@@ -143,6 +146,8 @@ class Housekeeper:
             await idempotency.drop_old(connection, now - KEPT, MOST_KEYS)
             await users.delete_ended_tokens(connection, now - KEEP_ENDED_TOKENS)
             await sessions.delete_ended(connection)
+        await self._delete_all(limits.forget_permits, limits.MOST_FORGOTTEN, now - KEEP_UNUSED_BUCKETS)
+        await self._delete_all(limits.forget_buckets, limits.MOST_FORGOTTEN, now - KEEP_UNUSED_BUCKETS)
         # Another worker may have died while it filled the table of unsuccessful executions.
         self._has_rows_to_fill = True
 

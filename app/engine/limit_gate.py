@@ -5,18 +5,25 @@ the rate allows the next start. Recovery looks at all buckets, in case that nobo
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
+from msgspec.structs import replace
+
+from app.actions.context import RefusedError
 from app.domain.errors import UnavailableError
+from app.domain.permits import LimitOfCall, LimitUse, PermitHolder, no_such_limit
 from app.engine.ringing import Ringer
 from app.micro_batcher import MicroBatcher
 from app.persistence import permits
 from app.persistence.database import Database
+from app.persistence.permits import Call, CallPermits, Entered, Entry
 from app.persistence.quotas import QuotaBook
 
 # Buckets that one transaction looks at.
 PAGE = 100
 MOST_TIMERS = 10_000
+OUTAGE_PAUSE_SECONDS = 1.0
 # How soon a worker knows that a quota was set.
 QUOTA_SECONDS = 2.0
 
@@ -31,6 +38,7 @@ class LimitGate:
         self._ringer = ringer
         # One at a time: a second transaction of this process would wait for the locks of the first.
         self._looks = MicroBatcher("limits", self._look, shared=(UnavailableError,), at_once=1)
+        self._calls = MicroBatcher("limited_calls", self._enter, shared=(UnavailableError,))
         # The buckets to look at again, each with its timer.
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
@@ -50,6 +58,48 @@ class LimitGate:
         async with self._database.reading("find_waited_for") as connection:
             buckets = await permits.waited_for(connection)
         await self.look_at(buckets)
+
+    async def enter(self, call: Entry) -> CallPermits:
+        """Ask for the permits of a call. One that has asked before under the same token keeps its place.
+
+        Raise ``RefusedError`` if the limit does not exist.
+        """
+        answer = await self._calls.ask(call)
+        if isinstance(answer, RefusedError):
+            raise answer
+        return answer
+
+    async def leave(self, calls: Sequence[Call]) -> None:
+        """Return the permits of calls that have ended, and give them to others."""
+        async with self._database.transaction("return_permits") as connection:
+            buckets = await permits.leave(connection, calls)
+        self.look(buckets)
+
+    async def _enter(self, asked: Sequence[Entry]) -> Sequence[CallPermits | RefusedError]:
+        """Enter calls, look at their buckets, and read what came of it: each in a transaction of its own.
+
+        In one transaction the locks of permits would come before those of buckets.
+        """
+        known = await self._read(asked)
+        entered = await self._enter_new([entry for entry in asked if entry.holder not in known])
+        waiting = {holder: call.buckets for holder, call in known.items() if call.wait_seconds is None}
+        waiting |= entered.buckets
+        await self.look_at(bucket for buckets in waiting.values() for bucket in buckets)
+        known |= await self._read([entry for entry in asked if entry.holder in waiting])
+        return [_answer(entry.holder, known, entered) for entry in asked]
+
+    async def _enter_new(self, entries: Sequence[Entry]) -> Entered:
+        if not entries:
+            return Entered({}, {})
+        async with self._database.transaction("enter_limits") as connection:
+            return await permits.enter(connection, entries)
+
+    async def _read(self, entries: Sequence[Entry]) -> dict[PermitHolder, CallPermits]:
+        calls = [Call(entry.holder.execution_id, entry.holder.node_id, entry.token) for entry in entries]
+        if not calls:
+            return {}
+        async with self._database.reading("read_permits") as connection:
+            return await permits.of_calls(connection, calls)
 
     async def read_quotas(self) -> float:
         """Read the quotas that admins have set. Return the seconds until they should be read again."""
@@ -82,3 +132,45 @@ class LimitGate:
     def _timer_ended(self, bucket: int) -> None:
         self._timers.pop(bucket, None)
         self._looks.tell(bucket)
+
+
+NOT_CURRENT = CallPermits((), None)
+
+
+def _answer(
+    holder: PermitHolder, known: Mapping[PermitHolder, CallPermits], entered: Entered
+) -> CallPermits | RefusedError:
+    if holder in entered.missing:
+        return RefusedError(no_such_limit(entered.missing[holder]).message)
+    # A run that has ended meanwhile has no permits.
+    return known.get(holder, NOT_CURRENT)
+
+
+class CallLimit:
+    """The limit that a call in a run names, as its action sees it."""
+
+    def __init__(self, gate: LimitGate, entry: Entry, owner_id: int) -> None:
+        """Ask by this entry, which has no uses yet; names are those of the owner's limits."""
+        self._gate = gate
+        self._entry = entry
+        self._owner_id = owner_id
+
+    async def enter(self, limit: LimitOfCall) -> bool:
+        """Return whether the call may be made now. If it soon may, wait for that; else it has to be asked again."""
+        use = LimitUse(self._owner_id, limit.name, limit.text)
+        while True:
+            try:
+                permits_of_call = await self._gate.enter(replace(self._entry, uses=(use,)))
+                break
+            except UnavailableError:
+                await asyncio.sleep(OUTAGE_PAUSE_SECONDS)
+        if permits_of_call.wait_seconds is None:
+            return False
+        await asyncio.sleep(permits_of_call.wait_seconds)
+        return True
+
+    async def leave(self) -> None:
+        """Return the permit. If Postgres is away it is returned when the run ends or is parked."""
+        holder = self._entry.holder
+        with suppress(UnavailableError):
+            await self._gate.leave([Call(holder.execution_id, holder.node_id, self._entry.token)])

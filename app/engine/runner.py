@@ -12,20 +12,31 @@ import structlog
 
 from app import clock
 from app.actions.catalog import Catalog
-from app.actions.context import ActionContext, NoPorts, NoTokens, PluginSchedulesPort, Ports, TokenPort
+from app.actions.context import (
+    ActionContext,
+    CallLimitPort,
+    NoLimit,
+    NoPorts,
+    NoTokens,
+    PluginSchedulesPort,
+    Ports,
+    TokenPort,
+)
 from app.actions.http_client import HttpCaller, Sender
 from app.actions.secrets import RunSecrets
 from app.domain.access import Actor, OwnerKind
 from app.domain.call_tokens import CallOrigin
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
+from app.domain.permits import PermitHolder
 from app.domain.run_ids import message_id
 from app.domain.secrets import Secret
 from app.domain.trigger_event import Event, template_variables
+from app.domain.workflows import Node
 from app.engine.call_tokens import TokenMinter
 from app.engine.concurrency import ParkedRuns
 from app.engine.leases import WorkerLease
-from app.engine.limit_gate import LimitGate
+from app.engine.limit_gate import CallLimit, LimitGate
 from app.engine.node_resources import CallbackIssuer, SecretFinder
 from app.engine.workflow_walk import (
     EVENT_TYPE,
@@ -40,6 +51,7 @@ from app.micro_batcher import MicroBatcher
 from app.persistence import execution_queries, parked_runs
 from app.persistence.database import Database
 from app.persistence.parked_runs import Answered, Parked
+from app.persistence.permits import Call, Entry
 from app.persistence.row_cache import Ids, RowVersions, Subject, SubjectCache
 
 OUTAGE_PAUSE_SECONDS = 1.0
@@ -123,7 +135,7 @@ class Runner:
             return outcome_of(execution, ExecutionStatus.FAILED, error.detail)
         earlier = Progress()
         if execution.token != FIRST_TOKEN:
-            earlier = await _retry_during_outage(partial(self._read_progress, execution))
+            earlier = await _retry_during_outage(partial(self._read_progress, execution, dispatched))
         if execution.seconds_left is not None and execution.seconds_left <= 0:
             # Its time ran out while it was parked: run no more nodes.
             return self._with_results(_timed_out(execution), earlier.results)
@@ -141,6 +153,7 @@ class Runner:
             if not isinstance(parked, Answered):
                 return parked
             # The callback came before the run was parked: go on at once with what it reported.
+            await self._leave_answered(execution, dispatched, run.walk.known_results, parked.results)
             earlier = Progress(parked.results, run.walk.asleep)
 
     def _with_results(self, outcome: Outcome, results: Sequence[NodeResult]) -> Outcome:
@@ -185,7 +198,7 @@ class Runner:
         user, owner_id = dispatched.user, dispatched.workflow.user_profile_id
         return await _retry_during_outage(lambda: self._actions.secrets.find(user, owner_id, names))
 
-    async def _read_progress(self, execution: Execution) -> Progress:
+    async def _read_progress(self, execution: Execution, dispatched: Dispatched) -> Progress:
         """Read what the run did before it was parked or handed back, and what callbacks have reported since.
 
         A node whose wake time has not come, by the database's clock, still sleeps: a callback woke the run first.
@@ -193,7 +206,27 @@ class Runner:
         async with self._database.transaction("read_earlier_nodes") as connection:
             stored = await execution_queries.parked_results(connection, execution.id)
             results = await parked_runs.with_callbacks(connection, execution.id, stored)
+        await self._leave_answered(execution, dispatched, stored, results)
         return Progress(results, _still_asleep(execution))
+
+    def _is_limited(self, dispatched: Dispatched) -> bool:
+        return any(map(self._actions.catalog.names_limit, dispatched.workflow.nodes))
+
+    async def _leave_answered(
+        self,
+        execution: Execution,
+        dispatched: Dispatched,
+        before: Sequence[NodeResult],
+        after: Sequence[NodeResult],
+    ) -> None:
+        """Return the permits of calls whose callbacks have come."""
+        if not self._is_limited(dispatched):
+            return
+        awaited = {result.node_id for result in before if result.status is ExecutionStatus.RUNNING}
+        answered = [result for result in after if result.status is not ExecutionStatus.RUNNING]
+        calls = [Call(execution.id, one.node_id, execution.token) for one in answered if one.node_id in awaited]
+        if calls:
+            await self.limits.leave(calls)
 
     async def _park(self, execution: Execution, dispatched: Dispatched, walk: Walk) -> Answered | PendingRun | None:
         await self._parked.require_room(execution.user_profile_id)
@@ -204,6 +237,8 @@ class Runner:
             results=walk.known_results,
             asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
             graph=dispatched.graph,
+            waiting=frozenset(walk.waiting),
+            is_limited=self._is_limited(dispatched),
         )
         async with self._parks, self._database.transaction("park") as connection:
             return await parked_runs.park(connection, parked)
@@ -231,7 +266,8 @@ class Runner:
         self, execution: Execution, dispatched: Dispatched, node_id: str, worker_id: UUID, secrets: RunSecrets
     ) -> ActionContext:
         slot = execution.scheduled_for
-        catalog, action = self._actions.catalog, dispatched.workflow.node(node_id).type
+        node = dispatched.workflow.node(node_id)
+        catalog, action = self._actions.catalog, node.type
         is_owners = catalog.scope_of(action) == "owner"
         return ActionContext(
             execution_id=execution.id,
@@ -249,10 +285,16 @@ class Runner:
             plugin=self._plugin_port(catalog.origin_of(action)),
             callback=self._actions.callbacks.of_node(execution.id, node_id, secrets),
             tokens=self._tokens_of(execution, dispatched, node_id),
+            limit=self._limit_of(execution, dispatched, node),
             secrets=secrets,
             # A run that was claimed under a lease that is lost must stop, although the worker has a new lease by now.
             lease_holds=lambda: self._lease.holds() and self._lease.worker_id == worker_id,
         )
+
+    def _limit_of(self, execution: Execution, dispatched: Dispatched, node: Node) -> CallLimitPort:
+        if not self._actions.catalog.names_limit(node):
+            return NO_LIMIT
+        return CallLimit(self.limits, _entry(execution, node.id), dispatched.workflow.user_profile_id)
 
     def _tokens_of(self, execution: Execution, dispatched: Dispatched, node_id: str) -> TokenPort:
         if self._actions.tokens is None:
@@ -261,6 +303,18 @@ class Runner:
 
 
 NO_TOKENS = NoTokens()
+NO_LIMIT = NoLimit()
+
+
+def _entry(execution: Execution, node_id: str) -> Entry:
+    """Return a call of a run as one that needs permits; the call itself says of which limit."""
+    return Entry(
+        holder=PermitHolder(execution.id, node_id),
+        source=execution.source,
+        slot=execution.scheduled_for,
+        token=execution.token,
+        uses=(),
+    )
 
 
 def _origin(execution: Execution, dispatched: Dispatched, node_id: str) -> CallOrigin:

@@ -70,6 +70,17 @@ async def calendar_refusals(connection: Connection, drafts: Sequence[ScheduledJo
     return {draft_id: InvalidError(*errors) for draft_id, errors in found.items() if errors}
 
 
+async def limit_refusals(connection: Connection, drafts: Sequence[ScheduledJob]) -> dict[UUID, InvalidError]:
+    """Return which new schedules name a limit that their owners may not use. The others cannot be deleted meanwhile."""
+    named = {(draft.user_profile_id, draft.limit) for draft in drafts if draft.limit is not None}
+    found = await permits.find_and_keep(connection, named) if named else {}
+    return {
+        draft.id: InvalidError(no_such_limit(draft.limit))
+        for draft in drafts
+        if draft.limit is not None and (draft.user_profile_id, draft.limit) not in found
+    }
+
+
 async def start_scheduled_job(
     connection: Connection, draft: ScheduledJob, author: Author, note: str = ""
 ) -> ScheduledJob:

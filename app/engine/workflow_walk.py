@@ -10,7 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from app import clock
-from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping
+from app.actions.catalog import ActionFailedError, Awaiting, Blocked, Catalog, Done, Result, Skipped, Sleeping, Waiting
 from app.actions.context import ActionContext, LeaseLostError
 from app.domain.access import NOBODY, Actor
 from app.domain.errors import NoTriggerError
@@ -110,6 +110,10 @@ def dispatch_entity(entity: Entity, event_data: Mapping[str, Any], user: Actor |
 
 # The text of an exception may be of any length; this much is stored.
 ERROR_CHARACTERS = 2000
+# The results of nodes after which the walk goes on with others.
+_OPEN_STATUSES = frozenset({ExecutionStatus.RUNNING, ExecutionStatus.PENDING})
+# Other processes give permits too, and do not tell a run that is running.
+ASK_AGAIN_SECONDS = 1.0
 # The results of nodes that are kept when an execution continues. Nodes with another result run again.
 _KEPT_STATUSES = frozenset({ExecutionStatus.SUCCESS, ExecutionStatus.FAILED, ExecutionStatus.RUNNING})
 
@@ -152,11 +156,14 @@ class Walk:
         self.results: list[NodeResult] = []
         # The nodes that sleep now, each with its wake time by this process's monotonic clock.
         self.asleep: dict[str, float] = {}
+        # The nodes that wait for a permit of a limit. They have no result: they run when they have the permit.
+        self.waiting: set[str] = set()
+        self._asks_again_at = 0.0
 
     @property
     def is_parked(self) -> bool:
-        """Return whether the walk waits for a callback or for a time."""
-        return any(result.status is ExecutionStatus.RUNNING for result in self.results)
+        """Return whether the walk waits for a callback, for a time or for a limit."""
+        return bool(self.waiting) or any(result.status is ExecutionStatus.RUNNING for result in self.results)
 
     @property
     def known_results(self) -> list[NodeResult]:
@@ -172,7 +179,7 @@ class Walk:
     async def run(self) -> NodeResult | None:
         """Run the nodes that the trigger reaches. Return the first that did not succeed.
 
-        None means that all nodes succeeded, or that the walk waits for a callback or a time.
+        None means that all nodes succeeded, or that the walk waits for a callback, a time or a limit.
         """
         workflow, order = self._dispatched.workflow, self._dispatched.order
         waiting = dict(order.waiting)
@@ -193,15 +200,29 @@ class Walk:
                 for result in ended:
                     if result.status is ExecutionStatus.SUCCESS:
                         ready += _unblocked(order, result.node_id, waiting)
-                    elif result.status is not ExecutionStatus.RUNNING:
+                    elif result.status not in _OPEN_STATUSES:
                         return result
+                if self.waiting:
+                    ready += self._asking_again(ended, is_working=bool(running))
             return None
         finally:
             await _cancel_all(running)
 
+    def _asking_again(self, ended: Sequence[NodeResult], *, is_working: bool) -> list[str]:
+        """Return the nodes that wait for a limit, if it is time to ask again: a node of the run may have left it."""
+        has_ended = any(result.status is not ExecutionStatus.PENDING for result in ended)
+        if not has_ended and not (is_working and clock.monotonic() >= self._asks_again_at):
+            return []
+        asking, self.waiting = sorted(self.waiting), set()
+        return asking
+
     def _until_next_wake(self) -> float | None:
-        """Return the seconds until the first sleeping node wakes up; what follows it need not wait for other nodes."""
-        return max(0.0, min(self.asleep.values()) - clock.monotonic()) if self.asleep else None
+        """Return the seconds until the first sleeping node wakes up, or waiting nodes ask again for their permits.
+
+        What follows these need not wait for other nodes.
+        """
+        times = [*self.asleep.values(), *([self._asks_again_at] if self.waiting else [])]
+        return max(0.0, min(times) - clock.monotonic()) if times else None
 
     def _woken(self) -> list[NodeResult]:
         """Mark the sleeping nodes whose time has come as successful, and return their results."""
@@ -242,6 +263,9 @@ class Walk:
                 self._outputs[node.id] = {"output": bound_output(output)}
             if isinstance(answer, Sleeping):
                 self.asleep[node.id] = clock.monotonic() + answer.seconds
+            if isinstance(answer, Waiting):
+                self.waiting.add(node.id)
+                self._asks_again_at = clock.monotonic() + ASK_AGAIN_SECONDS
         except (ActionFailedError, LeaseLostError) as failure:
             status, error = ExecutionStatus.FAILED, str(failure) or type(failure).__name__
         except Exception as failure:  # noqa: BLE001 - whatever an action raises, the worker goes on
@@ -265,7 +289,8 @@ class Walk:
                 started_at=started_at,
                 finished_at=clock.now(),
             )
-            self.results.append(result)
+            if status is not ExecutionStatus.PENDING:
+                self.results.append(result)
         return result
 
     def _template_names(self) -> dict[str, Any]:
@@ -282,6 +307,8 @@ def _result_parts(answer: Result) -> tuple[ExecutionStatus, Any, str]:
             return ExecutionStatus.RUNNING, answer.output, ""
         case Blocked():
             return ExecutionStatus.BLOCKED, None, answer.reason
+        case Waiting():
+            return ExecutionStatus.PENDING, None, ""
         case Done():
             return ExecutionStatus.SUCCESS, answer.output, ""
 

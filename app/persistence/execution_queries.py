@@ -182,7 +182,11 @@ def _condition(source: Any, name: str, value: Any) -> ColumnElement[bool]:
     stored: ColumnElement[bool] = source.c.status.in_(ACTIVE) == value if name == "active" else source.c[name] == value
     if name != "status" or value not in ACTIVE:
         return stored
-    waits = exists().where(_PERMITS.c.execution_id == source.c.id, _PERMITS.c.starts_at.is_(None))
+    waits = exists().where(
+        _PERMITS.c.execution_id == source.c.id,
+        or_(_PERMITS.c.node_id == "", _PERMITS.c.token == source.c.token),
+        _PERMITS.c.starts_at.is_(None),
+    )
     if value == ExecutionStatus.RUNNING:
         asleep = and_(source.c.status == ExecutionStatus.PENDING, source.c.deadline_at.is_not(None))
         return or_(stored, and_(asleep, ~waits))

@@ -223,10 +223,10 @@ _LOCK = (
 # A sleeping node is stored as a success that finishes in the future. If the run ends before that, the node was
 # cancelled now.
 _WITHOUT_SLEEPERS = (
-    "CASE WHEN {0}.graph -> 'asleep' IS NULL THEN {0}.results ELSE (SELECT jsonb_agg(CASE WHEN "
+    "CASE WHEN {0}.graph -> 'asleep' IS NULL THEN {0}.results ELSE (SELECT coalesce(jsonb_agg(CASE WHEN "
     "CAST({0}.graph -> 'asleep' ->> (node.result ->> 'node_id') AS timestamptz) > clock_timestamp() "
     "THEN node.result || jsonb_build_object('status', 'cancelled', 'finished_at', clock_timestamp()) "
-    "ELSE node.result END ORDER BY node.at) "
+    "ELSE node.result END ORDER BY node.at), '[]'::jsonb) "
     "FROM jsonb_array_elements({0}.results) WITH ORDINALITY AS node(result, at)) END"
 )
 # Whether an execution that ended is the only one of its slot, and ended before it began: then its slot did not fire.

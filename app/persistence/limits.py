@@ -116,12 +116,23 @@ _USERS = (
     'UNION SELECT user_profile_id FROM workflows WHERE "limit" = $1 '
     "UNION SELECT w.user_profile_id FROM workflows AS w WHERE w.nodes @> $2::jsonb OR w.nodes @> $3::jsonb"
 )
-_FORGET_BUCKETS = (
-    "DELETE FROM limit_buckets WHERE id IN (SELECT b.id FROM limit_buckets AS b WHERE b.key <> '' "
-    "AND (b.next_at IS NULL OR b.next_at < clock_timestamp() - interval '1 hour') "
-    "AND NOT EXISTS (SELECT FROM limit_permits AS p WHERE p.bucket_id = b.id) "
-    "ORDER BY b.id LIMIT $1 FOR UPDATE OF b SKIP LOCKED) RETURNING id"
+# Of runs that have ended, and of calls under an earlier token; usually the next look at the bucket deletes them.
+_FORGET_PERMITS = (
+    "DELETE FROM limit_permits WHERE (execution_id, node_id, bucket_id) IN ("  # noqa: S608
+    "SELECT p.execution_id, p.node_id, p.bucket_id FROM limit_permits AS p "
+    f"WHERE p.entered_at < $1 AND NOT {permits.IS_CURRENT} LIMIT $2 FOR UPDATE OF p SKIP LOCKED) RETURNING 1"
 )
+# A call that enters one of these at this moment holds its lock, or sees that it is gone.
+_LOCK_UNUSED = (
+    "SELECT b.id FROM limit_buckets AS b WHERE b.key <> '' AND b.limit_id IS NOT NULL "
+    "AND (b.next_at IS NULL OR b.next_at < $1) "
+    "AND NOT EXISTS (SELECT FROM limit_permits AS p WHERE p.bucket_id = b.id) LIMIT $2 FOR UPDATE OF b SKIP LOCKED"
+)
+_FORGET_BUCKETS = (
+    "DELETE FROM limit_buckets AS b WHERE b.id = ANY($1::bigint[]) "
+    "AND NOT EXISTS (SELECT FROM limit_permits AS p WHERE p.bucket_id = b.id)"
+)
+MOST_FORGOTTEN = 1000
 
 
 async def buckets_of(connection: AsyncConnection, limit_id: int) -> list[int]:
@@ -144,6 +155,13 @@ async def is_used(connection: AsyncConnection, limit: Limit) -> bool:
     return limit.id in meant.values()
 
 
-async def forget_buckets(connection: AsyncConnection, most: int) -> int:
-    """Delete buckets of keys that have not been used for an hour. Return how many."""
-    return len(await fetch(connection, _FORGET_BUCKETS, most))
+async def forget_permits(connection: AsyncConnection, before: datetime) -> int:
+    """Delete permits from before a moment that nothing holds or waits for any more. Return how many."""
+    return len(await fetch(connection, _FORGET_PERMITS, before, MOST_FORGOTTEN))
+
+
+async def forget_buckets(connection: AsyncConnection, before: datetime) -> int:
+    """Delete buckets of keys that are not used and have started nothing since a moment. Return how many were found."""
+    unused = [row["id"] for row in await fetch(connection, _LOCK_UNUSED, before, MOST_FORGOTTEN)]
+    await fetch(connection, _FORGET_BUCKETS, unused)
+    return len(unused)

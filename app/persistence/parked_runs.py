@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Actor
 from app.domain.executions import ACTIVE, ExecutionStatus, NodeResult, PendingRun
+from app.persistence import permits
 from app.persistence.database import database_now
 from app.persistence.sql_batches import fetch
 
@@ -39,7 +40,10 @@ _COUNTS = (
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to be parked: the results of its nodes, which of them sleep for how long, and the graph that it runs."""
+    """A run to be parked: the results of its nodes, which of them sleep for how long, and the graph that it runs.
+
+    Nodes that wait for a limit have no result. ``is_limited`` says whether a node of the graph names a limit.
+    """
 
     execution_id: UUID
     token: int
@@ -47,6 +51,8 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     # Seconds by node.
     asleep: Mapping[str, float]
     graph: dict[str, Any]
+    waiting: frozenset[str] = frozenset()
+    is_limited: bool = False
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -58,8 +64,9 @@ class Answered(msgspec.Struct, frozen=True):
 async def park(connection: AsyncConnection, run: Parked) -> Answered | PendingRun | None:
     """Park a run, unless a callback has come meanwhile or another worker or a request has taken the run.
 
-    Return the run with the time at which it wakes up if it sleeps, else None.
+    Return the run with the time at which it wakes up if that is known, else None: a callback or a permit wakes it.
     """
+    calls = await permits.lock_calls(connection, run.execution_id, run.token) if run.is_limited else {}
     row = (await connection.execute(_LOCK_RUN, {"id": run.execution_id})).one_or_none()
     if row is None or row.token != run.token or row.status != ExecutionStatus.RUNNING:
         return None
@@ -68,7 +75,14 @@ async def park(connection: AsyncConnection, run: Parked) -> Answered | PendingRu
     if answered != awaited:
         asleep = [result for result in run.results if result.node_id in run.asleep]
         return Answered([*answered, *asleep])
-    return await (_sleep(connection, run) if run.asleep else _await(connection, run))
+    if not run.asleep and not run.waiting:
+        await connection.execute(_AWAIT, _values(run, run.results, {}))
+        return None
+    if calls:
+        open_calls = {result.node_id for result in run.results if result.status is ExecutionStatus.RUNNING}
+        await permits.park_calls(connection, run.execution_id, open_calls | run.waiting, run.token)
+    granted = [calls[node_id] for node_id in run.waiting if node_id in calls]
+    return await _sleep(connection, run, [starts_at for starts_at in granted if starts_at is not None])
 
 
 async def parked_counts(connection: AsyncConnection) -> dict[int, int]:
@@ -76,12 +90,11 @@ async def parked_counts(connection: AsyncConnection) -> dict[int, int]:
     return dict(await fetch(connection, _COUNTS))
 
 
-async def _await(connection: AsyncConnection, run: Parked) -> None:
-    await connection.execute(_AWAIT, _values(run, run.results, {}))
+async def _sleep(connection: AsyncConnection, run: Parked, granted: Sequence[datetime]) -> PendingRun | None:
+    """Store each sleeping node as a success that finishes when the node wakes up.
 
-
-async def _sleep(connection: AsyncConnection, run: Parked) -> PendingRun:
-    """Store each sleeping node as a success that finishes when the node wakes up."""
+    ``granted`` are the times at which calls that waited may be made. A run that only waits wakes up at its deadline.
+    """
     now = await database_now(connection)
     wakes = {node_id: now + timedelta(seconds=seconds) for node_id, seconds in run.asleep.items()}
     results = [
@@ -90,9 +103,11 @@ async def _sleep(connection: AsyncConnection, run: Parked) -> PendingRun:
         else result
         for result in run.results
     ]
-    values = {**_values(run, results, wakes), "wakes_at": min(wakes.values())}
+    times = [*wakes.values(), *granted]
+    values = {**_values(run, results, wakes), "wakes_at": min(times, default=None)}
     row = (await connection.execute(_SLEEP, values)).one()
-    return PendingRun(run.execution_id, row.token, row.due_at)
+    # Not rung for at its deadline: a message of the same id would be in the way if the one of its permit were lost.
+    return PendingRun(run.execution_id, row.token, row.due_at) if times else None
 
 
 def _values(run: Parked, results: Sequence[NodeResult], wakes: Mapping[str, datetime]) -> dict[str, Any]:
@@ -126,13 +141,18 @@ _COMPLETED = text(
     "WHERE execution_id = :execution_id AND state = 'completed' ORDER BY id"
 )
 # A run that sleeps in one node and awaits a callback in another is woken by the callback, too.
+# The permits of its calls are locked first: see the order of locks in ``app.persistence.permits``.
 _LOCK_CALLBACK = text(
+    "WITH calls AS MATERIALIZED (SELECT 1 FROM limit_permits WHERE execution_id = :id AND node_id <> '' FOR UPDATE) "
     "SELECT status, awaiting OR (status = 'pending' AND deadline_at IS NOT NULL) AS is_parked "
-    "FROM workflow_executions WHERE id = :id FOR UPDATE"
+    "FROM workflow_executions WHERE id = :id AND (SELECT count(*) FROM calls) >= 0 FOR UPDATE"
 )
+# The permits of other calls that await callbacks or wait for limits stay.
 _UNPARK = text(
-    "UPDATE workflow_executions SET status = 'pending', awaiting = false, token = token + 1, "
-    "due_at = clock_timestamp() WHERE id = :id RETURNING token, due_at"
+    "WITH run AS (UPDATE workflow_executions SET status = 'pending', awaiting = false, token = token + 1, "
+    "due_at = clock_timestamp() WHERE id = :id RETURNING id, token, due_at), "
+    "kept AS (UPDATE limit_permits AS p SET token = run.token FROM run "
+    "WHERE p.execution_id = run.id AND p.node_id <> '' AND p.token = run.token - 1) SELECT token, due_at FROM run"
 )
 _PURGE = text(
     "DELETE FROM callbacks WHERE id IN (SELECT c.id FROM callbacks AS c "

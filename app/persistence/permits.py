@@ -69,7 +69,8 @@ def waited_limit(runs: str) -> str:
     return (
         f"CASE WHEN {runs}.status = 'pending' THEN (SELECT coalesce(l.name, 'quota.' || b.key) FROM limit_permits AS p "  # noqa: S608
         "JOIN limit_buckets AS b ON b.id = p.bucket_id LEFT JOIN limits AS l ON l.id = b.limit_id "
-        f"WHERE p.execution_id = {runs}.id AND p.starts_at IS NULL ORDER BY p.node_id, p.bucket_id LIMIT 1) END"
+        f"WHERE p.execution_id = {runs}.id AND (p.node_id = '' OR p.token = {runs}.token) AND p.starts_at IS NULL "
+        "ORDER BY p.node_id, p.bucket_id LIMIT 1) END"
     )
 
 
@@ -109,7 +110,8 @@ async def find_and_keep(connection: AsyncConnection, wanted: Collection[tuple[in
 
 _BUCKETS = (
     "SELECT b.id, b.limit_id, b.key FROM unnest($1::int[], $2::text[]) AS w(limit_id, key) "
-    "JOIN limit_buckets AS b ON b.limit_id = w.limit_id AND b.key = w.key"
+    # Not forgotten by housekeeping before the permit is written.
+    "JOIN limit_buckets AS b ON b.limit_id = w.limit_id AND b.key = w.key FOR KEY SHARE OF b"
 )
 _ADD_BUCKETS = (
     "INSERT INTO limit_buckets (limit_id, key) SELECT w.limit_id, w.key FROM unnest($1::int[], $2::text[]) "
@@ -200,10 +202,15 @@ async def _existing_buckets(
 _LOCK = "SELECT id FROM limit_buckets WHERE id = ANY($1::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 _TRY_LOCK = f"{_LOCK} SKIP LOCKED"
 # The run that holds or wants a permit: it has not ended, and a call is made under the token that it has now.
-_IS_CURRENT = (
+IS_CURRENT = (
     "EXISTS (SELECT FROM active_executions AS a WHERE a.id = p.execution_id AND (p.node_id = '' OR a.token = p.token))"
 )
-_FORGET = f"DELETE FROM limit_permits AS p WHERE p.bucket_id = ANY($1::bigint[]) AND NOT {_IS_CURRENT}"  # noqa: S608
+# Those that their node enters again at this moment are left alone: waiting for them could end in a deadlock.
+_FORGET = (
+    "DELETE FROM limit_permits WHERE (execution_id, node_id, bucket_id) IN ("  # noqa: S608
+    "SELECT p.execution_id, p.node_id, p.bucket_id FROM limit_permits AS p "
+    f"WHERE p.bucket_id = ANY($1::bigint[]) AND NOT {IS_CURRENT} FOR UPDATE OF p SKIP LOCKED)"
+)
 _STATES = (
     "SELECT b.id, b.owner_id, b.key, b.next_at, l.max_concurrent, l.rate, l.burst, "
     "(SELECT count(*) FROM limit_permits AS p WHERE p.bucket_id = b.id AND p.starts_at IS NOT NULL) AS held "
@@ -214,9 +221,9 @@ _WAITING = (
     "(SELECT array_agg(o.bucket_id) FROM limit_permits AS o "
     "WHERE o.execution_id = w.execution_id AND o.node_id = w.node_id AND o.starts_at IS NULL) AS buckets "
     "FROM unnest($1::bigint[]) AS ids(id) CROSS JOIN LATERAL ("
-    "SELECT p.execution_id, p.node_id, p.source, p.slot FROM limit_permits AS p "
+    "SELECT p.execution_id, p.node_id, p.source, p.slot, p.token FROM limit_permits AS p "
     "WHERE p.bucket_id = ids.id AND p.starts_at IS NULL ORDER BY p.slot LIMIT $2) AS w "
-    "JOIN active_executions AS a ON a.id = w.execution_id"
+    "JOIN active_executions AS a ON a.id = w.execution_id AND (w.node_id = '' OR a.token = w.token)"
 )
 _HELD = (
     "SELECT p.source, count(*) FROM limit_permits AS p WHERE p.bucket_id = ANY($1::bigint[]) "
@@ -325,10 +332,10 @@ async def _give(connection: AsyncConnection, before: Mapping[int, Bucket], grant
         await fetch(connection, _MOVE, list(moved), [bucket.next_at for bucket in moved.values()])
     whole = [permit for permit in permits if not permit.waiter.holder.node_id]
     runs = [PendingRun(one.waiter.holder.execution_id, one.waiter.token, one.starts_at) for one in whole]
-    calls = [permit for permit in permits if permit.waiter.holder.node_id]
+    # By run: when the first of its calls may be made. The permits are in the order of their times.
+    calls = {one.waiter.holder.execution_id: one.starts_at for one in reversed(permits) if one.waiter.holder.node_id}
     if calls:
-        times = [permit.starts_at for permit in calls]
-        woken = await fetch(connection, _WAKE, [permit.waiter.holder.execution_id for permit in calls], times)
+        woken = await fetch(connection, _WAKE, list(calls), list(calls.values()))
         runs += [PendingRun(row["id"], row["token"], row["due_at"]) for row in woken]
     return [msgspec.structs.replace(run, is_granted=True) for run in runs]
 
@@ -349,19 +356,23 @@ _FREE_OF_SCHEDULES = _FREE.format("scheduled_job_id")
 _FREE_OF_WORKFLOW = _FREE.format("workflow_id")
 
 _OF_RUN = "SELECT bucket_id, starts_at FROM limit_permits WHERE execution_id = $1 AND node_id = ''"
-_PARK = (
-    "UPDATE limit_permits SET token = $3 WHERE execution_id = $1 AND node_id = ANY($2::text[]) AND token = $4 "
-    "RETURNING starts_at"
+_OF_CALLS = (
+    "SELECT p.execution_id, p.node_id, array_agg(p.bucket_id) AS buckets, "
+    "CASE WHEN bool_and(p.starts_at IS NOT NULL) "
+    "THEN CAST(extract(epoch FROM max(p.starts_at) - clock_timestamp()) AS float) END AS wait_seconds "
+    "FROM unnest($1::uuid[], $2::text[], $3::int[]) AS h(execution_id, node_id, token) JOIN limit_permits AS p "
+    "ON p.execution_id = h.execution_id AND p.node_id = h.node_id AND p.token = h.token GROUP BY 1, 2"
 )
 _LEAVE = (
-    "DELETE FROM limit_permits AS p USING unnest($1::uuid[], $2::text[]) AS h(execution_id, node_id) "
-    "WHERE p.execution_id = h.execution_id AND p.node_id = h.node_id RETURNING p.bucket_id"
+    "DELETE FROM limit_permits AS p USING unnest($1::uuid[], $2::text[], $3::int[]) AS h(execution_id, node_id, token) "
+    "WHERE p.execution_id = h.execution_id AND p.node_id = h.node_id AND p.token = h.token RETURNING p.bucket_id"
 )
-_STARTS = (
-    "SELECT p.execution_id, p.node_id, "
-    "CASE WHEN bool_and(p.starts_at IS NOT NULL) THEN max(p.starts_at) END AS starts_at "
-    "FROM unnest($1::uuid[], $2::text[]) AS h(execution_id, node_id) JOIN limit_permits AS p "
-    "ON p.execution_id = h.execution_id AND p.node_id = h.node_id GROUP BY 1, 2"
+_LOCK_CALLS = (
+    "SELECT node_id, starts_at FROM limit_permits WHERE execution_id = $1 AND node_id <> '' AND token = $2 "
+    "ORDER BY node_id, bucket_id FOR UPDATE"
+)
+_PARK = (
+    "UPDATE limit_permits SET token = token + 1 WHERE execution_id = $1 AND node_id = ANY($2::text[]) AND token = $3"
 )
 
 
@@ -381,12 +392,51 @@ async def of_run(connection: AsyncConnection, execution_id: UUID) -> RunPermits 
     return RunPermits(tuple(row["bucket_id"] for row in rows), None if None in times else max(times))
 
 
-async def starts_of(
-    connection: AsyncConnection, holders: Sequence[PermitHolder]
-) -> dict[PermitHolder, datetime | None]:
-    """Return when runs and calls may start; None for those that wait."""
-    rows = await fetch(connection, _STARTS, [one.execution_id for one in holders], [one.node_id for one in holders])
-    return {PermitHolder(row["execution_id"], row["node_id"]): row["starts_at"] for row in rows}
+class Call(msgspec.Struct, frozen=True):
+    """A call in a run, under the token that the run has."""
+
+    execution_id: UUID
+    node_id: str
+    token: int
+
+    @property
+    def holder(self) -> PermitHolder:
+        """Return what holds the permits of the call."""
+        return PermitHolder(self.execution_id, self.node_id)
+
+
+class CallPermits(msgspec.Struct, frozen=True):
+    """The buckets that a call has entered, and after how many seconds it may be made; None while it waits."""
+
+    buckets: tuple[int, ...]
+    wait_seconds: float | None
+
+
+async def of_calls(connection: AsyncConnection, calls: Sequence[Call]) -> dict[PermitHolder, CallPermits]:
+    """Return the permits of calls; those that have entered no bucket are left out."""
+    rows = await fetch(connection, _OF_CALLS, *_columns(calls))
+    return {
+        PermitHolder(row["execution_id"], row["node_id"]): CallPermits(tuple(row["buckets"]), row["wait_seconds"])
+        for row in rows
+    }
+
+
+async def lock_calls(connection: AsyncConnection, execution_id: UUID, token: int) -> dict[str, datetime | None]:
+    """Lock the permits of a run's calls. Return when each may be made, by node; None for those that wait.
+
+    To be called before the run is locked: see the order of locks above.
+    """
+    rows = await fetch(connection, _LOCK_CALLS, execution_id, token)
+    return {row["node_id"]: row["starts_at"] for row in rows}
+
+
+async def park_calls(connection: AsyncConnection, execution_id: UUID, node_ids: Iterable[str], token: int) -> None:
+    """Keep the permits of these calls for the next token of their run, which is parked."""
+    await fetch(connection, _PARK, execution_id, list(node_ids), token)
+
+
+def _columns(calls: Sequence[Call]) -> tuple[list[UUID], list[str], list[int]]:
+    return [one.execution_id for one in calls], [one.node_id for one in calls], [one.token for one in calls]
 
 
 async def free_waiting(connection: AsyncConnection, job_ids: Sequence[UUID]) -> list[PendingRun]:
@@ -401,7 +451,6 @@ async def free_waiting_of_workflow(connection: AsyncConnection, workflow_id: int
     return [PendingRun(row["id"], row["token"], row["due_at"], is_granted=True) for row in rows]
 
 
-async def leave(connection: AsyncConnection, holders: Sequence[PermitHolder]) -> set[int]:
-    """Return the permits of runs or calls that need them no more. Return the buckets that they had entered."""
-    rows = await fetch(connection, _LEAVE, [one.execution_id for one in holders], [one.node_id for one in holders])
-    return {row["bucket_id"] for row in rows}
+async def leave(connection: AsyncConnection, calls: Sequence[Call]) -> set[int]:
+    """Return the permits of calls that have ended. Return the buckets that they had entered."""
+    return {row["bucket_id"] for row in await fetch(connection, _LEAVE, *_columns(calls))}

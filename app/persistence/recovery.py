@@ -105,8 +105,11 @@ async def pending(
     query = _pending(ahead)
     if after is not None:
         query = query.where(tuple_(_ACTIVE.c.due_at, _ACTIVE.c.id) > (after.due_at, after.execution_id))
+    # A run that sleeps and waits for a limit has a message for the end of its sleep, which may come much later.
+    is_granted = exists().where(_PERMITS.c.execution_id == _ACTIVE.c.id, _PERMITS.c.node_id != "")
+    query = query.add_columns(is_granted.label("is_granted"))
     rows = await connection.execute(query.order_by(_ACTIVE.c.due_at, _ACTIVE.c.id).limit(limit))
-    return [PendingRun(row.id, row.token, row.due_at) for row in rows]
+    return [PendingRun(row.id, row.token, row.due_at, is_granted=row.is_granted) for row in rows]
 
 
 async def pending_in_turn(connection: AsyncConnection, limit: int, but: Sequence[int] = ()) -> list[PendingRun]:

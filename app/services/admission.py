@@ -16,19 +16,17 @@ from app.domain.audit import Origin
 from app.domain.errors import (
     CarillonError,
     FieldError,
-    InvalidError,
     KeyTakenError,
     NoSuchTeamError,
     QuotaExceededError,
 )
 from app.domain.limits import DEFAULT_CAPS, Caps, Quota, require_room
-from app.domain.permits import no_such_limit
 from app.domain.schedules import ScheduledJob
 from app.domain.secrets import Secret
 from app.domain.workflows import Node
 from app.engine.node_resources import find_secrets
-from app.engine.schedule_changes import calendar_refusals
-from app.persistence import keys, permits, restrictions, teams, users, workflows
+from app.engine.schedule_changes import calendar_refusals, limit_refusals
+from app.persistence import keys, restrictions, teams, users, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection
 from app.persistence.quotas import QuotaBook
@@ -129,8 +127,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
     taken = await keys.taken(connection, with_keys)
     owners = await workflows.owners(connection, {new.job.workflow_id for new in batch})
     within = [await workflow_is_within(connection, new.actor, new.job.workflow_id) for new in batch]
-    limited = {(new.job.user_profile_id, new.job.limit) for new in batch if new.job.limit is not None}
-    found = await permits.find_and_keep(connection, limited) if limited else {}
+    without_limit = await limit_refusals(connection, [new.job for new in batch])
     calendars = await calendar_refusals(connection, [new.job for new in batch])
     errors: list[CarillonError | None] = []
     for new, is_within in zip(batch, within, strict=True):
@@ -140,8 +137,7 @@ async def refusals(connection: Connection, batch: Sequence[NewSchedule], limits:
         else:
             usable = UsableWorkflow(owners.get(new.job.workflow_id), is_within=is_within)
             error = _refusal(new, usable, limit_of[owner], used[owner])
-        if error is None and new.job.limit is not None and (owner, new.job.limit) not in found:
-            error = InvalidError(no_such_limit(new.job.limit))
+        error = error or without_limit.get(new.job.id)
         if error is None and new.job.key is not None:
             error = KeyTakenError() if (owner, new.job.key) in taken else None
             taken.add((owner, new.job.key))

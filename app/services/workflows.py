@@ -1,13 +1,13 @@
 """Workflows and their circuit breakers: create, change, delete and read workflows, read and reset breakers."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from app.actions.catalog import Catalog
+from app.actions.catalog import Catalog, node_errors
 from app.domain.access import Actor, require_graph_editor
 from app.domain.audit import AuditAction, ObjectType, Subject, differences
 from app.domain.breakers import Transition
@@ -46,6 +46,8 @@ from app.services.views import (
 # The fields that decide what a workflow does.
 GRAPH = ("nodes", "edges")
 _NODE = re.compile(r"nodes\[([0-9]{1,4})\]")
+# Finds the limits that owners mean by names, and keeps them from being deleted or not.
+FindLimits = Callable[[Connection, Collection[tuple[int, str]]], Awaitable[dict[tuple[int, str], int]]]
 # Reads a workflow, locked or not.
 Read = Callable[[Connection, int], Awaitable[StoredWorkflow | None]]
 
@@ -67,7 +69,7 @@ class WorkflowService:
         async with self._database.transaction() as connection:
             owner = await new_owner(connection, actor, team_id)
             await self.check_secrets(connection, actor, owner.user_profile_id, values)
-            await require_limits(connection, owner.user_profile_id, values)
+            await self.check_limits(connection, owner.user_profile_id, values)
             await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
             row = await workflows.add(connection, owner, values, author_of(actor))
         return workflow_view(row)
@@ -81,6 +83,7 @@ class WorkflowService:
             async with self._database.reading() as connection:
                 owner = await new_owner(connection, actor, workflow.team_id)
                 await self.check_secrets(connection, actor, owner.user_profile_id, values)
+                await self.check_limits(connection, owner.user_profile_id, values, permits.find)
         except InvalidError as error:
             return ValidationView(valid=False, errors=[_problem(raw, found) for found in error.errors])
         except NotFoundError as error:
@@ -99,7 +102,7 @@ class WorkflowService:
             await keys.lock(connection, [(owner.user_profile_id, f"workflow {key}")])
             workflow_id = await keys.workflow_of(connection, owner.user_profile_id, key)
             await self.check_secrets(connection, actor, owner.user_profile_id, values)
-            await require_limits(connection, owner.user_profile_id, values)
+            await self.check_limits(connection, owner.user_profile_id, values)
             freed: Sequence[PendingRun] = ()
             if workflow_id is None:
                 await require_quota(connection, self._admission.limits, Quota.WORKFLOWS, owner.user_profile_id)
@@ -139,7 +142,7 @@ class WorkflowService:
                 require_graph_editor(actor)
             self.check({"nodes": before.nodes, "edges": before.edges, **values}, checks_config="nodes" in values)
             await self.check_secrets(connection, actor, before.user_profile_id, values)
-            await require_limits(connection, before.user_profile_id, values)
+            await self.check_limits(connection, before.user_profile_id, values)
             after = await workflows.save(connection, before, values, author_of(actor))
             freed = await _freed(connection, before, after)
         await self._ringer.executions(freed)
@@ -169,6 +172,14 @@ class WorkflowService:
         """
         check_workflow(values, self._admission.catalog, checks_config=checks_config)
 
+    async def check_limits(
+        self, connection: Connection, owner_id: int, values: dict[str, Any], find: FindLimits = permits.find_and_keep
+    ) -> None:
+        """Refuse limits that the workflow's owner may not use."""
+        errors = await limit_errors(connection, self._admission.catalog, owner_id, values, find)
+        if errors:
+            raise InvalidError(*errors)
+
     async def check_secrets(self, connection: Connection, actor: Actor, owner_id: int, values: dict[str, Any]) -> None:
         """Refuse new nodes with secrets that the workflow's owner may not use, or not send to that host."""
         if "nodes" not in values:
@@ -179,11 +190,27 @@ class WorkflowService:
             raise InvalidError(*errors)
 
 
-async def require_limits(connection: Connection, owner_id: int, values: dict[str, Any]) -> None:
-    """Refuse a workflow that names a limit which its owner may not use."""
-    name = values.get("limit")
-    if name is not None and not await permits.find_and_keep(connection, [(owner_id, name)]):
-        raise InvalidError(no_such_limit(name))
+async def limit_errors(
+    connection: Connection,
+    catalog: Catalog,
+    owner_id: int,
+    values: Mapping[str, Any],
+    find: FindLimits = permits.find_and_keep,
+) -> list[FieldError]:
+    """Return the errors of a workflow that names limits, itself or in its nodes, which its owner may not use.
+
+    A name that is filled in by a template is looked up when the node runs.
+    """
+    nodes = list(enumerate(msgspec.convert(values.get("nodes", ()), list[Node])))
+    in_nodes = [(index, node, name) for index, node in nodes if (name := catalog.limit_name(node)) is not None]
+    own = values.get("limit")
+    names = {name for _, _, name in in_nodes} | ({own} if own is not None else set())
+    found = await find(connection, [(owner_id, name) for name in names]) if names else {}
+    errors = [no_such_limit(own)] if own is not None and (owner_id, own) not in found else []
+    for index, node, name in in_nodes:
+        if (owner_id, name) not in found:
+            errors += node_errors(index, node, [no_such_limit(name)])
+    return errors
 
 
 async def _freed(connection: Connection, before: StoredWorkflow, after: StoredWorkflow) -> Sequence[PendingRun]:

@@ -7,60 +7,13 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from aiohttp import web
 from msgspec.structs import replace
 
 from app.config import Settings
 from app.persistence.database import Database
 from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, three_workers, until, working
 from tests.support.http_sink import Sink
-
-
-class Busy:
-    """A target that counts how many calls it has at once; it answers the first ones when so many are there."""
-
-    def __init__(self, sink: Sink, together: int, seconds: float = 0.05) -> None:
-        self.now = self.most = 0
-        self._seconds = seconds
-        self._together = together
-        self._arrived = asyncio.Event()
-        sink.answer = self._answer
-
-    async def _answer(self, _request: web.Request) -> web.StreamResponse:
-        self.now += 1
-        self.most = max(self.most, self.now)
-        if self.now == self._together:
-            self._arrived.set()
-        await self._arrived.wait()
-        await asyncio.sleep(self._seconds)
-        self.now -= 1
-        return web.Response()
-
-
-async def limit(carillon: Carillon, name: str = "crm", **bounds: object) -> Json:
-    """Create a limit."""
-    made: Json = await carillon.call("POST", "/limits/", 201, json={"name": name, **bounds})
-    return made
-
-
-async def ended(carillon: Carillon, schedules: list[Json]) -> list[Json]:
-    """Wait until all runs of these schedules have ended, at least one of each; return them."""
-
-    async def all_ended() -> list[Json] | None:
-        runs = [run for schedule in schedules for run in await carillon.runs(schedule)]
-        done = [run for run in runs if run["finished_at"]]
-        return done if len(done) == len(runs) >= len(schedules) else None
-
-    return await until(all_ended)
-
-
-async def waiting_run(carillon: Carillon, schedule: Json) -> Json:
-    """Wait until a run of a schedule waits for a limit; return it."""
-
-    async def waits() -> Json | None:
-        return next((run for run in await carillon.runs(schedule) if run["reason"] == "waiting_for_limit"), None)
-
-    return await until(waits)
+from tests.support.limits import Busy, ended, limit, waiting_run
 
 
 async def test_three_workers_never_run_more_than_max_concurrent_at_once(
@@ -145,16 +98,16 @@ async def test_the_permit_of_a_dead_worker_is_free_once_its_run_is_lost(
 
 
 async def test_an_unlimited_tick_asks_for_no_permit(
-    carillon: Carillon, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A schedule that names no limit is claimed, run and settled without a look at limits."""
+    """A schedule that names no limit is claimed, run and settled without a look at limits; so are its calls."""
 
     async def forbidden(*_arguments: object) -> None:
         raise AssertionError("a permit was asked for")
 
-    for name in ("enter", "advance", "of_run"):
+    for name in ("enter", "advance", "of_run", "of_calls", "lock_calls", "park_calls", "leave"):
         monkeypatch.setattr(f"app.persistence.permits.{name}", forbidden)
-    schedule = await carillon.schedule()
+    schedule = await carillon.schedule(await carillon.workflow(http_node(sink.url)))
     due = await make_due(database, schedule)
     async with engine_of(settings) as engine:
         await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])

@@ -8,11 +8,12 @@ from msgspec import UNSET, UnsetType
 from multidict import CIMultiDict
 from yarl import URL
 
-from app.actions.catalog import Action, ActionFailedError, Awaiting, Blocked
-from app.actions.context import ActionContext, NoIssuerError
+from app.actions.catalog import Action, ActionFailedError, Awaiting, Blocked, Waiting
+from app.actions.context import ActionContext, NoIssuerError, RefusedError
 from app.actions.http_client import Answer, CallFailedError
 from app.domain.field_errors import EXPECTED
 from app.domain.http_urls import HttpUrl
+from app.domain.permits import LimitName, LimitOfCall
 from app.domain.trigger_event import rfc3339
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -71,6 +72,8 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # The target answers 202 and reports the result later.
     await_callback: bool = False
     auth: Auth | UnsetType = UNSET
+    # The name of a limit, or its name and the key of the bucket.
+    limit: LimitName | LimitOfCall | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         """Refuse two bodies, two authorizations, a URL without a host, and headers that belong to the connection."""
@@ -92,7 +95,26 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any:
-    """Send the request; fail unless the response has an expected status."""
+    """Send the request, within the limit that it names; fail unless the response has an expected status."""
+    if isinstance(config.limit, UnsetType):
+        return await _send(config, context)
+    limit = LimitOfCall(config.limit) if isinstance(config.limit, str) else config.limit
+    try:
+        if not await context.limit.enter(limit):
+            return Waiting()
+    except RefusedError as error:
+        raise ActionFailedError(str(error)) from None
+    result = None
+    try:
+        result = await _send(config, context)
+    finally:
+        # The target of a call that awaits its callback still works.
+        if not isinstance(result, Awaiting):
+            await context.limit.leave()
+    return result
+
+
+async def _send(config: HttpRequestConfig, context: ActionContext) -> Any:
     body, content_type = _body(config, context)
     # Header names ignore case. The node's headers replace our Content-Type; our run headers replace the node's.
     headers = CIMultiDict(content_type)
@@ -199,6 +221,7 @@ HTTP_REQUEST = Action(
     aliases=("core.http_ping",),
     secret_fields=("headers", "json", "body", "url"),
     needs_public_url=("auth",),
+    takes_limit=True,
     title="HTTP request",
     category="HTTP",
     icon="globe",

@@ -49,6 +49,7 @@ from app.services.declarations.writing import (
 from app.services.fleet_plans import MOST_PLANNED, Candidate, as_candidates, plan_many
 from app.services.inputs import DocumentsInput
 from app.services.views import ApplyView, apply_view
+from app.services.workflows import limit_errors
 
 # The field of a request that has a whole file as text.
 YAML_FIELD = "yaml"
@@ -173,6 +174,7 @@ class _Applying:
         prune: bool,
     ) -> None:
         self._secret_checks = admission.secrets
+        self._catalog = admission.catalog
         self._limits = admission.limits
         self._unit = unit
         self._by = Applier(actor, owner)
@@ -220,6 +222,7 @@ class _Applying:
         kinds = (Kind.WORKFLOW, Kind.SCHEDULE, Kind.CALENDAR)
         flows, jobs, dates = (work(file.items, steps, kind) for kind in kinds)
         await self._require_secrets(connection, flows)
+        await self._require_limits(connection, flows)
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
         await self._require_quota(connection, Quota.SCHEDULES, jobs.new)
@@ -255,6 +258,16 @@ class _Applying:
         for item in (*flows.new, *flows.changed):
             nodes = msgspec.convert(item.declared.values["nodes"], list[Node])
             errors = await self._secret_checks.errors(connection, self._owner, nodes, f"'{self._owner.username}'")
+            problems += item.place.problems(InvalidError(*errors)) if errors else []
+        if problems:
+            raise BadFileError(*problems)
+
+    async def _require_limits(self, connection: Connection, flows: Work) -> None:
+        """Refuse workflows that name a limit which the owner may not use."""
+        problems: list[Problem] = []
+        for item in (*flows.new, *flows.changed):
+            values = item.declared.values
+            errors = await limit_errors(connection, self._catalog, self._owner.user_id, values)
             problems += item.place.problems(InvalidError(*errors)) if errors else []
         if problems:
             raise BadFileError(*problems)

@@ -189,7 +189,8 @@ async def _create(
     for namespace, members in by_namespace.items():
         jobs = [replace(new[item.key], workflow_id=workflow_ids[workflow_of(item.declared)]) for item in members]
         author = by.author(namespace)
-        refused = await schedule_changes.calendar_refusals(connection, jobs)
+        refused = await schedule_changes.limit_refusals(connection, jobs)
+        refused |= await schedule_changes.calendar_refusals(connection, jobs)
         problems = [
             problem
             for item, job in zip(members, jobs, strict=True)
