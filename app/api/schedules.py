@@ -29,7 +29,8 @@ from app.api.requests import (
 from app.domain.access import OwnerKind, Scope
 from app.domain.health import Health
 from app.domain.schedules import Reason, Status
-from app.persistence.schedule_lists import Filters, Kind, Sort
+from app.persistence.schedule_filters import Filters, Kind
+from app.persistence.schedule_lists import Sort
 from app.services.edit_plans import EditPlanService
 from app.services.executions import ManualRunService
 from app.services.inputs import (

@@ -16,7 +16,8 @@ from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.revisions import Action
 from app.domain.schedules import CatchUp, IfRunning, Reason, Status
 from app.domain.slot_strips import EXPECTED, SpanKind
-from app.persistence.schedule_lists import Kind, Sort
+from app.persistence.schedule_filters import Kind
+from app.persistence.schedule_lists import Sort
 
 Texts = Mapping[str, str]
 

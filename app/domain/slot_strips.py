@@ -87,8 +87,8 @@ def expected_slots(
     if job.is_limited:
         count = min(count, job.total_repeats - job.current_repeat - active_runs)
     slots: list[datetime] = []
-    slot = job.cadence_slot
+    cadence, slot = job.cadence, job.cadence_slot
     while slot is not None and len(slots) < count and not (slots and is_enough()):
         slots.append(slot)
-        slot = job.cadence.first_after(slot)
+        slot = cadence.first_after(slot)
     return slots

@@ -23,7 +23,7 @@ from app.mcp.next_steps import next_step
 from app.mcp.protocol import INVALID_PARAMS, Caller, Json, RpcError
 from app.persistence.audit import ORIGIN, current_origin
 from app.persistence.pagination import Part
-from app.persistence.schedule_lists import Filters
+from app.persistence.schedule_filters import Filters
 from app.services.agent_leases import AgentLeaseService
 from app.services.catalog import ActionService
 from app.services.edit_plans import EditPlanService

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
 from app.domain.schedules import Status
-from app.persistence import schedule_lists
+from app.persistence import schedule_selections
 from app.persistence.calendars import StoredCalendar, version_prefix
-from app.persistence.schedule_lists import NO_FILTERS, Filters
+from app.persistence.schedule_filters import NO_FILTERS, Filters
 from app.persistence.sql_batches import fetch
 
 # How many old plans are deleted when one is added.
@@ -81,7 +81,7 @@ async def _some(
 ) -> list[UUID]:
     """Return schedules that match and that fulfil a condition, whose parameters are numbered from 1 on."""
     ids: list[UUID] = []
-    for selection in await schedule_lists.selections(connection, reach, filters):
+    for selection in await schedule_selections.selections(connection, reach, filters):
         numbered = _renumbered(condition, len(selection.values))
         sql = f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND {numbered} LIMIT {limit:d}"  # noqa: S608
         ids += [row["id"] for row in await fetch(connection, sql, *selection.values, *values)]

@@ -13,8 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain.access import Reach
 from app.domain.forecasts import Buckets, GroupBy
 from app.domain.run_ids import first_id_at
-from app.persistence import schedule_lists
-from app.persistence.schedule_lists import Filters, Selection
+from app.persistence import schedule_selections
+from app.persistence.schedule_filters import Filters
+from app.persistence.schedule_selections import Selection
 from app.persistence.sql_batches import fetch
 
 # More groups than this take too long: then phases are compared by whole buckets.
@@ -106,7 +107,7 @@ async def groups(connection: AsyncConnection, wanted: Wanted, *, coarse: bool = 
     for setting in _SETTINGS:
         await connection.execute(text(f"SET LOCAL {setting}"))
     found: list[Group] = []
-    for selection in await schedule_lists.selections(connection, wanted.reach, wanted.filters):
+    for selection in await schedule_selections.selections(connection, wanted.reach, wanted.filters):
         rows = await fetch(connection, *_query(selection, wanted, coarse=coarse))
         found += [_group(row) for row in rows]
         if len(found) > MOST_GROUPS and not coarse:
@@ -178,7 +179,7 @@ def _query(selection: Selection, wanted: Wanted, *, coarse: bool) -> tuple[Any, 
 async def returning(connection: AsyncConnection, reach: Reach, filters: Filters, until: datetime) -> list[UUID]:
     """Return the paused schedules whose pause ends by itself before a moment, at most ``MOST_RETURNING``."""
     ids: list[UUID] = []
-    for selection in await schedule_lists.selections(connection, reach, filters):
+    for selection in await schedule_selections.selections(connection, reach, filters):
         rows = await fetch(
             connection,
             f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND j.status = 'paused' "  # noqa: S608
@@ -193,7 +194,7 @@ async def returning(connection: AsyncConnection, reach: Reach, filters: Filters,
 async def skipping(connection: AsyncConnection, reach: Reach, filters: Filters, until: datetime) -> list[UUID]:
     """Return the active schedules with slots to leave out before a moment, at most one more than ``MOST_SKIPPING``."""
     ids: list[UUID] = []
-    for selection in await schedule_lists.selections(connection, reach, filters):
+    for selection in await schedule_selections.selections(connection, reach, filters):
         rows = await fetch(
             connection,
             f"SELECT j.id FROM {selection.source} WHERE {selection.condition} AND j.status = 'active' "  # noqa: S608

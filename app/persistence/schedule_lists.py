@@ -4,7 +4,7 @@ The queries go to the driver directly, and are planned with the values of their 
 match needs another plan than one that most do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -16,10 +16,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import clock
-from app.domain.access import OwnerKind, Reach, Source
-from app.domain.bulk_operations import BulkAction, RowState
-from app.domain.health import LATE_AFTER, Health, health_of
-from app.domain.schedules import Reason, Status
+from app.domain.access import Reach, Source
+from app.domain.health import LATE_AFTER, health_of
+from app.domain.schedules import Status
 from app.persistence.calendars import with_calendars
 from app.persistence.pagination import (
     COUNTED,
@@ -33,9 +32,25 @@ from app.persistence.pagination import (
     place_of,
     read_merged,
 )
-from app.persistence.schedules import CALENDAR_MARK, COLUMNS, from_record, stored_values
-from app.persistence.sql_batches import fetch, type_of
-from app.persistence.tables import ScheduledJobRow
+from app.persistence.schedule_filters import (
+    BY_MARK,
+    DUE,
+    JOBS,
+    MARKED,
+    MARKS,
+    NEVER_NULL,
+    OVERDUE,
+    RESTING,
+    STAGES,
+    Filters,
+    Query,
+    Stage,
+    add_source,
+    conditions,
+    unordered,
+)
+from app.persistence.schedules import COLUMNS, from_record
+from app.persistence.sql_batches import fetch
 
 # Overdue schedules are few, unless nothing fires them. More are not looked at for a list by health.
 MOST_OVERDUE = 5_000
@@ -47,32 +62,6 @@ COLLECTING_MEGABYTES = 32
 SURELY_LONG = 2
 SAMPLED = 2_000
 AGREEING = 0.5
-# In the words of partial indexes.
-_IMPLIED = (
-    ("status", Status.ACTIVE, "j.status <> 'active'"),
-    ("status_reason", Reason.NONE, "j.status_reason <> ''"),
-    ("owner_kind", OwnerKind.USER, "j.owner_kind <> 'user'"),
-)
-_PLAIN = ("status", "status_reason", "owner_kind", "owner_id", "team_id")
-
-
-class Kind(StrEnum):
-    """The ways to say when a schedule is due."""
-
-    INTERVAL = "interval"
-    CRON = "cron"
-    ONCE = "once"
-    MONTHLY = "monthly"
-    RRULE = "rrule"
-
-
-_KINDS = {
-    Kind.INTERVAL: "j.interval_seconds IS NOT NULL",
-    Kind.CRON: "j.cron IS NOT NULL",
-    Kind.ONCE: "(j.at IS NOT NULL OR j.after IS NOT NULL)",
-    Kind.MONTHLY: "(j.every IS NOT NULL AND j.every <> 'rrule')",
-    Kind.RRULE: "j.every = 'rrule'",
-}
 
 
 class Sort(StrEnum):
@@ -96,36 +85,6 @@ class Sort(StrEnum):
     def is_descending(self) -> bool:
         """Return whether the greatest value comes first."""
         return self.startswith("-")
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What listed schedules must have; None does not filter."""
-
-    status: str | None = None
-    status_reason: str | None = None
-    workflow_id: int | None = None
-    owner_kind: str | None = None
-    owner_id: str | None = None
-    team_id: int | None = None
-    # A part of the name, the key or the id.
-    q: str | None = None
-    # Pairs of name and value, all of which a schedule must have.
-    labels: tuple[tuple[str, str], ...] = ()
-    health: Health | None = None
-    namespace: str | None = None
-    # A host that the workflow calls.
-    target_host: str | None = None
-    kind: Kind | None = None
-    ids: tuple[UUID, ...] | None = None
-
-    @property
-    def need_plans_of_their_own(self) -> bool:
-        """Return whether a plan has to know the values: what few schedules match needs another than what most do."""
-        searched = self.q or self.labels or self.health or self.namespace or self.target_host
-        return bool(searched or self.kind or self.owner_id)
-
-
-NO_FILTERS = Filters()
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -161,70 +120,16 @@ class ListedRow(msgspec.Struct, frozen=True, kw_only=True):
     place: Any
 
 
-class _Stage(msgspec.Struct, frozen=True):
-    """A part of a sorted list that one index answers."""
-
-    source: str
-    # The expression to sort by; None if the rows of the stage have no value, and are sorted by their ids alone.
-    place: str | None
-    condition: str = "TRUE"
-
-
-_JOBS = "scheduled_jobs AS j"
-_DUE = "due_ticks AS d JOIN scheduled_jobs AS j ON j.id = d.id"
-_MARKED = "schedule_marks AS k JOIN scheduled_jobs AS j ON j.id = k.id"
-_STAGES: dict[str, tuple[_Stage, ...]] = {
-    "created_at": (_Stage(_JOBS, "j.created_at"),),
-    # In the order of characters, which Python has too: pages of several owners are merged.
-    "name": (_Stage(_JOBS, 'j.name COLLATE "C"'),),
-    # What has a tick is in ``due_ticks`` in this order; what has none comes after it.
-    "next_run_at": (_Stage(_DUE, "d.next_run_at"), _Stage(_JOBS, None, "j.next_run_at IS NULL")),
-    "last_attempt_at": (
-        _Stage(_JOBS, "j.last_attempt_at", "j.last_attempt_at IS NOT NULL"),
-        _Stage(_JOBS, None, "j.last_attempt_at IS NULL"),
-    ),
-}
-_NEVER_NULL = {"j.created_at", "k.created_at", 'j.name COLLATE "C"', "d.next_run_at"}
-_BY_MARK = (_Stage(_MARKED, "k.created_at"),)
-_MARKS = {Health.FAILING, Health.NEVER_RAN}
-_OVERDUE = {Health.LATE, Health.SILENT}
-_RESTING = {Health.PAUSED, Health.DEAD, Health.INVALID, Health.DONE}
-
-
-class _Query:
-    """Conditions in SQL, and the values of their parameters."""
-
-    def __init__(self) -> None:
-        self.conditions: list[str] = []
-        self.values: list[Any] = []
-
-    def add(self, condition: str, *values: Any) -> None:
-        """Add a condition in which ``{}`` stands for each value."""
-        numbers = range(len(self.values) + 1, len(self.values) + 1 + len(values))
-        self.conditions.append(condition.format(*(f"${number}" for number in numbers)))
-        self.values += values
-
-    def bind(self, value: Any) -> str:
-        """Add a value for an expression, and return its parameter."""
-        self.values.append(value)
-        return f"${len(self.values)}"
-
-    @property
-    def text(self) -> str:
-        """Return all conditions as one."""
-        return " AND ".join(self.conditions) or "TRUE"
-
-
 async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotals) -> Page[ListedRow]:
     """Return a page of a list of schedules."""
     now = clock.now()
-    listing = _restricted(listing)
+    listing = restricted(listing)
     filters, sort = listing.filters, listing.sort
     sources = listing.reach.of_workflow(filters.workflow_id).sources
     if listing.needs_plan_of_its_own:
         # Until the transaction ends, which such lists are read in.
         await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
-    if filters.health in _OVERDUE:
+    if filters.health in OVERDUE:
         return await _overdue_page(connection, listing, sources, now)
 
     async def read(source: Source, part: Part) -> Page[ListedRow]:
@@ -233,7 +138,7 @@ async def page(connection: AsyncConnection, listing: Listing, totals: KnownTotal
     return await read_merged(sources, listing.part, read, ascending=not sort.is_descending, position=_position(sort))
 
 
-def _restricted(listing: Listing) -> Listing:
+def restricted(listing: Listing) -> Listing:
     """Return a list with what its reach asks of schedules as filters; with no owner if both contradict each other."""
     reach, filters = listing.reach, listing.filters
     labels = tuple(sorted({*filters.labels, *reach.labels}))
@@ -339,10 +244,10 @@ async def _place_beyond(
     connection: AsyncConnection, sort: Sort, source: Source, at: "_At", number: int
 ) -> tuple[Any, UUID] | None:
     """Return the place of the schedule so many further on in a stage; None if the stage ends before it."""
-    query = _Query()
-    table = "due_ticks AS d" if at.stage.source is _DUE else at.stage.source
-    if at.stage.source is not _DUE:
-        _add_source(query, source, "k" if at.stage.source is _MARKED else "j")
+    query = Query()
+    table = "due_ticks AS d" if at.stage.source is DUE else at.stage.source
+    if at.stage.source is not DUE:
+        add_source(query, source, "k" if at.stage.source is MARKED else "j")
         query.add(at.stage.condition)
     _add_bounds(query, sort, at)
     rows = await fetch(
@@ -354,15 +259,15 @@ async def _place_beyond(
     return tuple(rows[0]) if rows else None
 
 
-def _stages(listing: Listing) -> tuple[_Stage, ...]:
+def _stages(listing: Listing) -> tuple[Stage, ...]:
     filters, field = listing.filters, listing.sort.field
-    stages = _STAGES[field]
-    if field == "created_at" and filters.health in _MARKS:
-        return _BY_MARK
+    stages = STAGES[field]
+    if field == "created_at" and filters.health in MARKS:
+        return BY_MARK
     if listing.part.offset and len(stages) > 1:
         # An offset counts over all stages.
-        return (_Stage(_JOBS, f"j.{field}"),)
-    if field == "next_run_at" and (filters.health in _RESTING or filters.status not in {None, Status.ACTIVE}):
+        return (Stage(JOBS, f"j.{field}"),)
+    if field == "next_run_at" and (filters.health in RESTING or filters.status not in {None, Status.ACTIVE}):
         return stages[1:]
     return stages
 
@@ -376,7 +281,7 @@ def _read_cursor(cursor: str | None, sort: Sort) -> tuple[Any, UUID] | None:
 class _At(msgspec.Struct, frozen=True):
     """Which rows of a stage to read: how many, after one place and up to another."""
 
-    stage: _Stage
+    stage: Stage
     after: tuple[Any, UUID] | None
     limit: int
     last: tuple[Any, UUID] | None = None
@@ -388,7 +293,7 @@ class _At(msgspec.Struct, frozen=True):
         return f"{source[source.index(' AS ') + 4]}.id"
 
 
-def _add_bounds(query: _Query, sort: Sort, at: _At) -> None:
+def _add_bounds(query: Query, sort: Sort, at: _At) -> None:
     beyond, before = ("<", ">=") if sort.is_descending else (">", "<=")
     for sign, bound in ((beyond, at.after), (before, at.last)):
         if bound is not None and at.stage.place is None:
@@ -402,7 +307,7 @@ def _order(sort: Sort, at: _At) -> str:
     place, order = at.stage.place, "DESC" if sort.is_descending else "ASC"
     if place is None:
         return f"{at.key} {order}"
-    return f"{place} {order}{'' if place in _NEVER_NULL else ' NULLS LAST'}, {at.key} {order}"
+    return f"{place} {order}{'' if place in NEVER_NULL else ' NULLS LAST'}, {at.key} {order}"
 
 
 async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
@@ -412,8 +317,8 @@ async def _sorted_rows(connection: AsyncConnection, listing: Listing, source: So
     """
     field, part = listing.sort.field, listing.part
     place = 'j.name COLLATE "C"' if field == "name" else f"j.{field}"
-    stage = _Stage(_MARKED if listing.filters.health in _MARKS else _JOBS, place)
-    query = _conditions(listing.filters, source, stage, now)
+    stage = Stage(MARKED if listing.filters.health in MARKS else JOBS, place)
+    query = conditions(listing.filters, source, stage, now)
     matching = f"SELECT j.id, j.xmin AS version, j.workflow_id, {place} AS place FROM {stage.source} WHERE {query.text}"  # noqa: S608
     sign, order = ("<", "DESC") if listing.sort.is_descending else (">", "ASC")
     cursor, after = _read_cursor(part.cursor, listing.sort), "TRUE"
@@ -436,7 +341,7 @@ async def _rows(
     connection: AsyncConnection, listing: Listing, source: Source, at: _At, now: datetime
 ) -> list[ListedRow]:
     stage = at.stage
-    query = _conditions(listing.filters, source, stage, now)
+    query = conditions(listing.filters, source, stage, now)
     _add_bounds(query, listing.sort, at)
     rows = await fetch(
         connection,
@@ -460,120 +365,6 @@ def _listed(row: Any) -> ListedRow:
     )
 
 
-def _conditions(filters: Filters, source: Source, stage: _Stage, now: datetime) -> _Query:
-    """Return the conditions of a list for one of its sources."""
-    query = _Query()
-    if stage.condition != "TRUE":
-        query.add(stage.condition)
-    _add_source(query, source, "k" if stage.source is _MARKED else "j")
-    for name in _PLAIN:
-        value = getattr(filters, name)
-        if value is not None:
-            query.add(f"j.{name} = {{}}", value)
-    for name, value, implied in _IMPLIED:
-        if getattr(filters, name) not in {None, value}:
-            query.add(implied)
-    if filters.owner_id is not None and source.owners is None and stage.place == "j.created_at":
-        # Statistics may know one owner only. Then plans would search the schedules of all others for those of this one.
-        for sign, end in ((">=", ("-infinity", UUID(int=0))), ("<=", ("infinity", UUID(int=2**128 - 1)))):
-            query.add(f"(j.owner_id, j.created_at, j.id) {sign} ({{}}, '{end[0]}', '{end[1]}')", filters.owner_id)
-    _add_searches(query, filters)
-    _add_health(query, filters.health, stage, now)
-    return query
-
-
-def _add_source(query: _Query, source: Source, table: str) -> None:
-    if source.owner is not None:
-        query.add(f"{table}.user_profile_id = {{}}", source.owner)
-    elif source.owners is not None:
-        query.add(f"{table}.user_profile_id = ANY({{}}::int[])", list(source.owners))
-    if source.workflow_id is not None:
-        query.add(f"{table}.workflow_id = {{}}", source.workflow_id)
-
-
-def _add_searches(query: _Query, filters: Filters) -> None:
-    if filters.q:
-        found = "(j.name ILIKE {0} OR j.key ILIKE {0}"
-        job_id = _as_id(filters.q)
-        if job_id is None:
-            query.add(f"{found})", containing(filters.q))
-        else:
-            query.add(f"{found} OR j.id = {{1}})", containing(filters.q), job_id)
-    if filters.labels:
-        # In the words of the index, which leaves out schedules without labels.
-        query.add(
-            "j.labels @> {}::text::jsonb AND j.labels <> '{{}}'", msgspec.json.encode(dict(filters.labels)).decode()
-        )
-    if filters.target_host is not None:
-        # The first condition is that of the index, which cannot tell a host from a part of another.
-        host = filters.target_host.lower()
-        query.add(
-            "j.workflow_id IN (SELECT w.id FROM workflows AS w WHERE w.target_hosts ILIKE {0} "
-            "AND {1} = ANY(string_to_array(w.target_hosts, ' ')))",
-            containing(host),
-            host,
-        )
-    if filters.namespace is not None:
-        query.add(
-            "EXISTS (SELECT FROM managed_schedules AS n WHERE n.namespace = {} AND n.scheduled_job_id = j.id)",
-            filters.namespace,
-        )
-    if filters.kind is not None:
-        query.add(_KINDS[filters.kind])
-    if filters.ids is not None:
-        query.add("j.id = ANY({}::uuid[])", list(filters.ids))
-
-
-def containing(part: str) -> str:
-    """Return the pattern of ILIKE for texts that contain a part."""
-    return f"%{escaped(part)}%"
-
-
-def escaped(text: str) -> str:
-    """Return the pattern of ILIKE for texts that are equal but for upper and lower case."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-def _as_id(text: str) -> UUID | None:
-    try:
-        return UUID(text.strip())
-    except ValueError:
-        return None
-
-
-_IN_TIME = "(j.next_run_at IS NULL OR j.next_run_at >= {})"
-_FAILING = "(j.last_error_at IS NOT NULL AND (j.last_success_at IS NULL OR j.last_error_at > j.last_success_at))"
-
-
-def _add_health(query: _Query, health: Health | None, stage: _Stage, now: datetime) -> None:
-    """Add the conditions for what ``app.domain.health`` says of a schedule; overdue ones are read in another way."""
-    if health is None:
-        return
-    if health in _RESTING:
-        query.add("j.status <> 'active'")
-    match health:
-        case Health.INVALID:
-            query.add("j.status_reason = 'invalid_spec' AND j.status_reason <> ''")
-        case Health.PAUSED:
-            query.add("j.status = 'paused' AND j.status_reason <> 'invalid_spec'")
-        case Health.DEAD | Health.DONE:
-            query.add("j.status = {}", str(health))
-        case Health.HEALTHY:
-            query.add(
-                f"j.status = 'active' AND j.last_attempt_at IS NOT NULL AND NOT {_FAILING} AND {_IN_TIME}",
-                now - LATE_AFTER,
-            )
-        case _ if stage.source is _MARKED:
-            query.add(f"k.mark = {{}} AND j.status = 'active' AND {_IN_TIME}", str(health), now - LATE_AFTER)
-        case _:
-            query.add(
-                "EXISTS (SELECT FROM schedule_marks AS k WHERE k.id = j.id AND k.mark = {}) AND j.status = 'active' "
-                f"AND {_IN_TIME}",
-                str(health),
-                now - LATE_AFTER,
-            )
-
-
 async def _total(
     connection: AsyncConnection, filters: Filters, source: Source, totals: KnownTotals, now: datetime
 ) -> tuple[int, bool]:
@@ -582,7 +373,7 @@ async def _total(
     known = totals.fresh(key, clock.monotonic())
     if known is not None:
         return known, True
-    stage, query = _matching(filters, source, now)
+    stage, query = unordered(filters, source, now)
     matching = f"SELECT FROM {stage.source} WHERE {query.text}"
     estimate = await _surely_long(connection, filters, source, totals, now)
     if estimate is None:
@@ -606,11 +397,11 @@ async def _surely_long(
 
     To count ``COUNTED`` schedules that contain a text or have a label takes much longer than to look at the newest.
     """
-    stage, shortest = _STAGES["created_at"][0], SURELY_LONG * COUNTED
+    stage, shortest = STAGES["created_at"][0], SURELY_LONG * COUNTED
     if not filters.need_plans_of_their_own or await _table_rows(connection, totals) < shortest:
         return None
-    query, everything = _conditions(filters, source, stage, now), _Query()
-    _add_source(everything, source, "j")
+    query, everything = conditions(filters, source, stage, now), Query()
+    add_source(everything, source, "j")
     matching, all_rows = (f"SELECT FROM {stage.source} WHERE {one.text}" for one in (query, everything))
     estimate = await estimated_rows(connection, matching, query.values)
     if estimate < shortest:
@@ -620,17 +411,17 @@ async def _surely_long(
     return estimate if number >= AGREEING * expected else None
 
 
-async def _sampled(connection: AsyncConnection, filters: Filters, source: Source, stage: _Stage, now: datetime) -> int:
+async def _sampled(connection: AsyncConnection, filters: Filters, source: Source, stage: Stage, now: datetime) -> int:
     """Return how many of the newest ``SAMPLED`` schedules match.
 
     The conditions are those of the count, so that no index is asked for everything that matches.
     """
     at = _At(stage, None, SAMPLED)
     last = await _place_beyond(connection, Sort.NEWEST, source, at, SAMPLED)
-    query = _conditions(filters, source, stage, now)
+    query = conditions(filters, source, stage, now)
     matches = query.text
     query.conditions.clear()
-    _add_source(query, source, "j")
+    add_source(query, source, "j")
     _add_bounds(query, Sort.NEWEST, replace(at, last=last))
     (row,) = await fetch(
         connection,
@@ -646,7 +437,7 @@ async def _overdue_page(
     """Return a page of the late or the silent schedules: how long one may be late depends on its cadence."""
     rows: list[ListedRow] = []
     for source in sources:
-        rows += await _overdue(connection, listing, source, now)
+        rows += await overdue(connection, listing, source, now)
     position = _position(listing.sort)
     cursor = _read_cursor(listing.part.cursor, listing.sort)
     ordered = sorted(rows, key=position, reverse=listing.sort.is_descending)
@@ -659,14 +450,15 @@ async def _overdue_page(
     return merged([page], listing.part, ascending=not listing.sort.is_descending, position=position)
 
 
-async def _overdue(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
+async def overdue(connection: AsyncConnection, listing: Listing, source: Source, now: datetime) -> list[ListedRow]:
+    """Return the late or the silent schedules of one source."""
     filters = replace(listing.filters, health=None)
-    query = _conditions(filters, source, _STAGES["next_run_at"][0], now)
+    query = conditions(filters, source, STAGES["next_run_at"][0], now)
     query.add("d.next_run_at < {}", now - LATE_AFTER)
     columns = COLUMNS.replace("j.trigger_payload", "'{}'::jsonb AS trigger_payload")
     rows = await fetch(
         connection,
-        f"SELECT {columns}, j.xmin AS version, w.name AS workflow_name, m.namespace FROM {_DUE} "  # noqa: S608
+        f"SELECT {columns}, j.xmin AS version, w.name AS workflow_name, m.namespace FROM {DUE} "  # noqa: S608
         "LEFT JOIN workflows AS w ON w.id = j.workflow_id "
         f"LEFT JOIN managed_schedules AS m ON m.scheduled_job_id = j.id WHERE {query.text} "
         f"ORDER BY d.next_run_at LIMIT {MOST_OVERDUE:d}",
@@ -684,114 +476,3 @@ async def _overdue(connection: AsyncConnection, listing: Listing, source: Source
         for job, row in jobs
         if health_of(job, now) is listing.filters.health
     ]
-
-
-# The schedules that an operation is about.
-
-
-class StateCount(msgspec.Struct, frozen=True):
-    """How many schedules are in a state that decides about an action."""
-
-    state: RowState
-    count: int
-
-
-async def count_states(
-    connection: AsyncConnection, reach: Reach, filters: Filters, action: BulkAction, wanted: Mapping[str, Any]
-) -> list[StateCount]:
-    """Return how many of the schedules that match are in which state.
-
-    ``wanted`` are the values by which a schedule counts as unchanged: ``labels_added`` and ``labels_removed`` of a
-    change of labels, or columns.
-    """
-    now = clock.now()
-    counts: list[StateCount] = []
-    filters = await _with_plain_filters(connection, reach, filters, now)
-    for source in reach.of_workflow(filters.workflow_id).sources:
-        stage, query = _matching(filters, source, now)
-        same = _same_values(query, action, wanted)
-        active = "EXISTS (SELECT FROM active_executions AS a WHERE a.scheduled_job_id = j.id)"
-        rows = await fetch(
-            connection,
-            f"SELECT j.status, j.status_reason, j.if_running, {active if action is BulkAction.RUN else 'false'}, "  # noqa: S608
-            f"{same}, count(*) FROM {stage.source} WHERE {query.text} GROUP BY 1, 2, 3, 4, 5",
-            *query.values,
-        )
-        counts += [StateCount(_state(row), row[5]) for row in rows]
-    return counts
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """Schedules ``j`` as SQL: the tables, the condition, and the values of its parameters."""
-
-    source: str
-    condition: str
-    values: tuple[Any, ...]
-
-
-async def selections(connection: AsyncConnection, reach: Reach, filters: Filters) -> list[Selection]:
-    """Return what matches, in parts that have no schedule in common, for queries of the caller's own."""
-    now = clock.now()
-    listing = _restricted(Listing(reach, filters, Part(1)))
-    filters = await _with_plain_filters(connection, listing.reach, listing.filters, now)
-    parts = (_matching(filters, source, now) for source in listing.reach.of_workflow(filters.workflow_id).sources)
-    return [Selection(stage.source, query.text, tuple(query.values)) for stage, query in parts]
-
-
-def _state(row: Any) -> RowState:
-    return RowState(status=row[0], status_reason=row[1], if_running=row[2], has_active_run=row[3], is_same=row[4])
-
-
-async def select_for_operation(connection: AsyncConnection, operation_id: UUID, reach: Reach, filters: Filters) -> int:
-    """Note all schedules that match as those of an operation. Return how many."""
-    now = clock.now()
-    total = 0
-    filters = await _with_plain_filters(connection, reach, filters, now)
-    for source in reach.of_workflow(filters.workflow_id).sources:
-        stage, query = _matching(filters, source, now)
-        rows = await fetch(
-            connection,
-            "WITH added AS (INSERT INTO operation_items (operation_id, scheduled_job_id) "  # noqa: S608
-            f"SELECT {query.bind(operation_id)}::uuid, j.id FROM {stage.source} WHERE {query.text} RETURNING 1) "
-            "SELECT count(*) FROM added",
-            *query.values,
-        )
-        total += rows[0][0]
-    return total
-
-
-def _matching(filters: Filters, source: Source, now: datetime) -> tuple[_Stage, _Query]:
-    stage = _BY_MARK[0] if filters.health in _MARKS else _STAGES["created_at"][0]
-    return stage, _conditions(filters, source, stage, now)
-
-
-async def _with_plain_filters(connection: AsyncConnection, reach: Reach, filters: Filters, now: datetime) -> Filters:
-    """Return filters that SQL can answer: late and silent schedules are named by their ids."""
-    if filters.need_plans_of_their_own:
-        await connection.execute(text("SET LOCAL plan_cache_mode = force_custom_plan"))
-    if filters.health not in _OVERDUE:
-        return filters
-    rows: list[ListedRow] = []
-    for source in reach.of_workflow(filters.workflow_id).sources:
-        rows += await _overdue(connection, Listing(reach, filters, Part(1)), source, now)
-    return replace(filters, health=None, ids=tuple(row.id for row in rows))
-
-
-def _same_values(query: _Query, action: BulkAction, wanted: Mapping[str, Any]) -> str:
-    """Return the expression that a schedule has these values already."""
-    if action is BulkAction.LABEL:
-        added = query.bind(msgspec.json.encode(wanted["labels_added"]).decode())
-        removed = query.bind(list(wanted["labels_removed"]))
-        return f"(j.labels @> {added}::text::jsonb AND NOT j.labels ?| {removed}::text[])"
-    if not wanted:
-        return "false"
-    stored = stored_values(wanted)
-    return "(" + " AND ".join(_same_value(query, name, value) for name, value in stored.items()) + ")"
-
-
-def _same_value(query: _Query, name: str, value: Any) -> str:
-    kind = type_of(ScheduledJobRow.__table__.c[name])
-    if kind == "JSONB":
-        column = f"(j.{name} - '{CALENDAR_MARK}')" if name == "not_on" else f"j.{name}"
-        return f"{column} = {query.bind(msgspec.json.encode(value).decode())}::text::jsonb"
-    return f"j.{name} IS NOT DISTINCT FROM {query.bind(value)}::{kind}"

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Reach
-from app.persistence.schedule_lists import containing, escaped
+from app.persistence.schedule_filters import containing, escaped
 from app.persistence.sql_batches import fetch
 
 _ID_DIGITS = 32

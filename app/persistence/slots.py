@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -66,8 +65,11 @@ _SWITCH_TURNS = (
 _SWITCH = "SELECT is_on, changed_at FROM switches WHERE name = $1"
 
 
-class SlotRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The run of a slot, in the words of the table."""
+class SlotRun(msgspec.Struct, frozen=True, gc=False):
+    """The run of a slot, in the words of the table and in the order of the columns that are read.
+
+    A request for strips makes thousands of them: they are made by position, and hold nothing that could be a cycle.
+    """
 
     scheduled_job_id: UUID
     id: UUID
@@ -103,7 +105,7 @@ async def first_runs(
     )
     runs: dict[UUID, list[SlotRun]] = {}
     for row in rows:
-        runs.setdefault(row["scheduled_job_id"], []).append(_run(row))
+        runs.setdefault(row[0], []).append(SlotRun(*row))
     return runs
 
 
@@ -120,11 +122,8 @@ async def last_attempts(connection: AsyncConnection, runs: Sequence[SlotRun]) ->
         [run.id for run in runs],
         [last_id_at(run.scheduled_for) for run in runs],
     )
-    return {by_slot[row["scheduled_job_id"], row["scheduled_for"]]: _run(row) for row in rows}
-
-
-def _run(row: Any) -> SlotRun:
-    return SlotRun(**dict(row))
+    retries = [SlotRun(*row) for row in rows]
+    return {by_slot[run.scheduled_job_id, run.scheduled_for]: run for run in retries}
 
 
 async def entries(

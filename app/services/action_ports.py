@@ -13,7 +13,7 @@ from app.domain.errors import CarillonError
 from app.persistence import notifications, parked_runs, retention
 from app.persistence.database import Database, database_now
 from app.persistence.pagination import Part
-from app.persistence.schedule_lists import Filters
+from app.persistence.schedule_filters import Filters
 from app.services.executions import ManualRunService
 from app.services.inputs import NoteInput, PauseInput, RunInput, ScheduleInput
 from app.services.schedule_queries import ScheduleQueryService

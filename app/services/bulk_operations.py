@@ -29,12 +29,12 @@ from app.domain.run_ids import operation_id
 from app.domain.schedule_input import require_years
 from app.domain.schedule_lifecycle import edited
 from app.domain.schedules import ScheduledJob, Status
-from app.persistence import audit, backfills, edit_plans, executions, operations, schedule_lists, workflows
+from app.persistence import audit, backfills, edit_plans, executions, operations, schedule_selections, workflows
 from app.persistence.audit import current_origin
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.operations import Operation, Warrant
 from app.persistence.pagination import Part
-from app.persistence.schedule_lists import Filters
+from app.persistence.schedule_filters import Filters
 from app.services.admission import workflow_is_within
 from app.services.fleet_plans import MOST_READ, Candidate, fleet_plan_view, plan_many, read_candidates
 from app.services.inputs import BulkArguments, BulkFilter, BulkInput, given
@@ -78,7 +78,7 @@ class BulkService:
         order = self._order(actor, request)
         async with self._database.transaction() as connection:
             await _require_workflow(connection, order)
-            counts = await schedule_lists.count_states(
+            counts = await schedule_selections.count_states(
                 connection, order.actor.usable(), order.filters, order.action, order.wanted
             )
             candidates, now = await _candidates(connection, order), await database_now(connection)
@@ -116,7 +116,9 @@ class BulkService:
         async with self._database.transaction() as connection:
             await _require_workflow(connection, order)
             await operations.add(connection, new)
-            total = await schedule_lists.select_for_operation(connection, new.id, order.actor.usable(), order.filters)
+            total = await schedule_selections.select_for_operation(
+                connection, new.id, order.actor.usable(), order.filters
+            )
             _require_count(request, total)
             await operations.change(connection, new.id, total=total)
             await record_operation(connection, actor, AuditAction.OPERATION_STARTED, replace(new, total=total))

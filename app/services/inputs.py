@@ -44,7 +44,7 @@ from app.domain.schedules import DEFAULTS, IfRunning, Reason, Status
 from app.domain.secrets import NAME_PATTERN
 from app.domain.skips import MOST_SKIPS
 from app.domain.workflows import Edge
-from app.persistence.schedule_lists import Kind
+from app.persistence.schedule_filters import Kind
 
 # The fields of a schedule are in the domain, because actions take them too. Other modules find all bodies here.
 __all__ = ["INT_MAX", "Input", "Instant", "ScheduleInput", "SpecInput"]

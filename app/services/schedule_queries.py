@@ -53,7 +53,8 @@ from app.persistence.database import Connection, Database, database_now
 from app.persistence.execution_queries import StoredRun
 from app.persistence.ledger import FiredSlot, Stretch
 from app.persistence.pagination import Page, Part, known_totals
-from app.persistence.schedule_lists import NO_FILTERS, Filters, ListedRow, Listing, Sort
+from app.persistence.schedule_filters import NO_FILTERS, Filters
+from app.persistence.schedule_lists import ListedRow, Listing, Sort
 from app.persistence.schedules import ScheduleVersion
 from app.services.admission import schedule_is_within
 from app.services.inputs import Moment, PreviewInput, Span

@@ -22,7 +22,8 @@ from app.domain.upcoming import ComingFire, merged_fires
 from app.persistence import executions, forecasts, schedule_lists, schedules, skips
 from app.persistence.database import Connection, Database, database_now
 from app.persistence.pagination import Part, known_totals
-from app.persistence.schedule_lists import NO_FILTERS, Filters, Listing, Sort
+from app.persistence.schedule_filters import NO_FILTERS, Filters
+from app.persistence.schedule_lists import Listing, Sort
 from app.services.inputs import Span
 from app.services.schedules import owned_schedule
 from app.services.views import UpcomingItem, UpcomingList

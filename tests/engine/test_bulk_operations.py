@@ -1,7 +1,7 @@
 """Operations on many schedules: batches, progress, rights, errors by row, cancelling and undoing.
 
-Covers app.services.bulk_operations, app.persistence.operations, app.persistence.tables.bulk, app.api.operations,
-app.engine.manual_runs.
+Covers app.services.bulk_operations, app.persistence.operations, app.persistence.schedule_selections,
+app.persistence.tables.bulk, app.api.operations, app.engine.manual_runs.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Filters and orders of schedules find their rows by an index, however many other schedules there are.
 
-Covers app.persistence.search.
+Covers app.persistence.search, app.persistence.schedule_filters.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,8 @@ from app.embedded import EmbeddedPostgres
 from app.persistence import overview, schedule_lists, search, sql_batches
 from app.persistence.database import Database
 from app.persistence.pagination import Part, known_totals
-from app.persistence.schedule_lists import Filters, Kind, Listing, Sort, page
+from app.persistence.schedule_filters import Filters, Kind
+from app.persistence.schedule_lists import Listing, Sort, page
 from tests.bench.filling import fill_rows
 from tests.support.carillon import Carillon
 from tests.support.databases import fresh_database

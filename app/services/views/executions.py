@@ -141,7 +141,7 @@ def shown_status(row: RunState) -> str:
 
     Text and not an enum: a newer release may have stored a status that this one does not know.
     """
-    if row.status == ExecutionStatus.PENDING and row.deadline_at is not None and row.waiting_limit is None:
+    if row.deadline_at is not None and row.status == ExecutionStatus.PENDING and row.waiting_limit is None:
         return ExecutionStatus.RUNNING
     return row.status
 

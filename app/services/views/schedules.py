@@ -225,7 +225,7 @@ class LedgerList(msgspec.Struct):
     next_cursor: str | None
 
 
-class SlotItem(msgspec.Struct, kw_only=True, rename={"first": "from", "last": "to"}):
+class SlotItem(msgspec.Struct, kw_only=True, gc=False, rename={"first": "from", "last": "to"}):
     """A slot and what became of it, or will; or, with ``from``, ``to`` and ``count``, a range of them."""
 
     slot: Instant
