@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet pyproject.toml
 
-.PHONY: up console console-tests screenshots test coverage chaos rolling attack bench cli-docs lint fmt lock setup clean
+.PHONY: up console console-tests screenshots test coverage chaos rolling attack image-test sbom bench cli-docs lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -81,6 +81,15 @@ chaos: $(STAMP)
 # Runs hostile clients against a deployment with memory limits and prints what other clients saw meanwhile.
 attack: $(STAMP)
 	$(BIN)/python -m tests.attack.run
+
+# Builds the image with buildah on a base of Debian's packages and runs it with podman, read-only and without rights. Needs
+# root and Debian's packages buildah, podman, runc and mmdebstrap; says so where they are missing.
+image-test: $(STAMP)
+	$(BIN)/python -m tests.image.run
+
+# Writes the software bill of materials of the image (CycloneDX) from the lock.
+sbom: $(STAMP)
+	$(BIN)/python -m tests.image.sbom > carillon.cdx.json
 
 # Upgrades a busy deployment from the last release to this tree and back, ROUNDS times, and checks every slot.
 ROUNDS ?= 5

@@ -244,9 +244,13 @@ class Catalog:
                 continue
         return frozenset(names)
 
+    def takes_limit(self, node: Node) -> bool:
+        """Return whether a node makes a call that a limit can bound."""
+        return node.type in self._by_name and self._by_name[node.type].takes_limit
+
     def names_limit(self, node: Node) -> bool:
         """Return whether a node names a limit."""
-        return "limit" in node.config and node.type in self._by_name and self._by_name[node.type].takes_limit
+        return "limit" in node.config and self.takes_limit(node)
 
     def limit_name(self, node: Node) -> str | None:
         """Return the name of the limit that a node names; None if it names none, or fills it in when it runs."""

@@ -93,9 +93,13 @@ class NoTokens:
 
 
 class CallLimitPort(Protocol):
-    """The limit that the call of a node names."""
+    """The limit that the call of a node names, and the quota of calls of the run's owner."""
 
-    async def enter(self, limit: LimitOfCall) -> bool:
+    @property
+    def has_quota(self) -> bool:
+        """Return whether the owner of the run may make so many calls in a second."""
+
+    async def enter(self, limit: LimitOfCall | None) -> bool:
         """Return whether the call may be made now; False if it has to wait longer than a moment.
 
         Raise ``RefusedError`` if the owner of the workflow has no such limit.
@@ -108,9 +112,11 @@ class CallLimitPort(Protocol):
 class NoLimit:
     """The limit of a node outside of a run: every use is refused."""
 
-    async def enter(self, limit: LimitOfCall) -> bool:
+    has_quota = False
+
+    async def enter(self, limit: LimitOfCall | None) -> bool:
         """Refuse."""
-        raise RefusedError(f"The limit '{limit.name}' can only be used in a run.")
+        raise RefusedError(f"The limit '{limit.name if limit else ''}' can only be used in a run.")
 
     async def leave(self) -> None:
         """Do nothing."""

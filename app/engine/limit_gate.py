@@ -147,20 +147,25 @@ def _answer(
 
 
 class CallLimit:
-    """The limit that a call in a run names, as its action sees it."""
+    """The limit that a call in a run names, and the quota of the run's owner, as its action sees them."""
 
     def __init__(self, gate: LimitGate, entry: Entry, owner_id: int) -> None:
-        """Ask by this entry, which has no uses yet; names are those of the owner's limits."""
+        """Ask by this entry, which has the quota among its uses, if there is one; names are those of the owner's."""
         self._gate = gate
         self._entry = entry
         self._owner_id = owner_id
 
-    async def enter(self, limit: LimitOfCall) -> bool:
+    @property
+    def has_quota(self) -> bool:
+        """Return whether the owner of the run may make so many calls in a second."""
+        return bool(self._entry.uses)
+
+    async def enter(self, limit: LimitOfCall | None) -> bool:
         """Return whether the call may be made now. If it soon may, wait for that; else it has to be asked again."""
-        use = LimitUse(self._owner_id, limit.name, limit.text)
+        named = () if limit is None else (LimitUse(self._owner_id, limit.name, limit.text),)
         while True:
             try:
-                permits_of_call = await self._gate.enter(replace(self._entry, uses=(use,)))
+                permits_of_call = await self._gate.enter(replace(self._entry, uses=(*self._entry.uses, *named)))
                 break
             except UnavailableError:
                 await asyncio.sleep(OUTAGE_PAUSE_SECONDS)

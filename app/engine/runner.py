@@ -28,7 +28,8 @@ from app.domain.access import Actor, OwnerKind
 from app.domain.call_tokens import CallOrigin
 from app.domain.errors import NoTriggerError, QuotaExceededError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, NodeResult, Outcome, PendingRun
-from app.domain.permits import PermitHolder
+from app.domain.limits import Quota
+from app.domain.permits import PermitHolder, QuotaUse
 from app.domain.run_ids import message_id
 from app.domain.secrets import Secret
 from app.domain.trigger_event import Event, template_variables
@@ -209,8 +210,17 @@ class Runner:
         await self._leave_answered(execution, dispatched, stored, results)
         return Progress(results, _still_asleep(execution))
 
-    def _is_limited(self, dispatched: Dispatched) -> bool:
-        return any(map(self._actions.catalog.names_limit, dispatched.workflow.nodes))
+    def _is_limited(self, execution: Execution, dispatched: Dispatched) -> bool:
+        """Return whether a call of the run may need a permit."""
+        catalog = self._actions.catalog
+        is_limited = catalog.takes_limit if self._call_quota(execution) else catalog.names_limit
+        return any(map(is_limited, dispatched.workflow.nodes))
+
+    def _call_quota(self, execution: Execution) -> tuple[QuotaUse, ...]:
+        """Return the quota of calls of the run's owner, if there is one."""
+        owner_id = execution.user_profile_id
+        has_quota = self.limits.quotas.current.limit_of(Quota.CALLS_PER_SECOND, owner_id)
+        return (QuotaUse(owner_id, Quota.CALLS_PER_SECOND),) if has_quota else ()
 
     async def _leave_answered(
         self,
@@ -220,7 +230,7 @@ class Runner:
         after: Sequence[NodeResult],
     ) -> None:
         """Return the permits of calls whose callbacks have come."""
-        if not self._is_limited(dispatched):
+        if not self._is_limited(execution, dispatched):
             return
         awaited = {result.node_id for result in before if result.status is ExecutionStatus.RUNNING}
         answered = [result for result in after if result.status is not ExecutionStatus.RUNNING]
@@ -238,7 +248,7 @@ class Runner:
             asleep={node_id: max(0.0, wakes - now) for node_id, wakes in walk.asleep.items()},
             graph=dispatched.graph,
             waiting=frozenset(walk.waiting),
-            is_limited=self._is_limited(dispatched),
+            is_limited=self._is_limited(execution, dispatched),
         )
         async with self._parks, self._database.transaction("park") as connection:
             return await parked_runs.park(connection, parked)
@@ -292,9 +302,11 @@ class Runner:
         )
 
     def _limit_of(self, execution: Execution, dispatched: Dispatched, node: Node) -> CallLimitPort:
-        if not self._actions.catalog.names_limit(node):
+        catalog = self._actions.catalog
+        quota = self._call_quota(execution) if catalog.takes_limit(node) else ()
+        if not quota and not catalog.names_limit(node):
             return NO_LIMIT
-        return CallLimit(self.limits, _entry(execution, node.id), dispatched.workflow.user_profile_id)
+        return CallLimit(self.limits, _entry(execution, node.id, quota), dispatched.workflow.user_profile_id)
 
     def _tokens_of(self, execution: Execution, dispatched: Dispatched, node_id: str) -> TokenPort:
         if self._actions.tokens is None:
@@ -306,14 +318,14 @@ NO_TOKENS = NoTokens()
 NO_LIMIT = NoLimit()
 
 
-def _entry(execution: Execution, node_id: str) -> Entry:
+def _entry(execution: Execution, node_id: str, quota: tuple[QuotaUse, ...]) -> Entry:
     """Return a call of a run as one that needs permits; the call itself says of which limit."""
     return Entry(
         holder=PermitHolder(execution.id, node_id),
         source=execution.source,
         slot=execution.scheduled_for,
         token=execution.token,
-        uses=(),
+        uses=quota,
     )
 
 

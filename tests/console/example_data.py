@@ -1,4 +1,6 @@
-"""Workflows and schedules that show every state of the console: healthy, failing, paused, dead, blocked, odd names."""
+"""Examples of every state of the console: healthy, failing, paused, dead, blocked, limited, reviewed, odd names."""
+
+from datetime import UTC, datetime, timedelta
 
 from tests.support.carillon import FAIL, Carillon, Json
 
@@ -9,6 +11,8 @@ ODD_NAMES = (
     "n" * 255,
 )
 SECONDS = 1
+# Of five seconds each, one at a time.
+WAITING_RUNS = 24
 
 
 async def example_fleet(carillon: Carillon) -> dict[str, Json]:
@@ -29,4 +33,23 @@ async def example_fleet(carillon: Carillon) -> dict[str, Json]:
     schedules = {schedule["name"]: schedule for schedule in made}
     paused = schedules["paused for maintenance"]["id"]
     await carillon.call("POST", f"/schedules/{paused}/pause/", json={"note": "until the database is moved"})
+    await example_limit(carillon, slow)
+    await example_lease(carillon, noop)
     return schedules
+
+
+async def example_limit(carillon: Carillon, workflow: Json) -> None:
+    """Create a limit for which runs wait."""
+    await carillon.call("POST", "/limits/", 201, json={"name": "crm", "max_concurrent": 1, "rate": "100/s"})
+    limited = await carillon.schedule(workflow, name="sync the crm", cron="0 1 * * *", limit="crm", if_running="allow")
+    for _ in range(WAITING_RUNS):
+        await carillon.call("POST", f"/schedules/{limited['id']}/run/", 202)
+
+
+async def example_lease(carillon: Carillon, workflow: Json) -> None:
+    """Grant a lease to an agent whose schedule awaits review."""
+    ends_at = (datetime.now(UTC) + timedelta(days=30)).isoformat()
+    terms = {"agent": "stock keeper", "purpose": "count the stock after each delivery", "review": "before"}
+    lease = await carillon.call("POST", "/leases/", 201, json={**terms, "expires_at": ends_at, "max_runs": 200})
+    agent = carillon.with_token(lease["token"])
+    await agent.schedule(workflow, name="count the stock", cron="0 6 * * 1-5", total_repeats=20)

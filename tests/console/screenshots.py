@@ -19,7 +19,12 @@ FILL_SECONDS = 40
 DRAW_MS = 1500
 
 
-def pages(schedules: dict[str, Json]) -> dict[str, str]:
+async def skipped_slot(carillon: Carillon, schedule: Json) -> str:
+    """Return the newest slot of a schedule that did not fire."""
+    return next(str(item["slot"]) for item in reversed(await carillon.ledger(schedule)) if item["outcome"] != "fired")
+
+
+def pages(schedules: dict[str, Json], skipped: str) -> dict[str, str]:
     """Return the addresses of the pages by the names of their pictures."""
     slow, berlin = schedules["import"]["id"], schedules["berlin at half past two"]["id"]
     names = (
@@ -30,13 +35,17 @@ def pages(schedules: dict[str, Json]) -> dict[str, str]:
         "workflows",
         "runs",
         "breakers",
+        "limits",
+        "calendars",
         "audit",
+        "agents",
         "settings",
         "sessions",
     )
     return {
         **{name: f"/{name}" for name in names},
-        "schedule": f"/schedules/{slow}",
+        "week": "/upcoming?view=week",
+        "schedule": f"/schedules/{slow}?tab=explain&at={skipped}",
         "editor": f"/schedules/{berlin}?tab=edit",
         "workflow": "/workflows/2",
     }
@@ -46,8 +55,9 @@ async def take(folder: Path) -> None:
     """Start a Carillon, let the examples fire, and write the pictures into a folder."""
     with tempfile.TemporaryDirectory(prefix="carillon-") as data:
         async with RunningCarillon(Path(data)) as running, open_browser() as browser:
-            addresses = pages(await example_fleet(running.carillon))
+            schedules = await example_fleet(running.carillon)
             await asyncio.sleep(FILL_SECONDS)
+            addresses = pages(schedules, await skipped_slot(running.carillon, schedules["import"]))
             await picture(browser, running, addresses, folder, "light")
             await picture(browser, running, addresses, folder, "dark")
             await picture(browser, running, addresses, folder, "light", phone=True)

@@ -165,6 +165,7 @@ async def test_slots_are_left_out_and_taken_back(visitor: Visitor, fleet: Fleet)
     planned = dialog.get_by_role("region", name="To be left out")
     await expect(planned.get_by_role("listitem")).to_have_count(2)
     await expect(planned.get_by_role("listitem").first).to_contain_text("holidays")
+    assert [] == await visitor.problems_in_both_themes()
     first, second = await skipped()
     await planned.get_by_role("button", name="Let it fire").nth(1).click()
     await expect(planned.get_by_role("listitem")).to_have_count(1)
@@ -204,10 +205,53 @@ async def test_the_work_of_an_agent_is_reviewed(visitor: Visitor, fleet: Fleet) 
     card = page.get_by_role("region", name="Lease of reporter")
     await card.get_by_text("Terms and budget").click()
     await expect(card).to_contain_text("2 schedules were made with it")
+    assert [] == await visitor.problems_in_both_themes()
     await card.get_by_role("button", name="Revoke").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await expect(card).to_contain_text("Revoked")
     assert "lease_revoked" == (await fleet.carillon.get(schedule))["status_reason"]
+
+
+async def test_an_hour_of_the_week(visitor: Visitor, fleet: Fleet) -> None:
+    """The grid leads to what fires in an hour, and a slot of it is left out there."""
+    at = (datetime.now(UTC) + timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
+    schedule = await fleet.carillon.schedule(name="in the grid", cron=f"0 {at.hour} {at.day} * *")
+    page = visitor.page
+    await visitor.go("/upcoming")
+    await page.get_by_role("button", name="Week").click()
+    grid = page.get_by_role("region", name="Week")
+    await grid.get_by_role("button", name=f"{at:%Y-%m-%d %H}:00").click()
+    hour = page.get_by_role("region", name="In this hour")
+    row = hour.get_by_role("row", name="in the grid")
+    await expect(row).to_contain_text(f"{at:%H}:00")
+    assert [] == await visitor.problems_in_both_themes()
+    await row.get_by_role("button", name="Skip this slot").click()
+    await expect(row).to_be_hidden()
+    assert "skipped_request" == (await fleet.carillon.explain(schedule, at.isoformat()))["outcome"]
+
+
+async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Fleet) -> None:
+    """Its form, a schedule that names it, and the runs that wait for another one."""
+    page = visitor.page
+    await visitor.go("/limits")
+    await page.get_by_role("button", name="New limit").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox", name="Name").fill("warehouse")
+    await dialog.get_by_label("Runs at once").fill("1")
+    await dialog.get_by_role("button", name="Save").click()
+    card = page.get_by_role("region", name="warehouse")
+    await expect(card).to_contain_text("0 of 1")
+    schedule = await fleet.carillon.schedule(name="loads the warehouse", cron="0 4 * * *")
+    await visitor.go(f"/schedules/{schedule['id']}?tab=edit")
+    await page.get_by_text("More settings").click()
+    await page.get_by_label("Limit of runs").fill("warehouse")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Saved.")).to_be_visible()
+    assert "warehouse" == (await fleet.carillon.get(schedule))["limit"]
+    await visitor.go("/limits")
+    waiting = page.get_by_role("region", name="crm")
+    await expect(waiting).to_contain_text(re.compile(r"\d+ runs wait"))
+    await expect(waiting.get_by_role("row", name="sync the crm").first).to_contain_text("waits for limit:crm")
 
 
 async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:
@@ -276,6 +320,7 @@ async def test_at_three_in_the_morning(worked: Visitor, carillon: Carillon) -> N
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text(re.compile(r"\d+ slots would run, in about .+ s\."))
     await expect(dialog).to_contain_text("skipped_breaker")
+    assert [] == await worked.problems_in_both_themes()
     await dialog.get_by_role("button", name="Run them").click()
     await expect(dialog).to_contain_text(re.compile(r"Done\. (\d+) of \1 done, 0 failed"))
     await dialog.get_by_role("button", name="Done").click()
@@ -310,6 +355,7 @@ async def test_a_peak_is_spread(worked: Visitor, carillon: Carillon) -> None:
     row = spread.get_by_role("row", name="night").first
     await expect(row).to_contain_text(re.compile(rf"0 {peak.hour} \* \* \*(\d+) "))
     await expect(page.get_by_text(re.compile(rf"Peak {peak:%Y-%m-%d %H:%M} UTC goes from 12 to \d\."))).to_be_visible()
+    assert [] == await worked.problems_in_both_themes()
     await spread.get_by_role("button", name="Apply 11 changes").click()
     await expect(spread).to_contain_text("Done. 11 of 11 done, 0 failed")
     assert 12 == len(await minutes_of(carillon))

@@ -60,6 +60,14 @@ class Visitor:
             for node in violation["nodes"][:3]
         ]
 
+    async def problems_in_both_themes(self) -> list[str]:
+        """Return what axe finds wrong with the page: all rules when it is light, contrast when it is dark."""
+        found = await self.accessibility_problems()
+        await self.page.emulate_media(color_scheme="dark")
+        found += [f"(dark) {problem}" for problem in await self.accessibility_problems("color-contrast")]
+        await self.page.emulate_media(color_scheme="light")
+        return found
+
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not EXPECTED.match(message.text):
             self.errors.append(f"console: {message.text}")

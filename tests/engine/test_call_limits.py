@@ -233,3 +233,23 @@ async def test_files_check_the_limits_of_workflows_and_schedules(carillon: Caril
         refused = await carillon.call("POST", "/apply/", 422, json={"documents": [{"namespace": "ns", **declared}]})
         assert "There is no limit 'none' that the owner may use." in refused["errors"][0]["message"]
     assert 0 == (await carillon.call("GET", "/workflows/"))["total"]
+
+
+async def test_calls_of_an_owner_keep_to_the_quota_of_calls(
+    carillon: Carillon, settings: Settings, database: Database, sink: Sink
+) -> None:
+    """A run whose calls have to wait is parked and says for what; another owner is not held up."""
+    team = await carillon.call("POST", "/teams/", 201, json={"name": "ops"})
+    await carillon.call("PATCH", f"/teams/{team['id']}/", json={"quotas": {"calls_per_second": 1}})
+    body = fan_out(sink.url, 30) | {"team_id": team["id"]}
+    of_team = await carillon.schedule(await carillon.call("POST", "/workflows/", 201, json=body), team_id=team["id"])
+    own = await carillon.schedule(await carillon.call("POST", "/workflows/", 201, json=fan_out(sink.url, 30)))
+    async with engine_of(settings) as engine:
+        await engine.limits.read_quotas()
+        for schedule in (own, of_team):
+            due = await make_due(database, schedule)
+            await engine.execute_scheduled_job(UUID(schedule["id"]), due["generation"])
+    (run,) = await carillon.runs(of_team)
+    assert "limit:quota.calls_per_second" == run["waiting_for"]
+    assert ["success"] == [run["status"] for run in await carillon.runs(own)]
+    assert 30 < len(sink.calls) < 60

@@ -95,10 +95,10 @@ class HttpRequestConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any:
-    """Send the request, within the limit that it names; fail unless the response has an expected status."""
-    if isinstance(config.limit, UnsetType):
+    """Send the request, within its limit and the owner's quota; fail unless the response has an expected status."""
+    limit = _limit(config)
+    if limit is None and not context.limit.has_quota:
         return await _send(config, context)
-    limit = LimitOfCall(config.limit) if isinstance(config.limit, str) else config.limit
     try:
         if not await context.limit.enter(limit):
             return Waiting()
@@ -112,6 +112,12 @@ async def http_request(config: HttpRequestConfig, context: ActionContext) -> Any
         if not isinstance(result, Awaiting):
             await context.limit.leave()
     return result
+
+
+def _limit(config: HttpRequestConfig) -> LimitOfCall | None:
+    if isinstance(config.limit, UnsetType):
+        return None
+    return LimitOfCall(config.limit) if isinstance(config.limit, str) else config.limit
 
 
 async def _send(config: HttpRequestConfig, context: ActionContext) -> Any:

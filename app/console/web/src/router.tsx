@@ -46,7 +46,7 @@ const schedule = createRoute({
 });
 const upcoming = createRoute({
   ...at("/upcoming"),
-  validateSearch: searchOf("hours"),
+  validateSearch: searchOf("hours", "view", "at"),
   component: lazyRouteComponent(() => import("./upcoming/Upcoming")),
 });
 const load = createRoute({
@@ -75,6 +75,10 @@ const run = createRoute({
 const breakers = createRoute({
   ...at("/breakers"),
   component: lazyRouteComponent(() => import("./runs/Breakers")),
+});
+const limits = createRoute({
+  ...at("/limits"),
+  component: lazyRouteComponent(() => import("./runs/Limits")),
 });
 const calendars = createRoute({
   ...at("/calendars"),
@@ -113,6 +117,7 @@ export const router = createRouter({
     runs,
     run,
     breakers,
+    limits,
     calendars,
     audit,
     agents,

@@ -17,7 +17,8 @@ const route = getRouteApi("/load");
 const GROUPS = ["none", "schedule", "workflow", "owner", "host"] as const;
 const BUCKET_SECONDS = 300;
 const DAY_MS = 86_400_000;
-const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const MINUTES = Array.from({ length: 12 }, (_, index) => index * 5);
 const BUSIEST = 10;
 const MOST_GROUPS = 50;
 /** The most changes that a forecast takes. */
@@ -29,7 +30,8 @@ export default function Load() {
   const navigate = useNavigate();
   const [tried, setTried] = useState<Change[]>([]);
   const [proposal, setProposal] = useState<Spread | null>(null);
-  const [start] = useState(() => Math.ceil(Date.now() / (5 * MINUTE_MS)) * 5 * MINUTE_MS);
+  // Rows are whole hours; what has passed of the first one is empty.
+  const [start] = useState(() => Math.floor(Date.now() / HOUR_MS) * HOUR_MS);
   const span = { from: new Date(start).toISOString(), to: new Date(start + DAY_MS).toISOString() };
   const request = { ...span, bucket_seconds: BUCKET_SECONDS, by: by === "none" ? null : by };
   const changes: Change[] = proposal ? proposal.changes.slice(0, MOST_CHANGES).map(({ id, set }) => ({ id, set })) : tried;
@@ -108,6 +110,14 @@ function Heat({ forecast }: { forecast: Forecast }) {
         <p>{t("empty")}</p>
       )}
       <div className="heat" aria-hidden="true">
+        <div className="heat-row">
+          <span />
+          {MINUTES.map((minute) => (
+            <span key={minute} className="heat-hour">
+              +{minute}
+            </span>
+          ))}
+        </div>
         {rows.map((row) => (
           <div key={row.at} className="heat-row">
             <span className="heat-hour">{clockText(row.at, zone)}</span>

@@ -212,6 +212,7 @@ function Fields({ form, set, error }: { form: Form; set: (name: keyof Form) => (
           {choice("catch_up", t("catchUp"), ["skip", "run_once", "run_all"])}
         </div>
         {text("labels", t("labels"))}
+        {text("limit", t("limit"))}
         <Field label={t("payload")} error={payloadOf(form) === null ? t("badJson") : errorOf("trigger_payload")}>
           <textarea
             rows={4}

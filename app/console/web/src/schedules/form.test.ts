@@ -57,6 +57,13 @@ test("labels are written as pairs, and left out of a new schedule that has none"
   expect(formOf({ ...stored, labels: { team: "core" } }).labels).toBe("team=core");
 });
 
+test("a limit is taken away by an empty field, and left out of a new schedule that has none", () => {
+  const limited = { ...stored, limit: "crm" };
+  expect(changesOf({ ...formOf(limited), limit: " " }, limited)).toEqual({ limit: null });
+  expect(creationOf(EMPTY)).not.toHaveProperty("limit");
+  expect(creationOf({ ...EMPTY, limit: "crm" }).limit).toBe("crm");
+});
+
 test("what is no number is left to the server to refuse", () => {
   expect(bodyOf({ ...EMPTY, max_retries: "many" }).max_retries).toBe("many");
 });

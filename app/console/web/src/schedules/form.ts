@@ -26,6 +26,7 @@ export interface Form {
   catch_up: string;
   payload: string;
   labels: string;
+  limit: string;
 }
 
 export const EMPTY: Form = {
@@ -49,6 +50,7 @@ export const EMPTY: Form = {
   catch_up: "skip",
   payload: "{}",
   labels: "",
+  limit: "",
 };
 
 export function formOf(schedule: Schedule): Form {
@@ -77,6 +79,7 @@ export function formOf(schedule: Schedule): Form {
     labels: Object.entries(schedule.labels ?? {})
       .map(([name, value]) => `${name}=${value}`)
       .join(", "),
+    limit: schedule.limit ?? "",
   };
 }
 
@@ -129,6 +132,7 @@ export function bodyOf(form: Form): Record<string, unknown> {
     catch_up: form.catch_up,
     trigger_payload: payloadOf(form) ?? {},
     labels: labelsOf(form.labels),
+    limit: orNull(form.limit),
   };
 }
 
@@ -143,10 +147,10 @@ function labelsOf(text: string): Record<string, string> {
   );
 }
 
-/** Returns the body of a POST without empty labels: a server that does not know them refuses the field. */
+/** Returns the body of a POST without empty labels and limit: a server that does not know them refuses the fields. */
 export function creationOf(form: Form): Record<string, unknown> {
-  const { labels, ...others } = bodyOf(form);
-  return form.labels.trim() ? { ...others, labels } : others;
+  const { labels, limit, ...others } = bodyOf(form);
+  return { ...others, ...(form.labels.trim() ? { labels } : {}), ...(limit ? { limit } : {}) };
 }
 
 /** Returns the fields of a body that differ from what is stored: the body of a PATCH. */

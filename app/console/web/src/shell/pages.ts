@@ -11,6 +11,7 @@ import {
   ListChecks,
   Settings2,
   ShieldAlert,
+  TrafficCone,
   Workflow,
 } from "lucide-react";
 
@@ -22,6 +23,7 @@ export const PAGES = [
   ["/workflows", "workflows", Workflow],
   ["/runs", "runs", Activity],
   ["/breakers", "breakers", ShieldAlert],
+  ["/limits", "limits", TrafficCone],
   ["/calendars", "calendars", CalendarOff],
   ["/audit", "audit", ListChecks],
   ["/agents", "agents", Bot],

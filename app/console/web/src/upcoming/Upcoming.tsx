@@ -1,4 +1,4 @@
-/** What is due next, day by day. */
+/** What is due next, day by day or as a week. */
 
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
@@ -7,6 +7,7 @@ import { fleet } from "../api/client";
 import { Loaded, Name, Time, useZone } from "../ui/controls";
 import { clockText, instantText } from "../ui/time";
 import { daysOf } from "./agenda";
+import { Week } from "./Week";
 
 const route = getRouteApi("/upcoming");
 const HOURS = [1, 6, 24, 72, 168];
@@ -14,8 +15,52 @@ const HOUR_MS = 3_600_000;
 
 export default function Upcoming() {
   const t = useTranslations("upcoming");
-  const { hours = "24" } = route.useSearch();
+  const { hours = "24", view, at } = route.useSearch();
   const navigate = useNavigate();
+  const isWeek = view === "week";
+  return (
+    <div className="page">
+      <div className="head">
+        <div>
+          <h1>{t("title")}</h1>
+          <p className="soft">{t("text")}</p>
+        </div>
+        <div className="actions">
+          <button
+            type="button"
+            aria-pressed={isWeek}
+            onClick={() => void navigate({ to: "/upcoming", search: { view: "week" } })}
+          >
+            {t("week")}
+          </button>
+          {HOURS.map((count) => (
+            <button
+              key={count}
+              type="button"
+              aria-pressed={!isWeek && String(count) === hours}
+              onClick={() => void navigate({ to: "/upcoming", search: { hours: String(count) } })}
+            >
+              {t("hours", { count })}
+            </button>
+          ))}
+        </div>
+      </div>
+      {isWeek ? (
+        <Week at={at} onAt={(next) => void navigate({ to: "/upcoming", search: { view, at: next } })} />
+      ) : (
+        <Agenda hours={hours} />
+      )}
+      <p>
+        <a href="/api/v1/upcoming.ics" download>
+          {t("calendar")}
+        </a>
+      </p>
+    </div>
+  );
+}
+
+function Agenda({ hours }: { hours: string }) {
+  const t = useTranslations("upcoming");
   const zone = useZone();
   const query = useQuery({
     queryKey: ["upcoming", hours],
@@ -28,66 +73,41 @@ export default function Upcoming() {
     retry: false,
   });
   return (
-    <div className="page">
-      <div className="head">
-        <div>
-          <h1>{t("title")}</h1>
-          <p className="soft">{t("text")}</p>
-        </div>
-        <div className="actions">
-          {HOURS.map((count) => (
-            <button
-              key={count}
-              type="button"
-              aria-pressed={String(count) === hours}
-              onClick={() => void navigate({ to: "/upcoming", search: { hours: String(count) } })}
-            >
-              {t("hours", { count })}
-            </button>
-          ))}
-        </div>
-      </div>
-      <Loaded query={query}>
-        {(page) =>
-          page.items.length ? (
-            daysOf(page.items, zone).map((day) => (
-              <section key={day.day} className="card stack">
-                <h2>
-                  {day.day} <span className="soft">{zone}</span>
-                </h2>
-                <table className="plain">
-                  <tbody>
-                    {day.items.map((item, index) => (
-                      <tr key={index}>
-                        <td>
-                          <time dateTime={item.at} title={instantText(item.at, "UTC")}>
-                            {clockText(item.at, zone)}
-                          </time>
-                        </td>
-                        <td>
-                          <Link to="/schedules/$id" params={{ id: item.schedule_id }}>
-                            <Name>{item.schedule_name}</Name>
-                          </Link>
-                        </td>
-                        <td className="soft small">
-                          {item.slot && item.slot !== item.at ? <Time at={item.slot} /> : null}
-                        </td>
-                      </tr>
-                    ))}
-                  </tbody>
-                </table>
-              </section>
-            ))
-          ) : (
-            <div className="card empty">{t("empty")}</div>
-          )
-        }
-      </Loaded>
-      <p>
-        <a href="/api/v1/upcoming.ics" download>
-          {t("calendar")}
-        </a>
-      </p>
-    </div>
+    <Loaded query={query}>
+      {(page) =>
+        page.items.length ? (
+          daysOf(page.items, zone).map((day) => (
+            <section key={day.day} className="card stack">
+              <h2>
+                {day.day} <span className="soft">{zone}</span>
+              </h2>
+              <table className="plain">
+                <tbody>
+                  {day.items.map((item, index) => (
+                    <tr key={index}>
+                      <td>
+                        <time dateTime={item.at} title={instantText(item.at, "UTC")}>
+                          {clockText(item.at, zone)}
+                        </time>
+                      </td>
+                      <td>
+                        <Link to="/schedules/$id" params={{ id: item.schedule_id }}>
+                          <Name>{item.schedule_name}</Name>
+                        </Link>
+                      </td>
+                      <td className="soft small">
+                        {item.slot && item.slot !== item.at ? <Time at={item.slot} /> : null}
+                      </td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </section>
+          ))
+        ) : (
+          <div className="card empty">{t("empty")}</div>
+        )
+      }
+    </Loaded>
   );
 }
