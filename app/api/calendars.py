@@ -7,7 +7,7 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody, PathParameter
 
 from app.api.accounts import Owner
-from app.api.requests import SCOPE, Acting, Cursor, Limit, OptionalBody, TeamFilter
+from app.api.requests import LEASABLE, SCOPE, Acting, Cursor, Limit, OptionalBody, TeamFilter
 from app.domain.access import Scope
 from app.domain.icalendar import MAX_BYTES
 from app.persistence.pagination import Part
@@ -80,7 +80,7 @@ class CalendarController(Controller):
     @post(
         "/{calendar_name:str}/plan",
         status_code=200,
-        opt={"errors": (403, 404, 409), SCOPE: Scope.READ},
+        opt={"errors": (403, 404, 409), SCOPE: Scope.READ, LEASABLE: True},
         summary="Say what a change of a calendar would do to the schedules that use it. Nothing is stored.",
     )
     async def plan(

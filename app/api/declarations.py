@@ -1,4 +1,4 @@
-"""``/api/v1/apply`` and ``/api/v1/export``: workflows, schedules and calendars as files declare them."""
+"""``/api/v1/apply`` and ``/api/v1/export``: workflows and schedules, calendars and limits as files declare them."""
 
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ class ApplyController(Controller):
         "/",
         status_code=200,
         opt={"body_schema": ApplyInput, "errors": (409,)},
-        summary="Create and change workflows, schedules and calendars as documents declare them, all or nothing.",
+        summary="Create and change workflows, schedules, calendars and limits as documents declare them, or nothing.",
     )
     async def apply(
         self,
@@ -47,7 +47,7 @@ class ExportController(Controller):
         "/",
         media_type=YAML,
         opt={"errors": (404,), "other_media_types": {JSON: ExportView}},
-        summary="Return the declared workflows, schedules and calendars as YAML, or as JSON if `Accept` asks for it.",
+        summary="Return what documents have declared as YAML, or as JSON if `Accept` asks for it.",
     )
     async def export(
         self,

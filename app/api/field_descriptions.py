@@ -253,12 +253,13 @@ DECLARATIONS = {
     "prune": "Delete what the namespaces have and the documents do not declare any more.",
     "namespace": "The group that declared objects belong to. It has one owner.",
     "calendars": "The calendars, each with a name that is unique for the owner.",
+    "limits": "The limits, each with a name that is unique for the owner.",
     "workflows": "The workflows, each with a name that is unique in the namespace.",
     "schedules": "The schedules, each with a name that is unique in the namespace.",
     "counts": "How many objects there are for each `act`.",
     "steps": "What was done to each object, or would be.",
     "act": with_values("What was done, or would be.", ACTS),
-    "kind": "The kind of the object: `workflow`, `schedule` or `calendar`.",
+    "kind": "The kind of the object: `workflow`, `schedule`, `calendar` or `limit`.",
     "name": "The name of the object in its namespace.",
     "differences": "The values that differ.",
     "plan": "In a dry run, what the step would do to the coming fires of a schedule that is created or changed; of the "
@@ -949,7 +950,7 @@ FIELDS = (
     Table(("CalendarView", "CalendarFields", "CalendarInput", "CalendarChanges", "CalendarPlanInput"), CALENDAR),
     Table(("SigningKeyView", "PreviousKeyView"), SIGNING_KEY),
     Table(("JwkView", "JwksView", "IssuerView"), ISSUER),
-    Table(("LimitView", "LimitInput", "LimitChanges"), LIMIT),
+    Table(("LimitView", "LimitFields", "LimitInput", "LimitChanges"), LIMIT),
     Table(("NotificationView", "NotificationInput", "NotificationChanges"), NOTIFICATION),
     Table(("DeliveryView",), DELIVERY),
     Table(

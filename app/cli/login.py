@@ -107,9 +107,19 @@ def whoami(*, options: Print = PRINT) -> None:
     with options.connect() as connection:
         user: dict[str, Any] = connection.get("/me/")
         found = connection.target
-    if options.form in {"table", "wide"}:
-        user = {**user, "server": found.url, "from": found.source}
+        if options.form in {"table", "wide"}:
+            user = {**user, **_token_terms(connection), "server": found.url, "from": found.source}
     print_item(user, options, USER)
+
+
+def _token_terms(connection: Connection) -> dict[str, Any]:
+    """Return what the token may do; nothing if it is not one of the user's tokens."""
+    try:
+        items = [item for page in connection.pages("/tokens/") for item in page.items]
+    except ClientError:
+        return {}
+    own: dict[str, Any] = next((item for item in items if f"_{item['prefix']}_" in connection.target.token), {})
+    return {name: own[name] for name in ("scopes", "restrict", "expires_at") if own.get(name)}
 
 
 def request(

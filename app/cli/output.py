@@ -98,11 +98,21 @@ def cell(value: Any, zone: Zone = "UTC", own_zone: str = "UTC") -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return local_time(value, zone, own_zone) if _INSTANT.fullmatch(value) else printable(_on_one_line(value))
-    if isinstance(value, dict) and all(isinstance(one, str | int | float | None) for one in value.values()):
-        return printable(",".join(f"{name}={NOTHING if one is None else one}" for name, one in value.items()))
+    if isinstance(value, dict):
+        return printable(_pairs(value))
     if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
         return printable(",".join(map(str, value)))
     return printable(msgspec.json.encode(value).decode())
+
+
+def _pairs(value: dict[str, Any]) -> str:
+    """Return an object as one line: plain values, changes with `from` and `to`, or JSON."""
+    values = value.values()
+    if all(isinstance(one, str | int | float | None) for one in values):
+        return ",".join(f"{name}={NOTHING if one is None else one}" for name, one in value.items())
+    if all(isinstance(one, dict) and one.keys() == {"from", "to"} for one in values):
+        return ", ".join(f"{name}: {cell(one['from'])} -> {cell(one['to'])}" for name, one in value.items())
+    return msgspec.json.encode(value).decode()
 
 
 def _on_one_line(text: str) -> str:

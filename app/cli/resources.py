@@ -252,8 +252,10 @@ def _add_operation_verb(verb: str, help_text: str) -> None:
     ) -> int:
         with options.connect() as connection:
             answer = connection.call("POST", f"{find(connection, OPERATIONS, operation_id)}{verb}/")
-            if wait:
+            if wait and verb != "pause":
                 ended = wait_for_operation(connection, answer)
+                if options.form != "table":
+                    print_item(ended, options, OPERATION)
                 code = exit_by_operation(ended)
                 return Exit.DONE if (verb, ended["status"]) == ("cancel", "cancelled") else code
         print_item(answer, options, OPERATION)

@@ -1,4 +1,4 @@
-"""Declared workflows, schedules and calendars compared with the existing ones: what to create, change or delete."""
+"""Declared objects compared with the existing ones: what has to be created, changed or deleted."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -48,10 +48,11 @@ class Kind(StrEnum):
     WORKFLOW = "workflow"
     SCHEDULE = "schedule"
     CALENDAR = "calendar"
+    LIMIT = "limit"
 
 
-# Nothing uses a schedule; workflows and calendars are deleted after what uses them.
-_DELETED = (Kind.SCHEDULE, Kind.WORKFLOW, Kind.CALENDAR)
+# Nothing uses a schedule; the others are deleted after what uses them.
+_DELETED = (Kind.SCHEDULE, Kind.WORKFLOW, Kind.CALENDAR, Kind.LIMIT)
 
 
 class Key(msgspec.Struct, frozen=True):

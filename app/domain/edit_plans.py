@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
 from typing import Any
@@ -226,6 +226,7 @@ def change_digests(job: ScheduledJob, values: Mapping[str, Any]) -> dict[str, st
 
 
 def _digest(value: Any) -> str:
+    value = value.astimezone(UTC) if isinstance(value, datetime) else value
     return sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
 
 

@@ -1,7 +1,7 @@
-"""Objects that files declare: the workflow, schedule or calendar that each name of a namespace stands for."""
+"""Objects that files declare: what each name of a namespace stands for."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Select, exists, insert, select, text
@@ -12,14 +12,17 @@ from app.domain.access import OwnerKind
 from app.domain.declarations import Key, Kind
 from app.domain.errors import UnavailableError
 from app.domain.schedules import ScheduledJob
-from app.persistence import calendars
+from app.persistence import calendars, limits
 from app.persistence.calendars import StoredCalendar, with_calendars
 from app.persistence.database import state_of
+from app.persistence.limits import Limit
 from app.persistence.pagination import read_all
 from app.persistence.schedules import to_job
 from app.persistence.tables import (
     CalendarRow,
+    LimitRow,
     ManagedCalendarRow,
+    ManagedLimitRow,
     ManagedScheduleRow,
     ManagedWorkflowRow,
     ScheduledJobRow,
@@ -32,7 +35,11 @@ LOCK_WAIT_SECONDS = 25
 
 _WORKFLOWS = WorkflowRow.__table__
 _JOBS = ScheduledJobRow.__table__
+T = TypeVar("T", StoredCalendar, Limit)
+
 _CALENDARS = CalendarRow.__table__
+_LIMITS = LimitRow.__table__
+_MANAGED_LIMITS = ManagedLimitRow.__table__
 _MANAGED_CALENDARS = ManagedCalendarRow.__table__
 _MANAGED_WORKFLOWS = ManagedWorkflowRow.__table__
 _MANAGED_SCHEDULES = ManagedScheduleRow.__table__
@@ -91,10 +98,39 @@ async def managed_calendars(
     return {key: calendar for key, calendar in named.items() if calendar is not None}
 
 
+async def managed_limits(connection: AsyncConnection, namespaces: Collection[str] | None = None) -> dict[Key, Limit]:
+    """Return the limits of these namespaces, or of all."""
+    marks = list(await connection.execute(_of(select(_MANAGED_LIMITS), namespaces)))
+    by_id = await limits.by_ids(connection, [mark.limit_id for mark in marks])
+    named = {Key(mark.namespace, Kind.LIMIT, mark.name): by_id.get(mark.limit_id) for mark in marks}
+    return {key: limit for key, limit in named.items() if limit is not None}
+
+
 async def namespace_of_calendar(connection: AsyncConnection, calendar_id: int) -> str | None:
     """Return the namespace whose files declare a calendar, or None."""
     query = select(_MANAGED_CALENDARS.c.namespace).where(_MANAGED_CALENDARS.c.calendar_id == calendar_id)
     return (await connection.execute(query)).scalar_one_or_none()
+
+
+async def namespace_of_limit(connection: AsyncConnection, limit_id: int) -> str | None:
+    """Return the namespace whose files declare a limit, or None."""
+    query = select(_MANAGED_LIMITS.c.namespace).where(_MANAGED_LIMITS.c.limit_id == limit_id)
+    return (await connection.execute(query)).scalar_one_or_none()
+
+
+async def add_limits(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:
+    """Store the limits that these names stand for."""
+    rows = [{"namespace": key.namespace, "name": key.name, "limit_id": number} for key, number in ids.items()]
+    if rows:
+        await connection.execute(insert(ManagedLimitRow), rows)
+
+
+async def unmanaged_limits(connection: AsyncConnection, owner_id: int | None) -> list[Limit]:
+    """Return the limits of all users, or of one, that no file declares, oldest first; of each name the oldest."""
+    managed = exists().where(_MANAGED_LIMITS.c.limit_id == _LIMITS.c.id)
+    query = select(_LIMITS.c.id).where(~managed, _LIMITS.c.team_id.is_(None))
+    ids = (await connection.execute(_owned(query, _LIMITS, owner_id))).scalars().all()
+    return _oldest_of_each_name(await limits.by_ids(connection, ids))
 
 
 async def add_calendars(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:
@@ -109,9 +145,12 @@ async def unmanaged_calendars(connection: AsyncConnection, owner_id: int | None)
     managed = exists().where(_MANAGED_CALENDARS.c.calendar_id == _CALENDARS.c.id)
     query = select(_CALENDARS.c.id).where(~managed, _CALENDARS.c.team_id.is_(None))
     ids = (await connection.execute(_owned(query, _CALENDARS, owner_id))).scalars().all()
-    found = await calendars.by_ids(connection, ids)
-    oldest = {found[number].name: found[number] for number in sorted(found, reverse=True)}
-    return sorted(oldest.values(), key=lambda calendar: calendar.id)
+    return _oldest_of_each_name(await calendars.by_ids(connection, ids))
+
+
+def _oldest_of_each_name(found: Mapping[int, T]) -> list[T]:
+    oldest = {found[number].name: number for number in sorted(found, reverse=True)}
+    return [found[number] for number in sorted(oldest.values())]
 
 
 async def add_workflows(connection: AsyncConnection, ids: Mapping[Key, int]) -> None:

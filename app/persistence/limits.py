@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.access import Owner
 from app.persistence import permits
-from app.persistence.pagination import Page, Part, read_one, read_page, read_written
+from app.persistence.pagination import Page, Part, read_all, read_one, read_page, read_written
 from app.persistence.sql_batches import fetch
 from app.persistence.tables import LimitRow
 
@@ -63,6 +63,12 @@ async def add(connection: AsyncConnection, owner: Owner, values: dict[str, Any])
     statement = upsert(LimitRow).values(**owned, **values)
     statement = statement.on_conflict_do_nothing(index_elements=["user_profile_id", "name"])
     return await read_one(connection, statement.returning(*_TABLE.c), Limit)
+
+
+async def by_ids(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, Limit]:
+    """Return limits by their ids."""
+    rows = await read_all(connection, select(_TABLE).where(_TABLE.c.id.in_(ids)), Limit) if ids else []
+    return {row.id: row for row in rows}
 
 
 async def of_owner(connection: AsyncConnection, owner_id: int, name: str) -> Limit | None:

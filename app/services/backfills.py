@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from app.domain.access import Actor
@@ -42,11 +43,11 @@ class BackfillService:
             job = await owned_schedule(connection, actor, job_id)
             now = await database_now(connection)
             terms = _terms(job, wanted, now)
-            slots = await _chosen(connection, job, terms)
-            await lease_bounds.require_runs(connection, job, len(slots), now)
-            seconds = terms.estimate_seconds(len(slots), await backfills.run_seconds(connection, job.id))
-        named = [PastSlotView(past.slot, past.outcome, past.reason) for past in slots[:MOST_NAMED]]
-        return BackfillDryRun(count=len(slots), slots=named, estimate_seconds=seconds)
+            chosen = await _chosen(connection, job, terms)
+            await lease_bounds.require_runs(connection, job, chosen.count, now)
+            seconds = terms.estimate_seconds(chosen.count, await backfills.run_seconds(connection, job.id))
+        named = [PastSlotView(past.slot, past.outcome, past.reason) for past in chosen.first]
+        return BackfillDryRun(count=chosen.count, slots=named, estimate_seconds=seconds)
 
     async def start(self, actor: Actor, job_id: UUID, wanted: BackfillInput) -> OperationView:
         """Store a backfill; a worker begins at once."""
@@ -54,7 +55,7 @@ class BackfillService:
             job = await fresh_schedule(connection, actor, job_id)
             now = await database_now(connection)
             terms = _terms(job, wanted, now)
-            total = len(await _chosen(connection, job, terms))
+            total = (await _chosen(connection, job, terms)).count
             await lease_bounds.require_runs(connection, job, total, now)
             selection = {"schedule_id": str(job.id), "from": rfc3339(terms.first), "to": rfc3339(terms.last)}
             new = new_operation(actor, BulkAction.BACKFILL, selection, wanted.note, terms=Terms(backfill=terms))
@@ -97,9 +98,16 @@ def _terms(job: ScheduledJob, wanted: BackfillInput, now: datetime) -> BackfillT
     )
 
 
-async def _chosen(connection: Connection, job: ScheduledJob, terms: BackfillTerms) -> list[PastSlot]:
+class _Chosen(msgspec.Struct, frozen=True):
+    """The slots that a backfill would run: how many, and the first ones."""
+
+    count: int
+    first: list[PastSlot]
+
+
+async def _chosen(connection: Connection, job: ScheduledJob, terms: BackfillTerms) -> _Chosen:
     """Return the slots that a backfill would run now."""
-    chosen: list[PastSlot] = []
+    count, first = 0, list[PastSlot]()
     is_all, looked_at = False, 0
     while not is_all:
         slots, is_all = await next_slots(connection, job, terms, PAGE)
@@ -107,7 +115,9 @@ async def _chosen(connection: Connection, job: ScheduledJob, terms: BackfillTerm
         if looked_at > MOST_SLOTS:
             message = f"The span has more than {MOST_SLOTS} slots. Choose a shorter one."
             raise InvalidError(FieldError("to", message))
-        chosen += [past for past in slots if terms.admits(past.outcome)]
+        admitted = [past for past in slots if terms.admits(past.outcome)]
+        count += len(admitted)
+        first += admitted[: MOST_NAMED - len(first)]
         if slots:
             terms = replace(terms, position=slots[-1].slot)
-    return chosen
+    return _Chosen(count, first)

@@ -371,14 +371,19 @@ class WebhookChanges(Changes):
     """New values for some fields of a webhook."""
 
 
-class LimitInput(Input):
-    """A new limit: how many may be under way at once, how many may start in a time, or both."""
+class LimitFields(Input):
+    """All fields of a limit but its owner."""
 
     name: LimitName
     max_concurrent: Positive | None = None
     rate: RateText | None = None
     burst: Positive | None = None
     public: bool = False
+
+
+class LimitInput(LimitFields, kw_only=True):
+    """A new limit: how many may be under way at once, how many may start in a time, or both."""
+
     team_id: Positive | None = None
 
 
@@ -460,15 +465,17 @@ class DeclarationInput(Input):
 
     namespace: Namespace
     calendars: list[Any] | None = None
+    limits: list[Any] | None = None
     workflows: list[Any] | None = None
     schedules: list[Any] | None = None
 
 
 class DeclaredDocument(Input):
-    """The calendars, workflows and schedules of a namespace."""
+    """The calendars, limits, workflows and schedules of a namespace."""
 
     namespace: Namespace
     calendars: list[CalendarFields] | None = None
+    limits: list[LimitFields] | None = None
     workflows: list[WorkflowFields] | None = None
     schedules: list[DeclaredScheduleInput] | None = None
 
@@ -488,7 +495,7 @@ class DocumentsInput(Input):
 
 
 class ApplyInput(DocumentsInput):
-    """Calendars, workflows and schedules to create or change."""
+    """Calendars, limits, workflows and schedules to create or change."""
 
     documents: Annotated[list[DeclaredDocument], Meta(min_length=1, max_length=BATCH_MAX)] | None = None
 

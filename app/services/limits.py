@@ -9,6 +9,7 @@ from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import shown_differences
 from app.domain.errors import ConflictError, InvalidError, NotFoundError
 from app.domain.permits import bounds_errors
+from app.domain.revisions import Author
 from app.engine.limit_gate import LimitGate
 from app.persistence import audit, limits
 from app.persistence.database import Connection, Database
@@ -18,6 +19,7 @@ from app.services.admission import new_owner, require_owned
 from app.services.inputs import LimitChanges, LimitInput, given
 from app.services.listing import encode, visible
 from app.services.preconditions import require_match, tag_of
+from app.services.schedules import author_of
 from app.services.views import LimitList, LimitView
 
 MOST_LIMITS = 1000
@@ -46,12 +48,9 @@ class LimitService:
         values = msgspec.structs.asdict(limit)
         team_id = values.pop("team_id")
         _require_sound(values)
-        if limit.public:
-            require_admin(actor)
         async with self._database.transaction() as connection:
             owner = await new_owner(connection, actor, team_id)
-            row = await _add(connection, owner, values)
-            await audit.record(connection, actor, AuditAction.LIMIT_CREATED, _subject(row), details=_editable(row))
+            row = await add_limit(connection, actor, owner, values, author_of(actor))
         return _view(row)
 
     async def get(self, actor: Actor, name: str, team_id: int | None = None) -> LimitView:
@@ -69,12 +68,8 @@ class LimitService:
         async with self._database.transaction() as connection:
             row = await _locked(connection, actor, name, team_id)
             require_match(lambda: tag_of(_view(row)))
-            _require_sound(_editable(row) | values)
-            differing = shown_differences(_editable(row), _editable(row) | values)
-            after = await limits.save(connection, row.id, values) if differing else row
-            if differing:
-                await audit.record(connection, actor, AuditAction.LIMIT_CHANGED, _subject(after), changes=differing)
-            buckets = await limits.buckets_of(connection, row.id) if differing else []
+            after = await change_limit(connection, actor, row, values, author_of(actor))
+            buckets = await limits.buckets_of(connection, row.id) if after is not row else []
             states = await limits.states(connection, [row.id])
         await self._gate.look_at(buckets)
         return _view(after, states.get(row.id))
@@ -84,10 +79,42 @@ class LimitService:
         async with self._database.transaction() as connection:
             row = await _locked(connection, actor, name, team_id)
             require_match(lambda: tag_of(_view(row)))
-            if await limits.is_used(connection, row):
-                raise ConflictError(f"Schedules or workflows name the limit '{name}'. Let them name another one first.")
-            await audit.record(connection, actor, AuditAction.LIMIT_DELETED, _subject(row))
-            await limits.remove(connection, row.id)
+            await remove_limit(connection, row, author_of(actor))
+
+
+async def add_limit(
+    connection: Connection, actor: Actor, owner: Owner, values: dict[str, Any], author: Author
+) -> Limit:
+    """Create a limit within a transaction; only admins create public ones."""
+    if values["public"]:
+        require_admin(actor)
+    row = await _add(connection, owner, values)
+    await audit.record_by(connection, author, AuditAction.LIMIT_CREATED, [_subject(row)], details=_editable(row))
+    return row
+
+
+async def change_limit(
+    connection: Connection, actor: Actor, before: Limit, values: dict[str, Any], author: Author
+) -> Limit:
+    """Give a limit other bounds within a transaction; equal values change nothing."""
+    values = {name: value for name, value in values.items() if name in _EDITABLE and getattr(before, name) != value}
+    if not values:
+        return before
+    if "public" in values:
+        require_admin(actor)
+    _require_sound(_editable(before) | values)
+    differing = shown_differences(_editable(before), _editable(before) | values)
+    after = await limits.save(connection, before.id, values)
+    await audit.record_by(connection, author, AuditAction.LIMIT_CHANGED, [_subject(after)], changes=differing)
+    return after
+
+
+async def remove_limit(connection: Connection, row: Limit, author: Author) -> None:
+    """Delete a limit that nothing uses, within a transaction."""
+    if await limits.is_used(connection, row):
+        raise ConflictError(f"Schedules or workflows name the limit '{row.name}'. Let them name another one first.")
+    await audit.record_by(connection, author, AuditAction.LIMIT_DELETED, [_subject(row)])
+    await limits.remove(connection, row.id)
 
 
 async def _add(connection: Connection, owner: Owner, values: dict[str, Any]) -> Limit:

@@ -208,3 +208,31 @@ async def test_calendars_that_cannot_be_declared_are_refused(carillon: Carillon)
         assert refused["errors"][0]["message"].startswith(expected), refused
     public = {"namespace": "c", "calendars": [{"name": "all", "public": True}]}
     assert {"create": 1} == (await apply(carillon, documents=[public]))["counts"]
+
+
+async def test_limits_are_declared_exported_and_pruned(carillon: Carillon) -> None:
+    """Workflows and schedules of the same document name them; one that is named is not pruned."""
+    mia = await carillon.member()
+    document: Json = {
+        **DOCUMENT,
+        "limits": [{"name": "shop", "max_concurrent": 2}, {"name": "slow", "rate": "10/m"}],
+        "workflows": [{**DOCUMENT["workflows"][0], "limit": "slow"}],
+        "schedules": [{**DOCUMENT["schedules"][0], "limit": "shop"}],
+    }
+    await mia.call("POST", "/limits/", 201, json={"name": "slow", "rate": "5/m"})
+    first = await apply(mia, documents=[document])
+    assert {("create", "limit", "shop"), ("change", "limit", "slow")} < set(acts(first))
+    assert "10/m" == (await mia.call("GET", "/limits/slow/"))["rate"]
+    exported = await mia.request("GET", "/export/", params={"namespace": "shop"})
+    assert {"keep": 4} == (await apply(mia, yaml=exported.text))["counts"]
+    wider: Json = {**document, "limits": [{"name": "shop", "max_concurrent": 5}, document["limits"][1]]}
+    told = await apply(mia, documents=[wider])
+    (step,) = [step for step in told["steps"] if step["act"] == "change"]
+    assert [{"path": "max_concurrent", "from": 2, "to": 5}] == step["differences"]
+    refused = await apply(mia, 422, documents=[{**document, "limits": []}], prune=True)
+    assert {"'shop'", "'slow'"} == {error["message"].split()[3] for error in refused["errors"]}
+    bad = {"namespace": "b", "limits": [{"name": "x"}]}
+    assert "limit 'x': " in (await apply(mia, 422, documents=[bad]))["errors"][0]["message"]
+    pruned = await apply(mia, documents=[{"namespace": "shop"}], prune=True)
+    assert {("delete", "limit", "shop"), ("delete", "limit", "slow")} <= set(acts(pruned))
+    assert [] == (await mia.call("GET", "/limits/"))["items"]

@@ -18,14 +18,15 @@ EXPRESSIONS += [f"{minute} * * * *" for minute in range(60)]
 REPEATS = 3
 
 
-class Measured(msgspec.Struct):
+class Measured(msgspec.Struct, kw_only=True):
     """What a forecast of a day in buckets of five minutes took."""
 
     schedules: int
     by: str | None
     seconds: float
-    # Of the API alone.
+    # Of the API alone, and of Postgres.
     cpu_seconds: float
+    postgres_cpu_seconds: float
     megabytes: float
     fires: int
 
@@ -58,14 +59,26 @@ async def measure(count: int) -> list[Measured]:
         port = free_port()
         async with stand.running("api", CARILLON_PORT=str(port)) as api:
             caller = await ready_caller(port)
-            for by in (None, "workflow", "schedule"):
+            for by in (None, "workflow", "owner", "host", "schedule"):
                 for _ in range(REPEATS):
                     before, used, began = api.megabytes(), api.cpu_seconds(), time.monotonic()
+                    by_postgres = stand.postgres_cpu_seconds()
                     told = await caller.call("POST", "/api/v1/forecast/", {"by": by})
                     seconds = time.monotonic() - began
                     fires = sum(bucket["fires"] for bucket in told["buckets"])
                     used, more = api.cpu_seconds() - used, api.megabytes() - before
-                    found.append(Measured(count, by, round(seconds, 2), round(used, 2), round(more), fires))
+                    by_postgres = stand.postgres_cpu_seconds() - by_postgres
+                    found.append(
+                        Measured(
+                            schedules=count,
+                            by=by,
+                            seconds=round(seconds, 2),
+                            cpu_seconds=round(used, 2),
+                            postgres_cpu_seconds=round(by_postgres, 2),
+                            megabytes=round(more),
+                            fires=fires,
+                        )
+                    )
     return found
 
 

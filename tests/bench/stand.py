@@ -71,6 +71,14 @@ class Stand:
             process.send_signal(signal.SIGTERM)
             await process.wait()
 
+    def postgres_cpu_seconds(self) -> float:
+        """What all processes of Postgres have used so far, those that have ended included."""
+        server = (self.folder / "pg" / "postmaster.pid").read_text().split()[0]
+        fields = [_stat(path) for path in Path("/proc").glob("[0-9]*/stat")]
+        own = [sum(map(int, one[11:15])) for pid, one in fields if pid == server]
+        children = [sum(map(int, one[11:13])) for _, one in fields if one[1:2] == [server]]
+        return sum([*own, *children]) / TICKS_PER_SECOND
+
     async def sql(self, statement: str, *values: Any) -> list[Any]:
         """Ask Postgres."""
         connection = await asyncpg.connect(
@@ -141,6 +149,14 @@ class Stand:
             return bool(await self.value(statement) == wanted)
 
         await until(answered, seconds)
+
+
+def _stat(path: Path) -> tuple[str, list[str]]:
+    """Return the number of a process and the fields of its state; none if it has just ended."""
+    try:
+        return path.parent.name, path.read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return path.parent.name, []
 
 
 class Running:

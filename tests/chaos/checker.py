@@ -6,7 +6,7 @@ there are.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from tests.chaos.evidence import Evidence, ExecutionRow
@@ -15,6 +15,7 @@ from tests.chaos.measures import by_faults, counts, first_calls, lateness, recov
 from tests.chaos.oracle import POISONED
 from tests.chaos.report import Report
 from tests.chaos.stories import (
+    BACKFILL,
     FAILURES,
     MANUAL,
     OPEN,
@@ -47,6 +48,7 @@ def check(evidence: Evidence, *, settle_seconds: float) -> Report:
     }
     findings["phantom"] = [*strangers(evidence, stories), *findings["phantom"]]
     findings["mislabelled"] = [*misdirected(evidence, stories), *confused_keys(evidence.arrivals)]
+    findings["overlap"] += [*_over_limits(evidence), *_crowded(evidence, settle)]
     calls = first_calls(stories)
     inside, outside = by_faults(calls, evidence.faults, settle)
     return Report(
@@ -113,7 +115,9 @@ def _twice_accounted(story: Story) -> Iterator[str]:
 def _twice_executed(story: Story) -> Iterator[str]:
     """Attempts with two executions, by the tables or by what arrived."""
     by_row = [(row.scheduled_for, row.retry_attempt + 1, row.id) for row in story.scheduled]
-    by_label = [(call.slot, call.attempt, call.execution_id) for call in story.arrivals]
+    by_label = [
+        (call.slot, call.attempt, call.execution_id) for call in story.arrivals if not story.may_be_by_backfill(call)
+    ]
     executions = defaultdict(list)
     for slot, attempt, execution_id in [*by_row, *sorted(set(by_label) - set(by_row))]:
         executions[slot, attempt].append(execution_id)
@@ -150,10 +154,55 @@ def _phantom_executions(story: Story) -> Iterator[str]:
         elif row.trigger == MANUAL:
             if not story.allows_manual(row.id, row.scheduled_for):
                 yield f"nobody asked for the manual {called(row)}"
+        elif row.trigger == BACKFILL:
+            if not story.allows_backfill(row.scheduled_for):
+                yield f"no backfill was asked for the {called(row)}"
         elif not story.allows(row.scheduled_for):
             yield f"{called(row)} is for no slot that may come due"
         elif death is not None and row.scheduled_for > death:
             yield f"{called(row)} is for a slot after the schedule's death at {death.isoformat()}"
+
+
+def _skipped(story: Story) -> Iterator[str]:
+    """Slots that fired although their skip was acknowledged."""
+    skipped = frozenset(story.expectation.skipped)
+    for row in story.scheduled:
+        if row.scheduled_for in skipped:
+            yield f"{called(row)} is for a slot that was to be skipped"
+
+
+def _twice_backfilled(story: Story) -> Iterator[str]:
+    """Slots that backfills have run more often than they were asked to."""
+    runs = Counter((row.scheduled_for, row.retry_attempt) for row in story.executions if row.trigger == BACKFILL)
+    for (slot, attempt), number in sorted(runs.items()):
+        asked = sum(span.holds(slot) for span in story.expectation.backfills)
+        if number > max(1, asked):
+            yield f"attempt {attempt} of the backfilled slot {slot.isoformat()} has {number} executions"
+
+
+def _over_limits(evidence: Evidence) -> Iterator[str]:
+    """Times at which more runs were under way than a limit allows, by the tables."""
+    limit_of = {row.id: row.limit for row in evidence.schedules}
+    for name, bound in evidence.bounds.items():
+        rows = [row for row in begun(evidence.executions) if limit_of.get(row.scheduled_job_id) == name]
+        ends: list[datetime] = []
+        for row in sorted(rows, key=started):
+            ends = [end for end in ends if end > started(row)]
+            ends.append(row.finished_at or evidence.ended)
+            if len(ends) > bound:
+                yield f"limit {name}: {len(ends)} runs at once at {started(row).isoformat()}, {bound} are allowed"
+
+
+def _crowded(evidence: Evidence, settle: timedelta) -> Iterator[str]:
+    """Times at which the target had more calls at once than a limit allows, though nothing was broken.
+
+    A worker that was frozen or cut off may leave a call behind after its permit was given to another one.
+    """
+    for crowd in evidence.crowds:
+        troubled = any(fault.began <= crowd.at <= fault.ended + settle for fault in evidence.faults)
+        bound = evidence.bounds.get(crowd.folder)
+        if bound is not None and crowd.calls > bound and not troubled:
+            yield f"limit {crowd.folder}: {crowd.calls} calls at once at {crowd.at.isoformat()}, {bound} are allowed"
 
 
 def _phantom_entries(story: Story) -> Iterator[str]:
@@ -184,7 +233,8 @@ def _phantom_arrivals(story: Story) -> Iterator[str]:
             yield f"{labelled(call)} belongs to no execution"
         elif row is not None and row.started_at is None and read_later and not was_handed_back(row):
             yield f"{labelled(call)} belongs to an execution that never began"
-        if not story.allows(call.slot) and not story.allows_manual(call.execution_id, call.slot):
+        explained = story.allows_manual(call.execution_id, call.slot) or story.may_be_by_backfill(call)
+        if not story.allows(call.slot) and not explained:
             yield f"{labelled(call)} is for no slot that may come due"
 
 
@@ -194,7 +244,7 @@ def _overlaps(story: Story) -> Iterator[str]:
         return
     running: ExecutionRow | None = None
     for row in sorted(begun(story.executions), key=started):
-        if may_overlap(story, row):
+        if may_overlap(story, row) or row.trigger == BACKFILL:
             continue
         if running is not None and started(row) < (running.finished_at or story.ended):
             shared = min(row.finished_at or story.ended, running.finished_at or story.ended) - started(row)
@@ -230,7 +280,9 @@ def _writes(story: Story) -> Iterator[str]:
 def _unsettled(story: Story) -> Iterator[str]:
     """What should have come to rest or gone on by the end."""
     for row in story.executions:
-        if row.status in OPEN and (row.started_at or row.scheduled_for) < story.settled:
+        # A run of a backfill waits while live slots are late.
+        waits = row.trigger == BACKFILL and row.started_at is None
+        if row.status in OPEN and not waits and (row.started_at or row.scheduled_for) < story.settled:
             yield f"{called(row)} is still {row.status}"
     if story.row is None or story.row.status != "active":
         return
@@ -250,9 +302,9 @@ def _poisoned(story: Story) -> Iterator[str]:
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "lost": (_lost_slots, _lost_attempts, _lost_retries, _lost_calls),
-    "duplicate": (_twice_accounted, _twice_executed, _twice_called),
+    "duplicate": (_twice_accounted, _twice_executed, _twice_called, _twice_backfilled),
     "early": (_early,),
-    "phantom": (_phantom_executions, _phantom_entries, _phantom_arrivals),
+    "phantom": (_phantom_executions, _phantom_entries, _phantom_arrivals, _skipped),
     "overlap": (_overlaps,),
     "counters": (_counters,),
     "writes": (_writes,),

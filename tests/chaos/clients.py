@@ -4,9 +4,10 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     folder: str = ""
     values: Json = {}
+    # Of its call.
+    config: Json = {}
 
 
 USUAL: Json = {"max_retries": 50, "backoff_base_seconds": 1, "timeout_seconds": 4}
@@ -45,12 +48,17 @@ class Clients:
         pause_seconds: tuple[float, float],
         kinds: Sequence[Kind] = (Kind(),),
         calendar: str | None = None,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        intervenes: bool = False,
     ) -> None:
-        """Nothing is asked yet. The kinds of schedules are made in turn.
+        """Nothing is asked yet. The kinds of schedules are made in turn; ``limits`` are created with these bounds.
 
-        ``calendar`` is changed now and then: it has dates of the past only, so its schedules have all their slots.
+        With ``intervenes`` they also skip slots and run past ones, which release 0.1.0 does not know. ``calendar`` is
+        changed now and then: it has dates of the past only, so its schedules have all their slots.
         """
         self._calendar = calendar
+        self.limits = limits
+        self._intervenes = intervenes
         self._deployment = deployment
         self._random = random.Random(seed)
         self._count = count
@@ -73,6 +81,8 @@ class Clients:
         self._mine: list[dict[UUID, Json]] = [{} for _ in range(self._count)]
         if self._calendar is not None:
             await self._send("POST", "/api/v1/calendars/", {"name": self._calendar, "dates": ["2001-01-01"]})
+        for name, bound in self.limits.items():
+            await self._send("POST", "/api/v1/limits/", {"name": name, "max_concurrent": bound})
         for mine in self._mine:
             for _ in range(schedules_each):
                 await self._create(mine)
@@ -147,12 +157,24 @@ class Clients:
             await self._ask(schedule_id, Verb.DELETE, "DELETE", path)
             del mine[schedule_id]
             return
+        if self._intervenes and self._random.random() < 0.15:
+            await self._ask_beside(schedule_id, path)
+            return
         if verb is Verb.PATCH:
             answer = await self._ask(schedule_id, verb, "PATCH", path, self._changes())
         else:
             answer = await self._ask(schedule_id, verb, "POST", f"{path}{verb}/")
         if answer is not None and verb is not Verb.RUN:
             mine[schedule_id] = answer
+
+    async def _ask_beside(self, schedule_id: UUID, path: str) -> None:
+        """Skip the next slot, or run past slots after all."""
+        if self._random.random() < 0.5:
+            await self._ask(schedule_id, Verb.SKIP, "POST", f"{path}skip/", {"next": 1})
+            return
+        now = datetime.now(UTC)
+        span = {"from": (now - timedelta(seconds=20)).isoformat(), "to": (now - timedelta(seconds=1)).isoformat()}
+        await self._ask(schedule_id, Verb.BACKFILL, "POST", f"{path}backfill/", {**span, "max_concurrent": 2})
 
     def _changes(self) -> Json:
         return self._random.choice(
@@ -172,7 +194,7 @@ class Clients:
             {
                 "id": "call",
                 "type": "core.http_request",
-                "config": {"url": f"http://127.0.0.1:{self._deployment.target_port}/{address}"},
+                "config": {"url": f"http://127.0.0.1:{self._deployment.target_port}/{address}", **kind.config},
             },
         ]
         flow = {"name": name, "nodes": nodes, "edges": [{"from": "start", "to": "call"}]}
@@ -202,10 +224,13 @@ class Clients:
         self._note(schedule_id, verb, asked, ack, body or {}, answer)
         return answer
 
-    async def _send(self, method: str, path: str, body: Json | None = None) -> tuple[Ack, Json | None]:
+    async def _send(
+        self, method: str, path: str, body: Json | None = None, token: str = ADMIN_TOKEN
+    ) -> tuple[Ack, Json | None]:
         url = self._url()
+        bearer = {"Authorization": f"Bearer {token}"}
         try:
-            response = await self._http.request(method, f"{url}{path}", json=body)
+            response = await self._http.request(method, f"{url}{path}", json=body, headers=bearer)
         except httpx.HTTPError as error:
             self.failures.append(f"{method} {url}{path}: {error!r}")
             return Ack.UNKNOWN, None

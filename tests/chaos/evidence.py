@@ -17,6 +17,12 @@ class Verb(StrEnum):
     RESUME = "resume"
     DELETE = "delete"
     RUN = "run"
+    SKIP = "skip"
+    BACKFILL = "backfill"
+
+
+# Requests that change neither the cadence nor a value of the schedule.
+BESIDE = frozenset({Verb.RUN, Verb.SKIP, Verb.BACKFILL})
 
 
 class Ack(StrEnum):
@@ -38,7 +44,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     asked: datetime
     answered: datetime
     ack: Ack
-    # The body that was sent, and the schedule (for `run`: the execution) as it was answered.
+    # The body that was sent, and the schedule as it was answered; for `run` the execution, for `skip` the slots, for
+    # `backfill` the operation.
     body: dict[str, Any] = {}
     answer: dict[str, Any] | None = None
 
@@ -102,6 +109,15 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     next_slot: datetime | None
     next_run_at: datetime | None
     created_at: datetime
+    limit: str | None = None
+
+
+class Crowd(msgspec.Struct, frozen=True):
+    """Calls that the target had at once in one folder, when one more had arrived."""
+
+    at: datetime
+    folder: str
+    calls: int
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -121,6 +137,9 @@ class Evidence(msgspec.Struct, kw_only=True):
     ledger: list[LedgerRow]
     schedules: list[ScheduleRow]
     faults: list[Fault]
+    # How many runs or calls each limit allows at once. Calls under a limit go to a folder of its name.
+    bounds: dict[str, int] = {}
+    crowds: list[Crowd] = []
     began: datetime
     # When the last fault was over, and when the tables were read.
     calm: datetime

@@ -1,7 +1,8 @@
 """Reading what a run has left behind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ async def gather(
     began: datetime,
     calm: datetime,
     ours: str,
+    bounds: Mapping[str, int] = MappingProxyType({}),
 ) -> Evidence:
     """Read everything as of one moment, and what arrived after that moment last; nothing of ``ours``, by its name."""
     ended = datetime.now(UTC)
@@ -33,6 +35,8 @@ async def gather(
         ledger=[_as(LedgerRow, row) for row in ledger],
         schedules=[_schedule(row) for row in schedules],
         faults=list(faults),
+        bounds=dict(bounds),
+        crowds=list(deployment.target.crowds),
         began=began,
         calm=calm,
         ended=ended,

@@ -20,7 +20,8 @@ def first_calls(stories: dict[UUID, Story]) -> list[Arrival]:
     calls: dict[tuple[UUID, datetime], Arrival] = {}
     for story in stories.values():
         for call in story.arrivals:
-            if call.attempt == 1 and not story.allows_manual(call.execution_id, call.slot) and story.allows(call.slot):
+            beside = story.allows_manual(call.execution_id, call.slot) or story.may_be_by_backfill(call)
+            if call.attempt == 1 and not beside and story.allows(call.slot):
                 calls.setdefault((call.schedule_id, call.slot), call)
     return list(calls.values())
 

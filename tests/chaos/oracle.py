@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from tests.chaos.evidence import Ack, Fault, Request, Verb
+from tests.chaos.evidence import BESIDE, Ack, Fault, Request, Verb
 
 # How long after its end, or after the end of the fault that swallowed its answer, a request may still take effect.
 STRAGGLE_SECONDS = 5.0
@@ -59,6 +59,9 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     # Whether it must be there at the end; None if that depends on a request without an answer.
     exists: bool | None
     manual_runs: list[ManualRun]
+    # Slots that certainly are to be skipped, and the spans of backfills that were or may have been started.
+    skipped: list[datetime] = []
+    backfills: list[Span] = []
     # Answers that contradict what had been acknowledged before.
     broken: list[str]
     # States that no request explains: the schedule must have paused by itself.
@@ -96,7 +99,7 @@ def expect(
     cadences, values = CadenceReader(faults), ValueReader(faults)
     happened = [request for request in sorted(requests, key=_asked) if request.ack is not Ack.NO]
     for request in happened:
-        if request.verb is not Verb.RUN:
+        if request.verb not in BESIDE:
             cadences.read(request)
             values.read(request)
     return Expectation(
@@ -106,6 +109,17 @@ def expect(
         values=values.allowed,
         exists=values.exists,
         manual_runs=[_manual_run(request, faults) for request in happened if request.verb is Verb.RUN],
+        skipped=[
+            datetime.fromisoformat(slot)
+            for request in happened
+            if request.verb is Verb.SKIP
+            for slot in (request.answer or {}).get("skipped", ())
+        ],
+        backfills=[
+            Span(datetime.fromisoformat(request.body["from"]), datetime.fromisoformat(request.body["to"]))
+            for request in happened
+            if request.verb is Verb.BACKFILL
+        ],
         broken=[*values.broken, *cadences.broken],
         surprises=cadences.surprises,
     )

@@ -15,6 +15,8 @@ OPEN = frozenset({"pending", "running"})
 FAILURES = frozenset({"failed", "timed_out", "lost"})
 REPEATS = frozenset({"success", "skipped", "blocked"})
 MANUAL = "manual"
+BACKFILL = "backfill"
+BESIDE_CADENCE = frozenset({MANUAL, BACKFILL})
 
 # How much later than the end of the run the tables may have been read.
 READING_SECONDS = 2.0
@@ -30,6 +32,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     # All of its executions, and those of the cadence.
     executions: list[ExecutionRow]
     scheduled: list[ExecutionRow]
+    by_backfill: frozenset[UUID]
     ledger: list[LedgerRow]
     # What carries its id.
     arrivals: list[Arrival]
@@ -47,6 +50,14 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     def allows_manual(self, execution_id: UUID, slot: datetime) -> bool:
         """Whether somebody asked, or may have asked, for a run."""
         return self.manual_run(execution_id, slot) is not None
+
+    def allows_backfill(self, slot: datetime) -> bool:
+        """Whether somebody asked, or may have asked, for a slot to be run after all."""
+        return any(span.holds(slot) for span in self.expectation.backfills)
+
+    def may_be_by_backfill(self, call: Arrival) -> bool:
+        """Whether a call is that of a backfill, or may be: of a deleted schedule only the calls are left."""
+        return call.execution_id in self.by_backfill or (self.row is None and self.allows_backfill(call.slot))
 
     def manual_run(self, execution_id: UUID, slot: datetime) -> ManualRun | None:
         """The request that explains a manual run."""
@@ -105,7 +116,8 @@ def _story(
         requests=requests,
         expectation=expectation,
         executions=executions,
-        scheduled=[execution for execution in executions if execution.trigger != MANUAL],
+        scheduled=[execution for execution in executions if execution.trigger not in BESIDE_CADENCE],
+        by_backfill=frozenset(execution.id for execution in executions if execution.trigger == BACKFILL),
         ledger=ledger,
         arrivals=arrivals,
         settled=evidence.ended - settle,

@@ -1,6 +1,7 @@
 """The target of all calls: it writes down what arrives, and answers as badly as it is told to."""
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -9,7 +10,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from tests.chaos.evidence import Arrival
+from tests.chaos.evidence import Arrival, Crowd
 
 SLOW_SECONDS = 1.5
 # A call to this path is never answered.
@@ -34,6 +35,9 @@ class Target:
         """In a kind mood."""
         self.mood = Mood.KIND
         self.arrivals: list[Arrival] = []
+        # By the first part of the path: how many calls there are now, and when more than one were there at once.
+        self._under_way: Counter[str] = Counter()
+        self.crowds: list[Crowd] = []
         self.port = 0
         self._cheered = asyncio.Event()
 
@@ -68,9 +72,16 @@ class Target:
                 key=headers["Idempotency-Key"],
             )
         )
-        if request.path == NEVER:
-            await asyncio.Event().wait()
-        return await self._answer(request)
+        folder = request.path.split("/")[1]
+        self._under_way[folder] += 1
+        if self._under_way[folder] > 1:
+            self.crowds.append(Crowd(datetime.now(UTC), folder, self._under_way[folder]))
+        try:
+            if request.path == NEVER:
+                await asyncio.Event().wait()
+            return await self._answer(request)
+        finally:
+            self._under_way[folder] -= 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.mood is Mood.FAILING:

@@ -16,6 +16,7 @@ from tests.chaos.checker import check
 from tests.chaos.evidence import (
     Ack,
     Arrival,
+    Crowd,
     Evidence,
     ExecutionRow,
     Fault,
@@ -240,7 +241,7 @@ def test_sound_histories_contain_everything_that_may_happen() -> None:
     assert {"success", "failed", "timed_out", "lost", "cancelled", "running"} == {row.status for row in executions}
     assert any(row.token == 3 for row in executions)
     assert any(row.retry_attempt > 1 for row in executions)
-    assert {(verb, ack) for verb in Verb for ack in (Ack.YES, Ack.UNKNOWN)} <= asked
+    assert {(verb, ack) for verb in {*Verb} - {Verb.SKIP, Verb.BACKFILL} for ack in (Ack.YES, Ack.UNKNOWN)} <= asked
     assert any(len(evidence.schedules) < len(CAST) for evidence in histories)
 
 
@@ -576,7 +577,69 @@ def fall_behind(evidence: Evidence, chance: random.Random) -> Evidence:
     return change_schedule(evidence, pick(chance, firm_schedules(evidence)), next_run_at=at(100))
 
 
+def beside(evidence: Evidence, row: ExecutionRow, verb: Verb, body: Any = None, answer: Any = None) -> list[Request]:
+    """The requests, with one about the slot of a run, long before its end."""
+    asked = Request(
+        schedule_id=row.scheduled_job_id,
+        verb=verb,
+        asked=row.scheduled_for,
+        answered=row.scheduled_for,
+        ack=Ack.YES,
+        body=body or {},
+        answer=answer,
+    )
+    return [*evidence.requests, asked]
+
+
+def fire_a_skipped_slot(evidence: Evidence, chance: random.Random) -> Evidence:
+    """A slot fired that was to be skipped."""
+    row = pick(chance, firm_executions(evidence))
+    skipped = {"skipped": [row.scheduled_for.isoformat()]}
+    return replace(evidence, requests=beside(evidence, row, Verb.SKIP, answer=skipped))
+
+
+def backfilled(evidence: Evidence, row: ExecutionRow, number: int, *, asked: bool) -> Evidence:
+    """Runs of a slot by a backfill, beside the run that it had."""
+    runs = [replace(row, id=UUID(int=2**100 + one), trigger="backfill", status="failed") for one in range(number)]
+    span = {"from": (row.scheduled_for - SECOND).isoformat(), "to": (row.scheduled_for + SECOND).isoformat()}
+    requests = beside(evidence, row, Verb.BACKFILL, span) if asked else evidence.requests
+    return replace(evidence, executions=[*evidence.executions, *runs], requests=requests)
+
+
+def backfill_by_nobody(evidence: Evidence, chance: random.Random) -> Evidence:
+    """A slot was run by a backfill that was never asked for."""
+    return backfilled(evidence, pick(chance, firm_executions(evidence)), 1, asked=False)
+
+
+def backfill_twice(evidence: Evidence, chance: random.Random) -> Evidence:
+    """One backfill ran a slot twice."""
+    return backfilled(evidence, pick(chance, firm_executions(evidence)), 2, asked=True)
+
+
+def exceed_a_limit(evidence: Evidence, chance: random.Random) -> Evidence:
+    """Two runs of one limit were under way at once, where one is allowed."""
+    row = pick(chance, firm_executions(evidence))
+    long = replace(row, finished_at=known(row.finished_at) + SECOND)
+    other = replace(long, id=some_id(chance), trigger="backfill", started_at=known(long.finished_at) - SECOND / 2)
+    schedule = next(one for one in evidence.schedules if one.id == row.scheduled_job_id)
+    limited = change_schedule(evidence, schedule, limit="one")
+    executions = [*exchanged(limited.executions, row, long), other]
+    span = {"from": (row.scheduled_for - SECOND).isoformat(), "to": (row.scheduled_for + SECOND).isoformat()}
+    requests = beside(evidence, row, Verb.BACKFILL, span)
+    return replace(limited, executions=executions, requests=requests, bounds={"one": 1})
+
+
+def crowd_the_target(evidence: Evidence, _: random.Random) -> Evidence:
+    """The target had two calls at once after the last fault, where one is allowed."""
+    return replace(evidence, bounds={"one": 1}, crowds=[Crowd(evidence.ended, "one", 2)], faults=[])
+
+
 MUTATIONS: list[tuple[Mutation, str]] = [
+    (fire_a_skipped_slot, "phantom"),
+    (backfill_by_nobody, "phantom"),
+    (backfill_twice, "duplicate"),
+    (exceed_a_limit, "overlap"),
+    (crowd_the_target, "overlap"),
     (drop_execution, "lost"),
     (drop_execution, "phantom"),
     (drop_execution, "counters"),
@@ -643,6 +706,13 @@ def test_what_is_broken_is_found(mutate: Mutation, kind: str) -> None:
         report = checked(evidence)
         assert kind in found(report), "\n".join(report.lines())
         assert not report.ok
+
+
+def test_a_backfill_leaves_the_live_history_as_it_was() -> None:
+    """Its run has a slot that fired, beside other runs; the counters and the cadence do not know it."""
+    evidence = sound(0)
+    report = checked(backfilled(evidence, firm_executions(evidence)[0], 1, asked=True))
+    assert {} == found(report), "\n".join(report.lines())
 
 
 def broken_histories(mutate: Mutation) -> Iterator[Evidence]:

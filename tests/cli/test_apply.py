@@ -232,7 +232,7 @@ async def test_files_find_the_workflows_of_each_other(apply: Applying) -> None:
         for one, two in (("a", "b"), ("b", "a"))
     ]
     told = await apply(*circle)
-    words = "1: a.yaml and b.yaml use workflows or calendars of each other: put them into one file."
+    words = "1: a.yaml and b.yaml use objects of each other: put them into one file."
     assert [f"a.yaml:{words}", f"b.yaml:{words}"] == told.problems
 
 

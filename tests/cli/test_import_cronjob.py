@@ -125,6 +125,7 @@ def test_every_field_that_has_a_counterpart() -> None:
     (schedule,) = schedules(result)
     expected = {
         "name": "shop/report",
+        "labels": {"team": "sales"},
         "cron": "30 2 * * 1-5",
         "timezone": "Europe/Berlin",
         "if_running": "cancel",
@@ -137,16 +138,22 @@ def test_every_field_that_has_a_counterpart() -> None:
     assert expected == {name: schedule[name] for name in expected}
     lost = [(notice.line, notice.message.partition(" has no")[0]) for notice in result.notices]
     assert [
-        (6, "`labels`"),
         (7, "`annotations`"),
         (14, "`successfulJobsHistoryLimit`"),
         (15, "`failedJobsHistoryLimit`"),
         (20, "`ttlSecondsAfterFinished`"),
         (21, "`parallelism`"),
         (22, "`completions`"),
-    ] == lost[:7]
+    ] == lost[:6]
     assert (26, "only the first container is written to trigger_payload, not sidecar, prepare.") == lost[-1]
-    assert (True, 9) == (result.is_complete, len(lost))
+    assert (True, 8) == (result.is_complete, len(lost))
+
+
+def test_labels_that_are_none_are_left_out() -> None:
+    """The schedule is converted without them."""
+    result = converted(FULL.replace("{team: sales}", '{team: "two words"}'))
+    assert "labels" not in schedules(result)[0]
+    assert (6, True) == (result.notices[0].line, result.notices[0].message.startswith("the labels are left out"))
 
 
 @pytest.mark.parametrize(

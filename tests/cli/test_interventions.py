@@ -6,12 +6,15 @@ Covers app.cli.load, app.cli.schedule_changes, app.cli.interaction.
 import csv
 import io
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.cli.interaction import exit_by_operation
+from app.cli.fields import keeping
+from app.cli.interaction import exit_by_operation, wait_for_operation, wait_for_run
 from app.cli.load import forecast_lines, load_rows, spread_sentence
 from app.cli.schedule_changes import backfill_sentence, for_each
 from app.client.connection import Connection
@@ -183,6 +186,48 @@ def test_an_interrupted_change_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(KeyboardInterrupt):
             connection.call(method, "/x/", params={"a": 1})
     assert ["\nInterrupted before the answer to PATCH /api/v1/x/: it may have been carried out."] == said
+
+
+@pytest.mark.parametrize(
+    ("wait", "hint"),
+    [
+        (lambda connection: wait_for_run(connection, "r", None), "carillon run watch r"),
+        (lambda connection: wait_for_operation(connection, {"id": "o", "action": "pause"}), "operation cancel o"),
+    ],
+)
+def test_what_goes_on_after_ctrl_c_is_said(
+    wait: Callable[[Connection], Any],
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A run and an operation do not end with the command; neither do they if the server is away."""
+    connection = Connection(Target(url="http://127.0.0.1:1", token="", source="test"))
+    with pytest.raises(ClientError) as lost:
+        wait(connection)
+    assert ("cannot be reached" in lost.value.message, " go" in lost.value.hint) == (True, True)
+
+    def interrupt(_path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(connection, "get", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        wait(connection)
+    assert hint in capsys.readouterr().err
+
+
+def test_an_edited_text_is_not_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is kept if the change is refused or interrupted, and deleted once it is stored."""
+    draft = tmp_path / "draft.yaml"
+    draft.touch()
+    with pytest.raises(ClientError, match="refused") as refused, keeping(draft):
+        raise ClientError("refused")
+    with pytest.raises(KeyboardInterrupt), keeping(draft):
+        raise KeyboardInterrupt
+    assert (True, True) == (str(draft) in refused.value.hint, str(draft) in capsys.readouterr().err)
+    with keeping(draft):
+        assert draft.exists()
+    assert not draft.exists()
 
 
 def test_a_token_is_not_quoted() -> None:

@@ -7,11 +7,24 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from app.cli.main import reordered
-from app.cli.output import Shape, cell, cell_width, column_widths, columns, json_text, printable, yaml_text
+from app.cli.options import Format, Printing
+from app.cli.output import (
+    Shape,
+    cell,
+    cell_width,
+    column_widths,
+    columns,
+    json_text,
+    print_items,
+    printable,
+    yaml_text,
+)
+from app.client.connection import Page
 from tests.support.carillon import Carillon
 from tests.support.command_line import PROGRAM, CommandLine
 
@@ -106,6 +119,7 @@ def test_cells_are_one_line() -> None:
     assert ["-", "yes", "a=1,b=x", "1,2", '[{"a":1}]'] == [
         cell(one) for one in (None, True, {"a": 1, "b": "x"}, [1, 2], [{"a": 1}])
     ]
+    assert "cron: a -> b, note: - -> x" == cell({"cron": {"from": "a", "to": "b"}, "note": {"from": None, "to": "x"}})
     assert [2, 4, 1] == [cell_width(one) for one in ("ab", "日本", "e\u0301")]
     assert ("ID", "id") == ((shown := Shape("x", columns("id")).columns[0]).title, shown.path)
 
@@ -124,6 +138,20 @@ def test_columns_fit_the_terminal() -> None:
     assert [9] == column_widths(rows, 5)
     runs = [("ID", "STATUS"), (one, "success")]
     assert [36] == column_widths(runs, 40)
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "jsonl", "yaml", "csv", "name"])
+def test_a_page_is_printed_before_the_next_is_read(form: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that the first rows of a long list are there at once."""
+    printed: list[str] = []
+
+    def pages() -> Iterator[Page]:
+        yield Page([{"id": "first"}], {"next_cursor": "x"})
+        printed.append(capsys.readouterr().out)
+        yield Page([{"id": "second"}], {"next_cursor": None})
+
+    print_items(pages(), Printing(output=form), Shape("thing", columns("id")))
+    assert ("first" in printed[0], "second" in capsys.readouterr().out) == (True, True)
 
 
 def test_texts_of_several_lines_are_blocks() -> None:

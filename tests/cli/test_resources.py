@@ -14,8 +14,8 @@ from app.cli.top import sparkline
 from app.cli.workflows import as_dot, as_mermaid, as_text
 from app.client.connection import Answer
 from app.config import Settings
-from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, working
-from tests.support.command_line import CommandLine
+from tests.support.carillon import ADMIN_TOKEN, Carillon, Json, until, working
+from tests.support.command_line import CommandLine, Done
 
 GRAPH: Json = {
     "nodes": [{"id": "start", "type": "trigger_schedule"}, {"id": 'a"b', "type": "core.noop"}],
@@ -67,6 +67,7 @@ async def test_users_and_tokens_are_managed(cli: CommandLine, standing: Carillon
     assert (0, True, True) == (token.code, secret.startswith("carillon_"), "shown only once" in token.err)
     own = {**cli.environ, "CARILLON_TOKEN": secret}
     assert name == (await cli("whoami", "--json", environ=own)).json()["username"]
+    assert "scopes read,operate" in " ".join((await cli("whoami", environ=own)).out.split())
     assert 4 == (await cli("user", "list", environ=own)).code
     (listed,) = (await cli("token", "list", name, "--json")).json()["items"]
     assert ("laptop", ["read", "operate"]) == (listed["name"], listed["scopes"])
@@ -115,8 +116,14 @@ async def test_other_nouns_have_the_verbs_of_the_api(cli: CommandLine, standing:
 
 async def test_the_doctor_says_what_is_wrong(cli: CommandLine, standing: Carillon) -> None:
     """Without a worker nothing fires: exit code 1; a wrong token and a server that is away are named."""
+
+    async def is_well() -> Done | None:
+        # A worker is seen once it has its lease, which lasts 3 s.
+        done = await cli("doctor", "--json")
+        return done if done.code == 0 else None
+
     async with working(standing.settings):
-        well = await cli("doctor", "--json")
+        well = await until(is_well)
     states = {check["check"]: check["state"] for check in well.json()["items"]}
     assert {"reachable", "clock", "login", "postgres", "redis", "versions", "migrations", "workers"} <= states.keys()
     # The clock in the headers of the tests' server stands still.

@@ -22,6 +22,7 @@ from app.config import Settings
 from app.embedded import EmbeddedPostgres, EmbeddedValkey
 from app.observability.logs import LOG_AGAIN_SECONDS
 from app.persistence.migrations import migrate
+from app.persistence.schema_version import newest_revision
 from app.worker import run_worker
 from tests.support.api_server import serving
 from tests.support.carillon import Carillon, until
@@ -83,7 +84,9 @@ async def test_workers_wait_for_what_is_missing_and_fire_when_it_comes(
         await until(lambda: is_ready(503, "unavailable", "is not migrated yet: its schema is none"))
         assert [] == worker.said("database_recovered")
         real_url = postgres.url.replace("/carillon?", f"/{empty_database}?")
-        await migrate(real_url)
+        steps: list[str] = []
+        await migrate(real_url, report=steps.append)
+        assert f"applied revision {newest_revision()}" in steps
         await until(lambda: is_ready(200, "degraded", "Redis: It cannot be reached."))
         async with serving(replace(settings, database_url=real_url)) as carillon:
             schedule = await carillon.schedule(interval_seconds=1)

@@ -57,6 +57,7 @@ async def test_why_a_slot_did_not_fire(visitor: Visitor, fleet: Fleet) -> None:
     await expect(page.get_by_text("decided here")).to_be_visible()
     await page.reload()
     await expect(page.get_by_text("decided here")).to_be_visible()
+    await expect(strip).to_have_attribute("aria-valuetext", re.compile("Skipped"))
 
 
 async def test_what_is_typed_stays_while_the_page_is_refreshed(visitor: Visitor, fleet: Fleet) -> None:

@@ -39,8 +39,8 @@ STORM_CHANCE = 0.01
 # Not DELETE: where rows come to lie, and so the order in which they are found, shall be the same in every history.
 CLEAR = (
     "TRUNCATE scheduled_jobs, workflow_executions, ledger_entries, due_ticks, active_executions, workers, mishaps, "
-    "circuit_breakers, circuit_breaker_transitions, schedule_revisions, deleted_histories, unsuccessful_executions "
-    "CASCADE"
+    "circuit_breakers, circuit_breaker_transitions, schedule_revisions, deleted_histories, unsuccessful_executions, "
+    "limits CASCADE"
 )
 WORKFLOW = (
     "INSERT INTO workflows (user_profile_id, owner_id, name, nodes, edges) "

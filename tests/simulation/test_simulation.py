@@ -5,18 +5,21 @@ for one that came by chance, ``SIMULATION_SCENE=name/point/fault`` for a scene. 
 by chance, and every scene with every fault at every point; without it, a sample that takes seconds.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import app
 from app.embedded import EmbeddedPostgres
-from tests.simulation.faults import Fault
+from tests.simulation.faults import Fault, OneFault
 from tests.simulation.histories import SCENES, Scene
 from tests.simulation.postgres import NEVER_WAIT, ROWS_HELD
 from tests.simulation.simulation import CLAIM, IDLE_UNITS, Simulation
+from tests.simulation.world import World
 
 WANTED = os.environ.get("SIMULATION_HISTORIES")
 SEED = os.environ.get("SIMULATION_SEED")
@@ -57,6 +60,27 @@ def test_promises_hold_whatever_happens(simulation: Simulation, part: int) -> No
     seeds = [int(SEED)] if SEED else [] if ONE_CASE else range(HISTORIES)
     for seed in seeds[part::PARTS]:
         simulation.play_random(seed)
+
+
+def test_a_rate_is_kept_within_two_percent_over_a_minute(simulation: Simulation) -> None:
+    """Two schedules want more runs than their limit allows, on two workers; as many start as it says."""
+    begun: list[float] = []
+
+    async def play(world: World, workflow_id: int) -> None:
+        await world.named_limit("crm", "60/m", 1)
+        jobs = [await world.create(workflow_id, interval_seconds=1, limit="crm") for _ in range(2)]
+        for _ in range(2):
+            world.start_worker()
+        await asyncio.sleep(64)
+        begun.extend(call.begun for call in world.calls)
+        for job in jobs:
+            assert job is not None
+            await world.pause(job)
+
+    simulation.play("rate", play, Random(0), OneFault())
+    first = begun[2]
+    in_a_minute = sum(first <= moment < first + 60 for moment in begun)
+    assert 0.98 * 60 <= in_a_minute <= 1.02 * 60
 
 
 def test_the_same_seed_is_the_same_history(simulation: Simulation) -> None:

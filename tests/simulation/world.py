@@ -51,6 +51,7 @@ DRAIN_SECONDS = 2.0
 RECOVERY_SECONDS = LEASE_SECONDS + 1.2 * RECONCILE_SECONDS + 3.0
 ACTION = "sim.work"
 NODES = [{"id": "start", "type": "trigger_schedule"}, {"id": "work", "type": ACTION}]
+NAMED_LIMIT = "INSERT INTO limits (user_profile_id, name, rate, burst) VALUES (1, $1, $2, $3)"
 LIMIT = "UPDATE workflows SET max_concurrent_runs = $2, breaker_threshold = $3, breaker_reset_seconds = 5 WHERE id = $1"
 EDGES = [{"from": "start", "to": "work"}]
 
@@ -302,6 +303,12 @@ class World:
         self.max_runs = max_concurrent_runs
         with self.stage.loop.question():
             await self._connection.execute(LIMIT, workflow_id, max_concurrent_runs, breaker_threshold)
+
+    async def named_limit(self, name: str, rate: str, burst: int) -> None:
+        """Create a limit that schedules can name."""
+        self.stage.note(f"the limit {name}: {rate=}, {burst=}")
+        with self.stage.loop.question():
+            await self._connection.execute(NAMED_LIMIT, name, rate, burst)
 
     async def create(self, workflow_id: int, **values: Any) -> UUID | None:
         """A new schedule."""

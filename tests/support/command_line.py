@@ -27,7 +27,7 @@ class Done(msgspec.Struct, frozen=True):
 
     def json(self) -> Any:
         """Return what was printed, decoded."""
-        assert 0 == self.code, self.err
+        assert 0 == self.code, self.err or self.out
         return msgspec.json.decode(self.out)
 
 

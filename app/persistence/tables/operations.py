@@ -136,6 +136,16 @@ class ManagedCalendarRow(Base):
     calendar_id: Mapped[int] = mapped_column(ForeignKey("calendars.id", ondelete="CASCADE"), unique=True)
 
 
+class ManagedLimitRow(Base):
+    """The limit that a name of a namespace stands for."""
+
+    __tablename__ = "managed_limits"
+
+    namespace: Mapped[str] = mapped_column(String(LONGEST_NAMESPACE), primary_key=True)
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    limit_id: Mapped[int] = mapped_column(ForeignKey("limits.id", ondelete="CASCADE"), unique=True)
+
+
 class WebhookRow(Base):
     """A URL that is called at its own times."""
 

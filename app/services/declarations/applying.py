@@ -23,7 +23,7 @@ from app.engine.schedule_changes import Changed
 from app.persistence import declarations, schedules, users
 from app.persistence.database import Connection, Database, Unit, database_now
 from app.services.admission import Admission, quota_refusal
-from app.services.declarations.exporting import Inventory, take_inventory, with_calendars
+from app.services.declarations.exporting import Inventory, take_inventory, with_adopted
 from app.services.declarations.files import (
     BadFileError,
     DeclaredFile,
@@ -38,11 +38,12 @@ from app.services.declarations.files import (
 from app.services.declarations.writing import (
     Applier,
     Work,
-    adoptable_calendars,
+    adoptable,
     drafts,
     prune,
     work,
     write_calendars,
+    write_limits,
     write_schedules,
     write_workflows,
 )
@@ -215,13 +216,15 @@ class _Applying:
         await declarations.lock(connection, file.namespaces)
         there = await take_inventory(connection, file.namespaces)
         await self._require_owner(connection, file, there)
-        adopted = await adoptable_calendars(connection, file.items, self._owner, there)
-        there = with_calendars(there, adopted)
+        adopted = await adoptable(connection, file.items, self._owner, there)
+        there = with_adopted(there, adopted)
         self._require_workflows(file, there)
         steps = plan((item.declared for item in file.items), there.managed)
-        kinds = (Kind.WORKFLOW, Kind.SCHEDULE, Kind.CALENDAR)
-        flows, jobs, dates = (work(file.items, steps, kind) for kind in kinds)
+        kinds = (Kind.WORKFLOW, Kind.SCHEDULE, Kind.CALENDAR, Kind.LIMIT)
+        flows, jobs, dates, bounds = (work(file.items, steps, kind) for kind in kinds)
         await self._require_secrets(connection, flows)
+        new_limits = await write_limits(connection, bounds, self._by, there)
+        await declarations.add_limits(connection, {key: row.id for key, row in adopted.limits.items()} | new_limits)
         await self._require_limits(connection, flows)
         new = drafts(jobs.new, self._owner, self._limits.caps)
         await self._require_quota(connection, Quota.WORKFLOWS, flows.new)
@@ -229,7 +232,7 @@ class _Applying:
         workflow_ids = await write_workflows(connection, flows, self._by, there)
         await schedules.lock(connection, [there.schedules[item.key].id for item in jobs.changed])
         created = await write_calendars(connection, dates, self._by, there)
-        await declarations.add_calendars(connection, {key: row.id for key, row in adopted.items()} | created)
+        await declarations.add_calendars(connection, {key: row.id for key, row in adopted.calendars.items()} | created)
         written = await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
         self.written |= {key: (there.schedules.get(key), changed.job) for key, changed in written.items()}
         return steps, written

@@ -1,4 +1,4 @@
-"""``carillon export``: stored workflows, schedules and calendars in the form of declaration files."""
+"""``carillon export``: stored objects in the form of declaration files."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -8,15 +8,23 @@ import msgspec
 from msgspec.structs import replace
 
 from app.domain.access import Actor, require_admin
-from app.domain.declarations import ABSENT, Key, Managed, same
+from app.domain.declarations import ABSENT, Key, Kind, Managed, same
 from app.domain.errors import FieldError, InvalidError, NotFoundError
 from app.domain.schedules import EDITABLE, Reason, ScheduledJob, Status
 from app.persistence import declarations, users, workflows
 from app.persistence.calendars import StoredCalendar
 from app.persistence.database import Connection, Database, read_one_moment
+from app.persistence.limits import Limit
 from app.persistence.workflows import StoredWorkflow
 from app.services.declarations.yaml_text import write_documents
-from app.services.inputs import CalendarFields, DeclarationInput, DeclaredScheduleInput, Input, WorkflowFields
+from app.services.inputs import (
+    CalendarFields,
+    DeclarationInput,
+    DeclaredScheduleInput,
+    Input,
+    LimitFields,
+    WorkflowFields,
+)
 from app.services.validation import checked
 
 _FIRST = ("name", "workflow")
@@ -50,6 +58,11 @@ def calendar_entry(row: StoredCalendar) -> dict[str, Any]:
     return _said({field: getattr(row, field) for field in CalendarFields.__struct_fields__}, CalendarFields)
 
 
+def limit_entry(row: Limit) -> dict[str, Any]:
+    """Return a limit as the entry of a file."""
+    return _said({field: getattr(row, field) for field in LimitFields.__struct_fields__}, LimitFields)
+
+
 def _said(values: dict[str, Any], form: type[Input]) -> dict[str, Any]:
     """Return the values that differ from the defaults, as JSON values, names first."""
     plain: dict[str, Any] = msgspec.to_builtins(values)
@@ -68,7 +81,7 @@ def _defaults(form: type[Input]) -> dict[str, Any]:
     return defaults
 
 
-HEADING = "# Workflows, schedules and calendars of Carillon. To apply them: carillon apply -f FILE\n"
+HEADING = "# Workflows and schedules of Carillon, and what they use. To apply them: carillon apply -f FILE\n"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +145,7 @@ async def _managed(connection: Connection, namespace: str | None, owner: int | N
     flows = _of_owner(await declarations.managed_workflows(connection, namespaces), owner)
     jobs = _of_owner(await declarations.managed_schedules(connection, namespaces), owner)
     dates = _of_owner(await declarations.managed_calendars(connection, namespaces), owner)
+    bounds = _of_owner(await declarations.managed_limits(connection, namespaces), owner)
     return [
         await _document(
             connection,
@@ -140,14 +154,15 @@ async def _managed(connection: Connection, namespace: str | None, owner: int | N
                 {key.name: row for key, row in flows.items() if key.namespace == name},
                 {key.name: job for key, job in jobs.items() if key.namespace == name},
                 [row for key, row in sorted(dates.items(), key=_by_name) if key.namespace == name],
+                [row for key, row in sorted(bounds.items(), key=_by_name) if key.namespace == name],
             ),
             owner,
         )
-        for name in sorted({key.namespace for key in (*flows, *jobs, *dates)})
+        for name in sorted({key.namespace for key in (*flows, *jobs, *dates, *bounds)})
     ]
 
 
-def _by_name(item: tuple[Key, StoredCalendar]) -> str:
+def _by_name(item: tuple[Key, Any]) -> str:
     return item[0].name
 
 
@@ -157,6 +172,7 @@ class _Objects(msgspec.Struct, frozen=True):
     workflows: dict[str, StoredWorkflow]
     schedules: dict[str, ScheduledJob]
     calendars: list[StoredCalendar]
+    limits: list[Limit]
 
 
 async def _unmanaged(connection: Connection, namespace: str, owner: int | None) -> dict[str, Any]:
@@ -164,7 +180,8 @@ async def _unmanaged(connection: Connection, namespace: str, owner: int | None) 
     rows = await declarations.unmanaged_workflows(connection, owner)
     jobs = [job for job in await declarations.unmanaged_schedules(connection, owner) if job.status is not Status.DONE]
     dates = await declarations.unmanaged_calendars(connection, owner)
-    return await _document(connection, namespace, _Objects(_named(rows), _named(jobs), dates))
+    bounds = await declarations.unmanaged_limits(connection, owner)
+    return await _document(connection, namespace, _Objects(_named(rows), _named(jobs), dates, bounds))
 
 
 async def _document(
@@ -184,6 +201,8 @@ async def _document(
     document: dict[str, Any] = {"namespace": namespace}
     if objects.calendars:
         document["calendars"] = [calendar_entry(row) for row in objects.calendars]
+    if objects.limits:
+        document["limits"] = [limit_entry(row) for row in objects.limits]
     if flows:
         document["workflows"] = [workflow_entry(name, row) for name, row in sorted(flows.items())]
     if jobs:
@@ -211,6 +230,7 @@ def _named(objects: Iterable[Any], taken: set[str] | None = None) -> dict[str, A
 
 _OF_WORKFLOW = WorkflowFields.__struct_fields__
 _OF_CALENDAR = CalendarFields.__struct_fields__
+_OF_LIMIT = LimitFields.__struct_fields__
 _OF_SCHEDULE = tuple(name for name in EDITABLE if name != "workflow_id")
 
 
@@ -221,6 +241,7 @@ class Inventory(msgspec.Struct, frozen=True):
     workflow_ids: dict[Key, int]
     schedules: dict[Key, ScheduledJob]
     calendars: dict[Key, StoredCalendar]
+    limits: dict[Key, Limit]
 
     @property
     def schedule_ids(self) -> dict[Key, UUID]:
@@ -233,23 +254,36 @@ async def take_inventory(connection: Connection, namespaces: Collection[str]) ->
     flows = await declarations.managed_workflows(connection, namespaces)
     jobs = await declarations.managed_schedules(connection, namespaces)
     dates = await declarations.managed_calendars(connection, namespaces)
+    bounds = await declarations.managed_limits(connection, namespaces)
     names = {row.id: key for key, row in flows.items()}
     managed = {key: _workflow(key, row) for key, row in flows.items()}
     managed |= {key: _schedule(key, job, names) for key, job in jobs.items()}
-    managed |= {key: _calendar(key, row) for key, row in dates.items()}
+    managed |= _managed_rows(dates) | _managed_rows(bounds)
     workflow_ids = {key: row.id for key, row in flows.items()}
-    return Inventory(managed, workflow_ids, jobs, dates)
+    return Inventory(managed, workflow_ids, jobs, dates, bounds)
 
 
-def with_calendars(there: Inventory, adopted: Mapping[Key, StoredCalendar]) -> Inventory:
-    """Return an inventory with calendars that no file declared so far."""
-    managed = there.managed | {key: _calendar(key, row) for key, row in adopted.items()}
-    return replace(there, managed=managed, calendars={**there.calendars, **adopted})
+class Adopted(msgspec.Struct, frozen=True):
+    """Calendars and limits that the owner has, and that no file declared so far."""
+
+    calendars: dict[Key, StoredCalendar]
+    limits: dict[Key, Limit]
 
 
-def _calendar(key: Key, row: StoredCalendar) -> Managed:
-    values = {name: getattr(row, name) for name in _OF_CALENDAR}
-    return Managed(key=key, user_profile_id=row.user_profile_id, values=values)
+def with_adopted(there: Inventory, adopted: Adopted) -> Inventory:
+    """Return an inventory with calendars and limits that no file declared so far."""
+    managed = there.managed | _managed_rows(adopted.calendars) | _managed_rows(adopted.limits)
+    dates, bounds = {**there.calendars, **adopted.calendars}, {**there.limits, **adopted.limits}
+    return replace(there, managed=managed, calendars=dates, limits=bounds)
+
+
+def _managed_rows(rows: Mapping[Key, StoredCalendar] | Mapping[Key, Limit]) -> dict[Key, Managed]:
+    managed = {}
+    for key, row in rows.items():
+        fields = _OF_CALENDAR if key.kind is Kind.CALENDAR else _OF_LIMIT
+        values = {name: getattr(row, name) for name in fields}
+        managed[key] = Managed(key=key, user_profile_id=row.user_profile_id, values=values)
+    return managed
 
 
 def _workflow(key: Key, row: StoredWorkflow) -> Managed:

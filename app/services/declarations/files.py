@@ -11,8 +11,9 @@ from app.actions.catalog import Catalog
 from app.domain.calendars import canonical_calendar
 from app.domain.declarations import Declared, Key, Kind
 from app.domain.errors import CarillonError, FieldError, InvalidError
+from app.domain.permits import bounds_errors
 from app.services.declarations.yaml_text import Document, YamlProblemError, read_documents
-from app.services.inputs import CalendarFields, DeclarationInput, DeclaredScheduleInput, WorkflowFields
+from app.services.inputs import CalendarFields, DeclarationInput, DeclaredScheduleInput, LimitFields, WorkflowFields
 from app.services.schedules import spec_values
 from app.services.validation import checked
 from app.services.workflows import check_workflow
@@ -74,7 +75,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A declared workflow, schedule or calendar, and its place."""
+    """A declared object, and its place."""
 
     declared: Declared
     place: Place
@@ -105,10 +106,19 @@ class DeclaredFile(msgspec.Struct, frozen=True):
         return (workflow_of(item.declared) for item in self.items if item.key.kind is Kind.SCHEDULE)
 
     @property
-    def used_calendars(self) -> set[str]:
-        """Return the names of the calendars that the schedules of the file use."""
-        values = [item.declared.values for item in self.items if item.key.kind is Kind.SCHEDULE]
-        return {name for one in values for name in (*one["exclude_calendars"], *one["only_calendars"])}
+    def used_names(self) -> set[tuple[Kind, str]]:
+        """Return the calendars and limits that the schedules and workflows of the file name."""
+        values = [item.declared.values for item in self.items if item.key.kind in {Kind.SCHEDULE, Kind.WORKFLOW}]
+        names = ((*one.get("exclude_calendars", ()), *one.get("only_calendars", ())) for one in values)
+        limits = [*(one["limit"] for one in values), *(limit for one in values for limit in _limits_of_nodes(one))]
+        return {
+            *((Kind.CALENDAR, name) for several in names for name in several),
+            *((Kind.LIMIT, name) for name in limits if isinstance(name, str)),
+        }
+
+
+def _limits_of_nodes(workflow: dict[str, Any]) -> Iterator[Any]:
+    return (node["config"].get("limit") for node in workflow.get("nodes", ()))
 
 
 def workflow_of(declared: Declared) -> Key:
@@ -117,7 +127,7 @@ def workflow_of(declared: Declared) -> Key:
 
 
 def read_files(sources: Iterable[Source], catalog: Catalog) -> list[DeclaredFile]:
-    """Read the files; return them in an order in which workflows and calendars come before what uses them."""
+    """Read the files; return them in an order in which objects come before what uses them."""
     return _in_order(_with_duplicates_refused([read_file(source, catalog) for source in sources]))
 
 
@@ -160,6 +170,7 @@ def _with_document(file: DeclaredFile, whole: Place, catalog: Catalog) -> Declar
     items, problems = list(file.items), list(file.problems)
     parts = {
         Kind.CALENDAR: declaration.calendars,
+        Kind.LIMIT: declaration.limits,
         Kind.WORKFLOW: declaration.workflows,
         Kind.SCHEDULE: declaration.schedules,
     }
@@ -194,11 +205,21 @@ def _values(kind: Kind, raw: Any, catalog: Catalog) -> dict[str, Any]:
             return _schedule(raw)
         case Kind.CALENDAR:
             return _calendar(raw)
+        case Kind.LIMIT:
+            return _limit(raw)
 
 
 def _calendar(raw: Any) -> dict[str, Any]:
     stored = canonical_calendar(msgspec.structs.asdict(checked(raw, CalendarFields)))
     return {**stored, "dates": list(stored["dates"])}
+
+
+def _limit(raw: Any) -> dict[str, Any]:
+    values = msgspec.structs.asdict(checked(raw, LimitFields))
+    errors = bounds_errors(values["max_concurrent"], values["rate"], values["burst"])
+    if errors:
+        raise InvalidError(*errors)
+    return values
 
 
 def _workflow(raw: Any, catalog: Catalog) -> dict[str, Any]:
@@ -227,16 +248,14 @@ def _with_duplicates_refused(files: Sequence[DeclaredFile]) -> list[DeclaredFile
 
 
 def _in_order(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
-    """Return the files so that each comes after those whose workflows and calendars it uses, else as they are given."""
+    """Return the files so that each comes after those whose objects it uses, else in the given order."""
     home = {key: index for index, file in enumerate(files) for key in file.declared if key.kind is Kind.WORKFLOW}
-    # A calendar is used by its name, whichever namespace declares it.
-    calendars = {
-        key.name: index for index, file in enumerate(files) for key in file.declared if key.kind is Kind.CALENDAR
-    }
+    # Calendars and limits are used by their names, whichever namespace declares them.
+    homes = {(key.kind, key.name): index for index, file in enumerate(files) for key in file.declared}
     needs = {
         index: {
             *(home[key] for key in file.used if key in home),
-            *(calendars[name] for name in file.used_calendars if name in calendars),
+            *(homes[name] for name in file.used_names if name in homes),
         }
         - {index}
         for index, file in enumerate(files)
@@ -246,7 +265,7 @@ def _in_order(files: Sequence[DeclaredFile]) -> list[DeclaredFile]:
     except CycleError as error:
         cycle = set(error.args[1])
         names = " and ".join(sorted(files[index].name for index in cycle))
-        problem = f"{names} use workflows or calendars of each other: put them into one file."
+        problem = f"{names} use objects of each other: put them into one file."
         return [
             replace(file, problems=(*file.problems, Problem(file.name, 1, problem))) if index in cycle else file
             for index, file in enumerate(files)

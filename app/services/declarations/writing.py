@@ -1,10 +1,11 @@
 """Creates, changes and deletes declared objects within a transaction.
 
-Lock order: workflows, schedules, the names of calendars. An edit of a schedule holds its row when it waits for these.
+Lock order: limits, workflows, schedules, the names of calendars. An edit of a schedule holds its row when it waits for
+the latter; it shares a limit with those who change its bounds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -19,13 +20,15 @@ from app.domain.revisions import Author
 from app.domain.schedules import ScheduledJob, Status
 from app.engine import schedule_changes
 from app.engine.schedule_changes import Changed
-from app.persistence import calendars, declarations, schedules, workflows
+from app.persistence import calendars, declarations, limits, schedules, workflows
 from app.persistence.audit import current_origin
 from app.persistence.calendars import StoredCalendar
 from app.persistence.database import Connection
+from app.persistence.limits import Limit
 from app.services.calendars import add_calendar, change_calendar, remove_calendar
-from app.services.declarations.exporting import Inventory
+from app.services.declarations.exporting import Adopted, Inventory
 from app.services.declarations.files import BadFileError, Item, Place, Problem, workflow_of
+from app.services.limits import add_limit, change_limit, remove_limit
 from app.services.schedules import draft, sound
 
 PAUSED_NOTE = "declared as paused"
@@ -91,51 +94,81 @@ async def write_workflows(connection: Connection, flows: Work, by: Applier, ther
     return {**there.workflow_ids, **new}
 
 
-async def adoptable_calendars(
-    connection: Connection, items: Iterable[Item], owner: Actor, there: Inventory
-) -> dict[Key, StoredCalendar]:
-    """Return the declared calendars that the owner has already and that no file declares.
+async def adoptable(connection: Connection, items: Iterable[Item], owner: Actor, there: Inventory) -> Adopted:
+    """Return the declared calendars and limits that the owner has already and that no file declares.
 
-    A name stands for one calendar of an owner, so that a second one cannot be created beside it.
+    A name stands for one calendar and one limit of an owner, so that a second one cannot be created beside it.
     """
-    found: dict[Key, StoredCalendar] = {}
+    found = Adopted({}, {})
     problems: list[Problem] = []
     for item in items:
-        if item.key.kind is not Kind.CALENDAR or item.key in there.calendars:
+        if item.key in there.managed or item.key.kind in {Kind.WORKFLOW, Kind.SCHEDULE}:
             continue
-        row = await calendars.of_owner(connection, owner.user_id, item.key.name)
-        namespace = None if row is None else await declarations.namespace_of_calendar(connection, row.id)
+        namespace = await _adopt(connection, item.key, owner, found)
         if namespace is not None:
             problems.append(item.place.problem("name", f"The namespace '{namespace}' declares it already."))
-        elif row is not None:
-            found[item.key] = row
     if problems:
         raise BadFileError(*problems)
     return found
 
 
+async def _adopt(connection: Connection, key: Key, owner: Actor, found: Adopted) -> str | None:
+    """Add what the owner has under a name to what is found; return the namespace that declares it, if one does."""
+    if key.kind is Kind.CALENDAR:
+        calendar = await calendars.of_owner(connection, owner.user_id, key.name)
+        if calendar is not None:
+            found.calendars[key] = calendar
+            return await declarations.namespace_of_calendar(connection, calendar.id)
+    elif key.kind is Kind.LIMIT:
+        limit = await limits.of_owner(connection, owner.user_id, key.name)
+        if limit is not None:
+            found.limits[key] = limit
+            return await declarations.namespace_of_limit(connection, limit.id)
+    return None
+
+
 async def write_calendars(connection: Connection, dates: Work, by: Applier, there: Inventory) -> dict[Key, int]:
     """Create and change calendars; return the ids of the new ones."""
-    created: dict[Key, int] = {}
-    problems: list[Problem] = []
     if dates.new or dates.changed:
         await calendars.lock_names(connection)
-    for item in (*dates.new, *dates.changed):
-        author, before = by.author(item.key.namespace), there.calendars.get(item.key)
+
+    async def write(item: Item, author: Author) -> StoredCalendar:
+        before = there.calendars.get(item.key)
+        if before is not None:
+            return await change_calendar(connection, by.actor, before, item.declared.values, author)
+        return await add_calendar(connection, by.actor, owner_for(by.owner, None), item.declared.values, author)
+
+    return await _write_named(dates, by, write)
+
+
+async def write_limits(connection: Connection, bounds: Work, by: Applier, there: Inventory) -> dict[Key, int]:
+    """Create and change limits; return the ids of the new ones. Workers soon give the permits of a higher bound."""
+
+    async def write(item: Item, author: Author) -> Limit:
+        before = there.limits.get(item.key)
+        if before is not None:
+            return await change_limit(connection, by.actor, before, item.declared.values, author)
+        return await add_limit(connection, by.actor, owner_for(by.owner, None), item.declared.values, author)
+
+    return await _write_named(bounds, by, write)
+
+
+async def _write_named(
+    named: Work, by: Applier, write: Callable[[Item, Author], Awaitable[StoredCalendar | Limit]]
+) -> dict[Key, int]:
+    """Write objects that have a name; return the ids of the new ones, or name what is refused."""
+    written: dict[Key, int] = {}
+    problems: list[Problem] = []
+    for item in (*named.new, *named.changed):
         try:
-            if before is None:
-                owner = owner_for(by.owner, None)
-                row = await add_calendar(connection, by.actor, owner, item.declared.values, author)
-                created[item.key] = row.id
-            else:
-                await change_calendar(connection, by.actor, before, item.declared.values, author)
+            written[item.key] = (await write(item, by.author(item.key.namespace))).id
         except UnavailableError:
             raise
         except CarillonError as error:
             problems += item.place.problems(error)
     if problems:
         raise BadFileError(*problems)
-    return created
+    return {item.key: written[item.key] for item in named.new}
 
 
 async def write_schedules(  # noqa: PLR0913 - what is declared, what is there, and who declares it
@@ -249,22 +282,26 @@ async def prune(
     for row in rows:
         if row is not None:
             await schedule_changes.delete_workflow(connection, row, [], by.author(flows[row.id].namespace))
-    await _prune_calendars(connection, by, [key for key in keys if key.kind is Kind.CALENDAR], there, places)
+    if any(key.kind is Kind.CALENDAR for key in keys):
+        await calendars.lock_names(connection)
+    await _prune_named(connection, by, keys, there, places)
     return running
 
 
-async def _prune_calendars(
-    connection: Connection, by: Applier, keys: Sequence[Key], there: Inventory, places: Mapping[str, Place]
+async def _prune_named(
+    connection: Connection, by: Applier, keys: Iterable[Key], there: Inventory, places: Mapping[str, Place]
 ) -> None:
-    """Delete calendars; refuse it if schedules that stay use one."""
+    """Delete calendars and limits; refuse it if something that stays uses one."""
     problems: list[Problem] = []
-    if keys:
-        await calendars.lock_names(connection)
     for key in keys:
+        author = by.author(key.namespace)
         try:
-            await remove_calendar(connection, there.calendars[key], by.author(key.namespace))
+            if key.kind is Kind.CALENDAR:
+                await remove_calendar(connection, there.calendars[key], author)
+            elif key.kind is Kind.LIMIT:
+                await remove_limit(connection, there.limits[key], author)
         except ConflictError as error:
-            message = f"The calendar '{key.name}' is no longer declared. {error.detail}"
+            message = f"The {key.kind} '{key.name}' is no longer declared. {error.detail}"
             problems.append(places[key.namespace].problem("namespace", message))
     if problems:
         raise BadFileError(*problems)

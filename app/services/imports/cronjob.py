@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from app.domain.field_errors import field_errors
+from app.domain.labels import MOST_LABELS, Labels
 from app.domain.limits import DEFAULT_CAPS
 from app.domain.local_time import canonical_zone
 from app.services.declarations.yaml_text import Document, read_documents
@@ -26,6 +28,7 @@ NO_TIMEOUT = "activeDeadlineSeconds is not set: a run is given up after 600 seco
 NO_TIMEZONE = "timeZone is not set, so it is UTC. Name the timezone of the cluster with --timezone."
 POD = "the pod is not run: {image} and its command are written to trigger_payload, for a workflow to use."
 MORE_CONTAINERS = "only the first container is written to trigger_payload, not {names}."
+NOT_LABELS = f"the labels are left out: they are not labels of Kubernetes, or more than {MOST_LABELS}."
 NO_COUNTERPART = "`{field}` has no counterpart."
 
 _KNOWN_SPEC = {"schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds", "suspend", "jobTemplate"}
@@ -87,6 +90,7 @@ def _job(manifest: Manifest, timezone: str | None, notices: Notices) -> Job:
     timing, zone = _timing(spec, timezone)
     fields = {
         "description": " ".join(part for part in (image, command) if part),
+        **_optional("labels", _labels(manifest.value["metadata"])),
         **timing.fields,
         **zone,
         "if_running": _if_running(spec),
@@ -115,6 +119,12 @@ def _name(value: Any) -> str:
         raise ValueError("metadata.name is missing.")
     namespace = metadata.get("namespace")
     return f"{namespace}/{name}" if isinstance(namespace, str) and namespace else name
+
+
+def _labels(metadata: dict[str, Any]) -> dict[str, str]:
+    """Return the labels of an object, or none if one of them is not a label of Kubernetes."""
+    labels = metadata.get("labels")
+    return labels if isinstance(labels, dict) and not field_errors(labels, Labels) else {}
 
 
 def _text(value: Any) -> str:
@@ -223,7 +233,8 @@ def _warn(
 
 def _warn_about_metadata(manifest: Manifest, notices: Notices) -> None:
     metadata = manifest.value["metadata"]
-    for field in ("labels", "annotations"):
-        value = metadata.get(field)
-        if isinstance(value, dict) and value.keys() - {_LAST_APPLIED}:
-            notices.warn(manifest.line_of(f"metadata.{field}"), NO_COUNTERPART.format(field=field[:60]))
+    annotations, labels = metadata.get("annotations"), metadata.get("labels")
+    if labels and labels != _labels(metadata):
+        notices.warn(manifest.line_of("metadata.labels"), NOT_LABELS)
+    if isinstance(annotations, dict) and annotations.keys() - {_LAST_APPLIED}:
+        notices.warn(manifest.line_of("metadata.annotations"), NO_COUNTERPART.format(field="annotations"))

@@ -25,7 +25,7 @@ class StepView(msgspec.Struct, kw_only=True):
     """What was done to one object, or would be."""
 
     act: Act
-    kind: Literal["workflow", "schedule", "calendar"]
+    kind: Literal["workflow", "schedule", "calendar", "limit"]
     namespace: str
     name: str
     differences: list[DifferenceView]
@@ -42,7 +42,7 @@ class ApplyView(msgspec.Struct, kw_only=True):
 
 
 class ExportView(msgspec.Struct):
-    """Documents that declare workflows, schedules and calendars."""
+    """Documents that declare workflows and schedules, and what they use."""
 
     documents: list[dict[str, Any]]
 

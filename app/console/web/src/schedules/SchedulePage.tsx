@@ -73,7 +73,7 @@ function Page({ schedule, etag }: { schedule: Schedule; etag: string | null }) {
         </div>
         <Actions schedule={schedule} />
       </div>
-      <Strip schedule={schedule} onExplain={(slot) => show({ tab: "explain", at: slot.slot })} />
+      <Strip schedule={schedule} at={at} onExplain={(slot) => show({ tab: "explain", at: slot.slot })} />
       <Facts schedule={schedule} />
       <div className="card stack">
         <nav className="tabs" aria-label={schedule.name}>
@@ -113,7 +113,7 @@ function useLiveSchedule(schedule: Schedule) {
   });
 }
 
-function Strip({ schedule, onExplain }: { schedule: Schedule; onExplain: (slot: Slot) => void }) {
+function Strip({ schedule, at, onExplain }: { schedule: Schedule; at?: string; onExplain: (slot: Slot) => void }) {
   const t = useTranslations("strip");
   const [measure, setMeasure] = useState<Measure>("plain");
   const query = useSlots(schedule.id);
@@ -133,7 +133,14 @@ function Strip({ schedule, onExplain }: { schedule: Schedule; onExplain: (slot: 
       </div>
       <Loaded query={query}>
         {(slots) => (
-          <LargeStrip slots={slots} name={schedule.name} zone={schedule.timezone} measure={measure} onExplain={onExplain} />
+          <LargeStrip
+            slots={slots}
+            name={schedule.name}
+            zone={schedule.timezone}
+            measure={measure}
+            at={at}
+            onExplain={onExplain}
+          />
         )}
       </Loaded>
     </section>

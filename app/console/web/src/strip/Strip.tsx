@@ -31,12 +31,15 @@ export function LargeStrip({
   name,
   zone,
   measure = "plain",
+  at: explained,
   onExplain,
 }: {
   slots: Slots;
   name: string;
   zone: string;
   measure?: Measure;
+  /** The slot that is explained: it is marked until another one is. */
+  at?: string;
   onExplain: (slot: Slot) => void;
 }) {
   const t = useTranslations("strip");
@@ -44,8 +47,11 @@ export function LargeStrip({
   const entries = useMemo(() => entriesOf(slots), [slots]);
   const cells = useMemo(() => layoutOf(entries, LARGE, measure).cells, [entries, measure]);
   const last = entries.findLastIndex((entry) => entry.slot && entry.kind !== "expected");
+  const shown = explained ? entries.findIndex((entry) => entry.slot && covers(entry.slot, explained)) : -1;
+  const newest = shown < 0 ? last : shown;
   const [picked, setPicked] = useState<number | null>(null);
-  const at = Math.min(picked ?? Math.max(last, 0), entries.length - 1);
+  useEffect(() => setPicked(null), [explained]);
+  const at = Math.min(picked ?? Math.max(newest, 0), entries.length - 1);
   const entry = entries[at];
   const frame = useRef<HTMLDivElement>(null);
   const cell = cells[at];
@@ -101,6 +107,12 @@ export function LargeStrip({
       <SlotTable entries={entries} zone={zone} onExplain={onExplain} />
     </div>
   );
+}
+
+/** Returns whether an entry is the slot of a time, or a range that has it. */
+function covers(slot: Slot, at: string): boolean {
+  const moment = Date.parse(at);
+  return Date.parse(slot.from ?? slot.slot) <= moment && moment <= Date.parse(slot.to ?? slot.slot);
 }
 
 function cellAt(cells: Cell[], x: number): number | null {
