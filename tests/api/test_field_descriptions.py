@@ -13,7 +13,6 @@ from app.domain.ledger import QUEUED, LedgerOutcome
 from tests.support.carillon import Json
 from tests.support.unconnected_api import DOCUMENT
 
-# It connects to nothing.
 COMPONENTS: Json = DOCUMENT["components"]["schemas"]
 # The values of these explain themselves.
 SELF_EXPLANATORY = {"method"}

@@ -389,12 +389,14 @@ class World:
             if case.path in SPEC_PATHS:
                 case.body = _sane(case.body)
 
-    def filled(self, body: Json, path: str = "") -> Json:  # noqa: C901 - one for each kind of body
+    def filled(self, body: Json, path: str = "") -> Json:  # noqa: C901, PLR0911, PLR0912 - one for each kind of body
         """Return a body with ids that exist."""
         filled = {**body}
         if path == "/api/v1/leases/":
             # For a new user: the number of a user's tokens is bounded.
             return {**body, "user_id": self.fresh("user_id"), "workflows": [], "expires_at": "2900-01-01T00:00:00Z"}
+        if path == "/api/v1/teams/{team_id}/members/":
+            return {"user_id": self.fresh("user_id"), "role": "viewer"}
         if path == "/api/v1/schedules/bulk/":
             return {"action": "pause", "ids": [self._schedule()], "dry_run": bool(body.get("dry_run"))}
         if path.endswith("/backfill/"):

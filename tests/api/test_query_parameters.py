@@ -14,7 +14,6 @@ CRON_TOKEN = "the-token-of-pings"
 METRICS_TOKEN = "the-token-of-prometheus"
 TOKENS = {"/api/cron/run": CRON_TOKEN, "/metrics": METRICS_TOKEN}
 VALUES = {"UUID": "00000000-0000-4000-8000-000000000000", "int": "1", "str": "X", "Path": "a/b"}
-# It connects to nothing: only its routes are read.
 
 
 def calls() -> Iterator[tuple[str, str]]:
