@@ -186,6 +186,8 @@ async def _authenticate(connection: AnyConnection) -> Actor:
             set_via(Via.CONSOLE)
         else:
             actor = await authenticator.by_token(required_token(connection))
+            if connection.headers.get("user-agent", "").startswith(COMMAND_LINE):
+                set_via(Via.CLI)
     await _count_request(connection, actor)
     # From here on, the database connections that this request uses count towards the user's share of them.
     PARTY.set(actor.user_id)
@@ -309,6 +311,8 @@ def _query_problem(name: str, values: Sequence[str], allowed: _QueryParameters) 
 STREAM = "is_stream"
 REQUEST_ID = b"x-request-id"
 _STATE_KEY = "request_id"
+# How the command line names itself. Others may say so too: it tells how a change came, not who may make it.
+COMMAND_LINE = "carillon-cli"
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 

@@ -86,7 +86,7 @@ class Deployment:
             host=str(self.postgres.socket_folder),
             user="carillon",
             database="carillon",
-            timeout=10,
+            timeout=60,
             server_settings={"default_transaction_read_only": "off"},
         )
         try:
@@ -107,7 +107,7 @@ class Deployment:
 
     def redis(self) -> Redis:
         """Valkey directly."""
-        client: Redis = Redis.from_url(self.valkey.url, socket_timeout=5)
+        client: Redis = Redis.from_url(self.valkey.url, socket_timeout=60)
         return client
 
     async def sql_patiently(self, statement: str) -> None:

@@ -40,6 +40,8 @@ async def test_slots_are_left_out_and_fire_after_all(cli: CommandLine, standing:
 
     done = await cli("schedule", "skip", name, "--next", "2", "--note", "holiday")
     first, second = await left_out()
+    events = await standing.call("GET", "/audit/", params={"object_id": schedule["id"], "via": "cli"})
+    assert 1 == len(events["items"])
     assert ["SLOT", first.replace("T", " "), second.replace("T", " ")] == done.out.splitlines()
     assert f"2 slots are left out. To take that back: carillon schedule skip '{name}' --undo\n" == done.err
     (third,) = (await cli("schedule", "skip", name, "--next", "1", "--json")).json()["skipped"]
