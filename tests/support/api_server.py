@@ -28,7 +28,8 @@ async def serving(
     The application is used again by a later server, unless it is not to be kept.
     """
     usable = _stopped[not settings.api_metrics_port] if is_kept else []
-    with socket.socket() as listening:
+    # With its protocol: asyncio turns off Nagle's algorithm only then, and each answer would wait 40 ms for an ACK.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         application = wire_api(settings, usable.pop() if usable else None)
         config = server_config(application, settings, limits, lifespan="on")
