@@ -126,8 +126,8 @@ async def test_the_doctor_says_what_is_wrong(cli: CommandLine, standing: Carillo
         well = await until(is_well)
     states = {check["check"]: check["state"] for check in well.json()["items"]}
     assert {"reachable", "clock", "login", "postgres", "redis", "versions", "migrations", "workers"} <= states.keys()
-    # The clock in the headers of the tests' server stands still.
-    assert {"ok"} == {state for check, state in states.items() if check != "clock"}
+    # The clock in the headers of the tests' server stands still, and schedules of other tests may be late.
+    assert {"ok"} == {state for check, state in states.items() if check not in {"clock", "lateness"}}
     wrong = await cli("doctor", "--token", "wrong")
     assert (1, True) == (wrong.code, "failed  login: " in wrong.out)
     away = await cli("doctor", "--server", "http://127.0.0.1:1")
