@@ -256,10 +256,11 @@ async def test_an_admin_gives_single_owners_other_quotas(serving_with: Opened) -
 
         async def is_refused() -> Json | None:
             answer = await mia.request("POST", path, json=body)
-            return answer.json() if answer.status_code == 409 else None
+            # The process may know the old quota for a second.
+            return answer.json() if answer.status_code == 409 and answer.json()["limit"] == 2 else None
 
         problem = await until(is_refused)
-        assert (2, 2) == (problem["limit"], problem["used"])
+        assert 2 == problem["used"]
         await carillon.call("PATCH", f"/teams/{team['id']}/", json={"quotas": {}})
         assert {} == (await mia.call("GET", f"/teams/{team['id']}/"))["quotas"]
 

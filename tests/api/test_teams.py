@@ -40,7 +40,7 @@ async def test_who_creates_a_team_owns_it_and_others_do_not_see_it(carillon: Car
     """Admins see and change all teams."""
     mia, olaf = await carillon.member(), await carillon.member("olaf")
     team = await team_of(mia)
-    assert {"id", "name", "role", "created_at"} == set(team)
+    assert {"id", "name", "role", "created_at", "quotas"} == set(team)
     assert ("ops", "owner") == (team["name"], team["role"])
     path = f"/teams/{team['id']}/"
     assert team == await mia.call("GET", path)

@@ -117,7 +117,7 @@ async def test_the_load_to_come_is_shown_and_spread(cli: CommandLine, standing: 
     assert {"0 3 * * *"} == {(await standing.get(one))["cron"] for one in made}
     applied = await cli("load", "spread", *own, "--apply", "--yes")
     assert (0, True) == (applied.code, " schedules were changed.\n" in applied.err)
-    assert {"0 3 * * *"} < {(await standing.get(one))["cron"] for one in made}
+    assert {"0 3 * * *"} != {(await standing.get(one))["cron"] for one in made}
     again = await cli("load", "spread", *own)
     assert (0, "", True) == (again.code, again.out, "No change within the bounds" in again.err)
 
