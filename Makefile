@@ -66,8 +66,8 @@ SHOTS ?= screenshots
 screenshots: $(WEB_TEST_TOOLS) $(CONSOLE)
 	$(BIN)/python -m tests.console.screenshots $(SHOTS)
 
-# One test process per core and one more, because many tests wait for events.
-TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# One test process per core and two more, because many tests wait for events.
+TESTERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 # Lint and the console's build each use one core: they run beside each other, and what each prints stays together.
 BESIDE := --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 test: $(STAMP)
