@@ -104,6 +104,7 @@ async def standing(
     """An API that many tests share: for those that are refused, or that look at nothing but what they made."""
     folder = tmp_path_factory.mktemp("standing")
     async with fresh_database(postgres) as url, serving(settings_on(url, valkey.url, folder)) as client:
+        client.refuse_cookies()
         yield client
 
 

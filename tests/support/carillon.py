@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -68,6 +69,10 @@ class Carillon:
     def with_token(self, token: str) -> "Carillon":
         """Return a client of the same API with another token."""
         return Carillon(self._client, self.settings, token)
+
+    def refuse_cookies(self) -> None:
+        """Keep no cookie of an answer: the session of one test would log in the next one."""
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Send a request below /api/v1 with the token."""
