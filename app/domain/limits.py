@@ -5,7 +5,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from app.domain.errors import FieldError, QuotaExceededError
 
@@ -108,11 +107,6 @@ class OwnerQuotas(msgspec.Struct, frozen=True):
 
     general: Quotas = Quotas()
     own: Mapping[int, OwnQuotas] = msgspec.field(default_factory=dict)
-
-    def of(self, owner_id: int) -> Quotas:
-        """Return the quotas of an owner."""
-        own = self.own.get(owner_id)
-        return self.general if own is None else replace(self.general, **own.given)
 
     def limit_of(self, quota: Quota, owner_id: int) -> int:
         """Return how many of a kind an owner may have; 0 is no limit."""

@@ -156,7 +156,7 @@ class Housekeeper:
         async with self._database.transaction() as connection:
             quotas = await self._quotas.refreshed(connection)
         for owner_id, days in quotas.history_days().items():
-            for delete in (retention.delete_runs_of, retention.delete_ledger_of):
+            for delete in (retention.purge_executions, retention.purge_ledger):
                 await self._delete_all(partial(delete, owner_id=owner_id), MOST_ROWS, now - timedelta(days=days))
 
     async def _old_weeks(self, connection: Connection, now: datetime) -> list[Week]:

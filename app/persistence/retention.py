@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, text
+from sqlalchemy import TextClause, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.domain.access import Actor
 from app.domain.errors import UnavailableError
 from app.domain.run_ids import first_id_at
 from app.persistence.database import Database
@@ -242,16 +242,25 @@ async def delete_histories(connection: AsyncConnection) -> Deleted:
     return Deleted(rows, len(emptied), more=bool(job_ids))
 
 
-# Of owners who may keep less history than all others.
+# Purged on request, and of owners who may keep less history than all others.
 
 # The earlier attempts at a slot that is to be tried again are still needed.
-_DELETE_RUNS_OF = text(
+_PURGE_EXECUTIONS = (
     "DELETE FROM workflow_executions WHERE id IN (SELECT e.id FROM workflow_executions AS e "
-    "LEFT JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE e.user_profile_id = :owner "
+    "LEFT JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id WHERE {owned} "
     "AND e.id < :first_kept AND e.finished_at < :before AND j.next_slot IS DISTINCT FROM e.scheduled_for "
     "ORDER BY e.id LIMIT :limit)"
 )
-_DELETE_LEDGER_OF = text(
+_PURGE_ALL_EXECUTIONS = text(_PURGE_EXECUTIONS.format(owned="true"))
+_PURGE_OWN_EXECUTIONS = text(_PURGE_EXECUTIONS.format(owned="e.user_profile_id = :owner"))
+_PURGE_ALL_ENTRIES = text(
+    "DELETE FROM ledger_entries WHERE (scheduled_job_id, first_slot) IN "
+    "(SELECT l.scheduled_job_id, l.first_slot FROM ledger_entries AS l "
+    "JOIN scheduled_jobs AS j ON j.id = l.scheduled_job_id WHERE l.last_slot < :before "
+    "ORDER BY l.last_slot LIMIT :limit)"
+)
+# By the owner's schedules: the entries of all others are not read.
+_PURGE_OWN_ENTRIES = text(
     "DELETE FROM ledger_entries WHERE (scheduled_job_id, first_slot) IN "
     "(SELECT l.scheduled_job_id, l.first_slot FROM scheduled_jobs AS j CROSS JOIN LATERAL ("
     "SELECT l.scheduled_job_id, l.first_slot FROM ledger_entries AS l "
@@ -260,42 +269,26 @@ _DELETE_LEDGER_OF = text(
 )
 
 
-async def delete_runs_of(connection: AsyncConnection, before: datetime, owner_id: int) -> int:
-    """Delete some executions of an owner that ended before a moment. Return how many."""
-    values = {"before": before, "first_kept": first_id_at(before), "owner": owner_id, "limit": MOST_ROWS}
-    return (await connection.execute(_DELETE_RUNS_OF, values)).rowcount
+async def purge_executions(
+    connection: AsyncConnection, before: datetime, owner_id: int | None, limit: int = MOST_ROWS
+) -> int:
+    """Delete executions of an owner, or of all, that ended before a moment. Return how many."""
+    values = {"before": before, "first_kept": first_id_at(before), "limit": limit}
+    return await _purge(connection, _PURGE_ALL_EXECUTIONS, _PURGE_OWN_EXECUTIONS, owner_id, values)
 
 
-async def delete_ledger_of(connection: AsyncConnection, before: datetime, owner_id: int) -> int:
-    """Delete some ledger entries of an owner from before a moment. Return how many."""
-    values = {"before": before, "owner": owner_id, "limit": MOST_ROWS}
-    return (await connection.execute(_DELETE_LEDGER_OF, values)).rowcount
+async def purge_ledger(
+    connection: AsyncConnection, before: datetime, owner_id: int | None, limit: int = MOST_ROWS
+) -> int:
+    """Delete ledger entries of an owner, or of all, from before a moment. Return how many."""
+    return await _purge(
+        connection, _PURGE_ALL_ENTRIES, _PURGE_OWN_ENTRIES, owner_id, {"before": before, "limit": limit}
+    )
 
 
-# Purged on request.
-
-# The earlier attempts at a slot that is to be tried again are still needed.
-_PURGE_EXECUTIONS = text(
-    "DELETE FROM workflow_executions WHERE id IN (SELECT e.id FROM workflow_executions AS e "
-    "LEFT JOIN scheduled_jobs AS j ON j.id = e.scheduled_job_id "
-    "WHERE e.id < :first_kept AND e.finished_at < :before AND j.next_slot IS DISTINCT FROM e.scheduled_for "
-    "AND (CAST(:owner AS integer) IS NULL OR e.user_profile_id = :owner) ORDER BY e.id LIMIT :limit)"
-)
-_PURGE_LEDGER = text(
-    "DELETE FROM ledger_entries WHERE (scheduled_job_id, first_slot) IN "
-    "(SELECT l.scheduled_job_id, l.first_slot FROM ledger_entries AS l "
-    "JOIN scheduled_jobs AS j ON j.id = l.scheduled_job_id WHERE l.last_slot < :before "
-    "AND (CAST(:owner AS integer) IS NULL OR j.user_profile_id = :owner) ORDER BY l.last_slot LIMIT :limit)"
-)
-
-
-async def purge_executions(connection: AsyncConnection, actor: Actor, before: datetime, limit: int) -> int:
-    """Delete executions that ended before a moment. Return how many."""
-    values = {"before": before, "first_kept": first_id_at(before), "owner": actor.owner_filter, "limit": limit}
-    return (await connection.execute(_PURGE_EXECUTIONS, values)).rowcount
-
-
-async def purge_ledger(connection: AsyncConnection, actor: Actor, before: datetime, limit: int) -> int:
-    """Delete ledger entries from before a moment. Return how many."""
-    values = {"before": before, "owner": actor.owner_filter, "limit": limit}
-    return (await connection.execute(_PURGE_LEDGER, values)).rowcount
+async def _purge(
+    connection: AsyncConnection, of_all: TextClause, of_owner: TextClause, owner_id: int | None, values: dict[str, Any]
+) -> int:
+    if owner_id is None:
+        return (await connection.execute(of_all, values)).rowcount
+    return (await connection.execute(of_owner, values | {"owner": owner_id})).rowcount

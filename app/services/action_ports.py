@@ -32,8 +32,8 @@ class HistoryService:
         """Delete up to ``limit`` ended executions and ledger entries of the actor that are older; return how many."""
         async with self._database.transaction() as connection:
             before = await database_now(connection) - older_than
-            executions = await retention.purge_executions(connection, actor, before, limit)
-            entries = await retention.purge_ledger(connection, actor, before, limit - executions)
+            executions = await retention.purge_executions(connection, before, actor.owner_filter, limit)
+            entries = await retention.purge_ledger(connection, before, actor.owner_filter, limit - executions)
         return executions + entries
 
     async def purge_callbacks(self, actor: Actor, older_than: timedelta, limit: int) -> int:

@@ -84,6 +84,7 @@ def build() -> None:
     with tempfile.NamedTemporaryFile("w", prefix="npmrc-") as npmrc:
         npmrc.write(f"cafile={CERTIFICATES}/ca-certificates.crt\n")
         npmrc.flush()
+        # The second one is in the home of the container's root, who builds.
         lent = ["--volume", f"{CERTIFICATES}:{CERTIFICATES}:ro", "--volume", f"{npmrc.name}:/root/.npmrc:ro"]
         arguments = ["--build-arg", f"PYTHON_IMAGE={BASE}", "--build-arg", f"VERSION={VERSION}"]
         options = ["--pull-never", "--layers", "--network", "host", "--isolation", "chroot"]
