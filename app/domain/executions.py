@@ -158,6 +158,10 @@ class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime
 
 
+# In place of a fencing token: a request ends the run, whichever worker has it by then. Tokens begin at 1.
+ANY_TOKEN = 0
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an execution, with the fencing token under which it ran."""
 

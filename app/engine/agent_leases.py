@@ -9,16 +9,14 @@ import structlog
 
 from app.domain.agent_leases import AtEnd, Lease, ended_with_lease
 from app.domain.audit import AuditAction, ObjectType, Subject
-from app.domain.executions import ExecutionStatus, Outcome
 from app.domain.notifications import lease_notice
 from app.domain.revisions import CARILLON
 from app.domain.schedules import Reason, ScheduledJob
 from app.engine import schedule_changes
 from app.engine.ringing import Ringer
-from app.persistence import agent_leases, audit, executions, notifications, schedules
-from app.persistence.database import Connection, Database, database_now
-from app.persistence.execution_rows import Settled
-from app.persistence.settle import settle_locked
+from app.persistence import agent_leases, audit, notifications, schedules
+from app.persistence.database import Database, database_now
+from app.persistence.settle import cancel_runs
 
 # Schedules that are stopped in one transaction, and leases that are looked at in one pass.
 BATCH = 200
@@ -88,30 +86,16 @@ async def _stop(database: Database, ids: Sequence[UUID], *, ringer: Ringer, leas
         return ended_with_lease(job, reason, revoked_at or job.lease_ends_at or lease.expires_at)
 
     note = f"The lease {lease.id} has ended."
-    stopped: list[Settled] = []
     async with database.transaction("stop_leased_schedules") as connection:
-        if revoked_at is not None:
-            stopped = await _cancel_runs(connection, ids)
         jobs = await schedules.lock(connection, ids)
+        mine = [job_id for job_id, job in jobs.items() if job.lease_id == lease.id]
         done = await schedule_changes.change_many(connection, jobs, change, CARILLON, note, by_lease=True)
-    await ringer.call_off([settled.execution_id for settled in stopped])
     await ringer.executions(done.pending)
-
-
-async def _cancel_runs(connection: Connection, ids: Sequence[UUID]) -> list[Settled]:
-    outcomes = [
-        Outcome(
-            execution_id=execution_id,
-            scheduled_job_id=job_id,
-            token=token,
-            status=ExecutionStatus.CANCELLED,
-            error=REVOKED,
-        )
-        for job_id in ids
-        for execution_id, token in await executions.active_tokens(connection, job_id)
-    ]
-    results = await settle_locked(connection, outcomes) if outcomes else []
-    return [result for result in results if isinstance(result, Settled)]
+    if revoked_at is not None:
+        # After they are paused, so that no run begins beside it.
+        async with database.transaction("cancel_leased_runs") as connection:
+            cancelled = await cancel_runs(connection, mine, REVOKED)
+        await ringer.call_off([settled.execution_id for settled in cancelled])
 
 
 async def _delete(database: Database, ids: Sequence[UUID], *, ringer: Ringer, lease: Lease) -> None:

@@ -127,17 +127,15 @@ def _active(rows: Iterable[Any]) -> dict[UUID, tuple[ActiveRun, ...]]:
     return active
 
 
-async def active_tokens(connection: AsyncConnection, job_id: UUID) -> list[tuple[UUID, int]]:
-    """Return the ids and tokens of a schedule's pending and running executions."""
-    query = select(_ACTIVE.c.id, _ACTIVE.c.token).where(_ACTIVE.c.scheduled_job_id == job_id)
-    rows = await connection.execute(query)
-    return [(row.id, row.token) for row in rows]
-
-
 async def active_ids(connection: AsyncConnection, job_ids: Iterable[UUID]) -> list[UUID]:
     """Return the ids of the pending and running executions of these schedules."""
-    query = select(_ACTIVE.c.id).where(_ACTIVE.c.scheduled_job_id.in_(list(job_ids)))
-    return list((await connection.execute(query)).scalars())
+    return [execution_id for execution_id, _ in await active_of(connection, job_ids)]
+
+
+async def active_of(connection: AsyncConnection, job_ids: Iterable[UUID]) -> list[tuple[UUID, UUID]]:
+    """Return the ids of the pending and running executions of these schedules, each with that of its schedule."""
+    query = select(_ACTIVE.c.id, _ACTIVE.c.scheduled_job_id).where(_ACTIVE.c.scheduled_job_id.in_(list(job_ids)))
+    return [(row.id, row.scheduled_job_id) for row in await connection.execute(query)]
 
 
 async def first_attempts(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, FirstAttempt]:

@@ -13,6 +13,7 @@ from app.domain.breakers import Gate
 from app.domain.entity_jobs import retry_at
 from app.domain.executions import (
     ACTIVE,
+    ANY_TOKEN,
     BESIDE_CADENCE,
     ActiveRun,
     Entity,
@@ -112,6 +113,25 @@ async def settle_locked(connection: AsyncConnection, outcomes: Sequence[Outcome]
     return await _decide_and_write(connection, outcomes, rows)
 
 
+async def cancel_runs(connection: AsyncConnection, job_ids: Sequence[UUID], reason: str) -> list[Settled]:
+    """Cancel the active runs of schedules, whichever worker has them, in a transaction that has not locked any row.
+
+    A run that begins before the locks are held goes on.
+    """
+    outcomes = [
+        Outcome(
+            execution_id=execution_id,
+            scheduled_job_id=job_id,
+            token=ANY_TOKEN,
+            status=ExecutionStatus.CANCELLED,
+            error=reason,
+        )
+        for execution_id, job_id in await executions.active_of(connection, job_ids)
+    ]
+    results = await settle_locked(connection, outcomes) if outcomes else []
+    return [result for result in results if isinstance(result, Settled)]
+
+
 async def _try_lock(connection: AsyncConnection, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> _Rows:
     """Lock the rows that no other transaction holds, without waiting."""
     jobs, runs = await schedules.try_lock_with_runs(connection, ids)
@@ -182,6 +202,7 @@ class _SettleBatch:
         run = self.runs.pop(outcome.execution_id, None)
         if run is None or not _may_end(run, outcome):
             return Superseded()
+        outcome = replace(outcome, token=run.token)
         if run.unknown_value:
             return LeftToNewer(run.unknown_value)
         if run.entity is not None:
@@ -263,7 +284,7 @@ class _SettleBatch:
 
 
 def _may_end(run: LockedExecution, outcome: Outcome) -> bool:
-    return run.status in ACTIVE and run.token == outcome.token
+    return run.status in ACTIVE and outcome.token in {run.token, ANY_TOKEN}
 
 
 def _is_lost(outcome: Outcome) -> bool:

@@ -12,7 +12,7 @@ from app.domain.access import Actor, require_granted
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import schedule_subject
 from app.domain.errors import ConflictError, NotFoundError, UnauthenticatedError, WrongStateError
-from app.domain.executions import ACTIVE, ActiveRun, ExecutionStatus, Outcome, PendingRun
+from app.domain.executions import ACTIVE, ANY_TOKEN, ActiveRun, ExecutionStatus, Outcome, PendingRun
 from app.domain.overlap import Arrival, Begin, Queue, Refuse, overlap
 from app.domain.revisions import Author
 from app.domain.schedules import IfRunning
@@ -27,7 +27,7 @@ from app.persistence.execution_queries import ListedExecution, StoredExecution
 from app.persistence.execution_rows import EntityRunSettled, NewExecution, Settled
 from app.persistence.pagination import Part
 from app.persistence.parked_runs import Callback, Completion, ShownSecret
-from app.persistence.settle import settle_locked
+from app.persistence.settle import cancel_runs, settle_locked
 from app.services.admission import require_owned, schedule_is_within, workflow_is_within
 from app.services.inputs import CompletionInput, RunInput
 from app.services.listing import read_views, visible
@@ -70,7 +70,9 @@ class ManualRunService:
             decision = overlap(policy, Arrival.MANUAL, active.get(job_id, ()), job.max_queued)
             # Read without a lock: whether the run is refused is decided below, once its schedule is locked.
             if not isinstance(decision, Refuse) and decision.cancels:
-                stopped = await _make_room(connection, job_id, actor)
+                reason = f"Cancelled by a manual run of {actor.username}."
+                # A run that begins meanwhile is found when the new one is added.
+                stopped = await cancel_runs(connection, [job_id], reason)
             new = await _add(connection, job_id, policy, None if earlier is None else earlier.payload, author_of(actor))
             details = {"execution_id": str(new.id)}
             if earlier is not None:
@@ -84,23 +86,6 @@ class ManualRunService:
         if not new.queued:
             await self._ringer.executions([PendingRun(new.id, new.token, new.due_at)])
         return ExecutionView(**execution_fields(row))
-
-
-async def _make_room(connection: Connection, job_id: UUID, actor: Actor) -> list[Settled]:
-    """Cancel the active runs of a schedule. A run that starts meanwhile is found when the new one is added."""
-    reason = f"Cancelled by a manual run of {actor.username}."
-    outcomes = [
-        Outcome(
-            execution_id=execution_id,
-            scheduled_job_id=job_id,
-            token=token,
-            status=ExecutionStatus.CANCELLED,
-            error=reason,
-        )
-        for execution_id, token in await executions.active_tokens(connection, job_id)
-    ]
-    results = await settle_locked(connection, outcomes) if outcomes else []
-    return [result for result in results if isinstance(result, Settled)]
 
 
 async def _add(
@@ -240,14 +225,14 @@ class ExecutionService:
         outcome = Outcome(
             execution_id=execution_id,
             scheduled_job_id=row.scheduled_job_id,
-            token=row.token,
+            token=ANY_TOKEN,
             status=ExecutionStatus.CANCELLED,
             error=f"Cancelled by {actor.username}.",
         )
         async with self._database.transaction("settle") as connection:
             (result,) = await settle_locked(connection, [outcome])
             if not isinstance(result, Settled | EntityRunSettled):
-                raise WrongStateError("The execution ended or was taken over before it could be cancelled. Retry.")
+                raise WrongStateError("The execution ended before it could be cancelled.")
             subject = schedule_subject(result.job) if isinstance(result, Settled) else _entity_run(row)
             details = {"execution_id": str(execution_id)}
             await audit.record(connection, actor, AuditAction.EXECUTION_CANCELLED, subject, details=details)

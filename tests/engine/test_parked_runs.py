@@ -19,6 +19,7 @@ from app.persistence.database import Database
 from app.queue.bell import RedisPool
 from tests.support.callbacks import Target, call, ended, execution, told
 from tests.support.carillon import Carillon, Json, engine_of, http_node, make_due, until, working
+from tests.support.databases import until_waiting
 from tests.support.http_sink import Sink
 
 LONG = 600
@@ -193,6 +194,25 @@ async def test_a_sleeping_run_overlaps_the_next_slot_and_can_be_cancelled(
     assert ["cancelled"] * 2 == [cancelled["status"], cancelled["nodes"][0]["status"]]
     slept = datetime.fromisoformat(cancelled["nodes"][0]["finished_at"]) - datetime.fromisoformat(parked["started_at"])
     assert slept < timedelta(seconds=LONG)
+
+
+async def test_a_run_that_is_parked_at_that_moment_is_cancelled(
+    carillon: Carillon, settings: Settings, database: Database
+) -> None:
+    """By a request, and by the next manual run: what they read before has another token by then."""
+    schedule = await carillon.schedule(await carillon.workflow(wait(LONG)), if_running="cancel")
+    await fire(settings, database, schedule)
+    moved = text("UPDATE workflow_executions SET token = token + 1 WHERE id = :id")
+    for path in ("/executions/{run}/cancel/", "/schedules/{schedule}/run/"):
+        (run,) = [one for one in await carillon.runs(schedule) if one["status"] in {"pending", "running"}]
+        request = carillon.request("POST", path.format(run=run["id"], schedule=schedule["id"]))
+        async with database.transaction() as connection:
+            await connection.execute(moved, {"id": UUID(run["id"])})
+            answering = asyncio.create_task(request)
+            await until_waiting(connection)
+        assert (await answering).is_success
+        assert "cancelled" == (await carillon.call("GET", f"/executions/{run['id']}/"))["status"]
+        await fire(settings, database, schedule)
 
 
 async def test_a_slot_that_cancels_a_sleeping_run_leaves_nothing_of_it(
