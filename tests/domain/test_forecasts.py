@@ -80,16 +80,16 @@ def test_averages_are_rounded_to_the_same_total(numbers: list[float]) -> None:
 def test_closed_spans_are_those_of_calendars_within_the_forecast() -> None:
     """Entries of all calendars of the schedules, each once, cut at the ends; a calendar that allows closes nothing."""
     strike = Calendar(name="strike", timezone="Europe/Berlin", dates=("2026-12-24/2026-12-25", "--12-31"))
-    works = Calendar(name="works", dates=("2026-12-25T10:00/2026-12-25T11:00",))
+    works = Calendar(name="works", dates=("2026-12-26",))
     jobs = [
         schedule(calendars=CalendarRules(excluded=(strike,))),
         schedule(calendars=CalendarRules(excluded=(strike, works))),
         schedule(calendars=CalendarRules(only=(Calendar(name="open", dates=("2026-12-26",)),))),
     ]
-    since, until = datetime(2026, 12, 24, 12, tzinfo=UTC), datetime(2026, 12, 27, tzinfo=UTC)
+    since, until = datetime(2026, 12, 24, 12, tzinfo=UTC), datetime(2026, 12, 26, 12, tzinfo=UTC)
     assert [
         ("strike", since, datetime(2026, 12, 25, 23, tzinfo=UTC)),
-        ("works", datetime(2026, 12, 25, 10, tzinfo=UTC), datetime(2026, 12, 25, 11, tzinfo=UTC)),
+        ("works", datetime(2026, 12, 26, tzinfo=UTC), until),
     ] == [(span.calendar, span.since, span.until) for span in closed_spans(jobs, since, until)]
     assert [] == closed_spans(jobs[2:], since, until)
 
