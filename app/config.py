@@ -24,6 +24,8 @@ SECRETS = (
     *("cron_run_token", "auth_bearer_token", "metrics_token"),
 )
 
+# The part of the address of a trace that stands for its id.
+TRACE_ID = "{trace_id}"
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
 HIGHEST_PORT = 65_535
 PORTS = ("port", "metrics_port", "api_metrics_port")
@@ -174,6 +176,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # The OTLP/HTTP address to which traces are sent (blank: no traces), and the share of them, from 0 to 1.
     otel_endpoint: str = ""
     otel_sample_ratio: float = 1.0
+    # The address at which people look at a trace, with `{trace_id}` in it. Blank: runs have no link to their trace.
+    trace_url: str = ""
     # `auto` is `console` on a terminal and `json` elsewhere.
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -189,6 +193,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self._require(("otel_sample_ratio",), lambda value: 0 <= value <= 1, "must be between 0 and 1")
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
+        if self.trace_url and not (self.trace_url.startswith(("http://", "https://")) and TRACE_ID in self.trace_url):
+            raise SettingsError(f"CARILLON_TRACE_URL must start with http:// or https:// and contain {TRACE_ID}")
         _ = self.proxy_networks
         _ = self.default_sitemap_urls
         self._require_issuers()

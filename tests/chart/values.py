@@ -122,6 +122,7 @@ EVERYTHING: Values = {
         "schedulesEnabled": False,
         "otelEndpoint": "http://collector.monitoring:4318",
         "otelSampleRatio": 0.1,
+        "traceUrl": "https://traces.example.org/trace/{trace_id}",
         "trustedProxies": ["10.0.0.0/8", "fd00::/8"],
         "oidcIssuer": "https://login.example.org/realms/bells",
         "oidcClientId": "carillon",
