@@ -35,7 +35,7 @@ POSITIVE = (
     *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
     *("poll_seconds", "poll_batch", "poll_lease_seconds"),
     *("max_retries_limit", "timeout_seconds_limit", "payload_bytes_limit"),
-    *("http_connections", "http_connections_per_address"),
+    *("http_connections", "http_connections_per_address", "operator_resync_seconds"),
 )
 NOT_NEGATIVE = (
     *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days", "delete_after_seconds"),
@@ -164,6 +164,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_metrics_port: int = 0
     # The bearer token that /metrics of the API and of workers requires. Blank: none.
     metrics_token: str = ""
+    # The URL of the API for `carillon operator`, and the folder with a file for each namespace that has its token.
+    operator_url: str = ""
+    operator_tokens_dir: str = ""
+    # The namespaces of Kubernetes whose objects are applied, separated by commas (blank: all), and what the names of
+    # their namespaces in Carillon begin with.
+    operator_namespaces: str = ""
+    operator_namespace_prefix: str = ""
+    # Seconds after which all objects of a namespace are applied again, and their status is refreshed.
+    operator_resync_seconds: float = 60.0
+    # The Lease for which several operators compete, in the namespace of their pods.
+    operator_lease: str = "carillon-operator"
     # The OTLP/HTTP address to which traces are sent (blank: no traces), and the share of them, from 0 to 1.
     otel_endpoint: str = ""
     otel_sample_ratio: float = 1.0
@@ -237,6 +248,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def allowed_hosts(self) -> tuple[str, ...]:
         """Hosts, addresses and CIDRs that outgoing calls may reach although they are not public."""
         return _parts(self.http_allow)
+
+    @property
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """The namespaces of Kubernetes that an operator watches; none are all."""
+        return _parts(self.operator_namespaces)
 
     @property
     def default_sitemap_urls(self) -> tuple[str, ...]:

@@ -261,6 +261,7 @@ DECLARATIONS = {
     "act": with_values("What was done, or would be.", ACTS),
     "kind": "The kind of the object: `workflow`, `schedule`, `calendar` or `limit`.",
     "name": "The name of the object in its namespace.",
+    "id": "The id of the object; null for what a dry run would create.",
     "differences": "The values that differ.",
     "plan": "In a dry run, what the step would do to the coming fires of a schedule that is created or changed; of the "
     "first 100.",

@@ -60,6 +60,11 @@ MODE = OptionalGauge(
     "carillon_mode", "Source of ticks: 1 wake-ups from Redis, 0 polling Postgres while Redis is unavailable."
 )
 
+# Of an operator.
+OPERATOR_LEADER = OptionalGauge("carillon_operator_leader", "Whether this operator holds the Lease: 1 or 0.")
+OPERATOR_OBJECTS = Gauge("carillon_operator_objects", "Kubernetes objects, by kind and readiness.", ["kind", "ready"])
+OPERATOR_PASSES = Counter("carillon_operator_passes_total", "Passes over a namespace, by outcome.", ["outcome"])
+
 # Of every process.
 MISSED = Counter("carillon_slots_missed_total", "Slots that did not fire, by reason.", ["outcome"])
 COMMITS_LOST = Counter(
