@@ -84,6 +84,7 @@ coverage: $(STAMP) console-tests
 SECONDS ?= 120
 SEED ?= 1
 chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos.failover --rounds 2
 	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
 
 # Runs hostile clients against a deployment with memory limits and prints what other clients saw meanwhile.

@@ -13,6 +13,8 @@ import msgspec
 from app import failpoints
 from app.database_url import DatabaseUrl, DatabaseUrlError, driver_url
 from app.database_url import parse as parse_database_url
+from app.redis_url import RedisUrlError
+from app.redis_url import parse as parse_redis_url
 
 ENV_PREFIX = "CARILLON_"
 # Settings whose variables have no prefix: the services that send cron pings already use these names.
@@ -299,7 +301,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         if text:
             values[field.name] = _converted(field, text)
     settings = Settings(**values)
-    _require_url("redis_url", settings.redis_url)
+    _require_redis_url(settings.redis_url)
     urls = ("database_url", "migration_database_url")
     return msgspec.structs.replace(
         settings, **{name: async_database_url(getattr(settings, name), name) for name in urls}
@@ -331,15 +333,16 @@ def _converted(field: msgspec.structs.FieldInfo, text: str) -> Any:
         ) from None
 
 
-def _require_url(name: str, url: str) -> None:
-    """Refuse what is no URL. The error does not quote it, because it may contain a password."""
+def _require_redis_url(url: str) -> None:
+    """Refuse a URL that is not understood, or whose files cannot be read. The error does not quote a password."""
+    if not url:
+        return
+    variable = env_name("redis_url")
     try:
-        _ = urlsplit(url).port
-    except ValueError:
-        raise SettingsError(
-            f"{env_name(name)} is not a valid URL. If the user name or the password contains one of / ? # @ : % "
-            "write it percent-encoded, such as %2F for /"
-        ) from None
+        for parameter, path in parse_redis_url(url).files.items():
+            _read_file(path, f"{variable}: the file that {parameter} names")
+    except RedisUrlError as error:
+        raise SettingsError(f"{variable} {error}") from None
 
 
 def async_database_url(url: str, name: str = "database_url") -> str:

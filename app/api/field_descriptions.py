@@ -676,7 +676,7 @@ HEALTH = {
     "postgres": "`ok`, or `away` if it cannot be reached or used.",
     "redis": "`ok`, or `away` if it cannot be reached or used.",
     "mode": "`bell`: Redis wakes the workers; `sweep`: they poll Postgres.",
-    "detail": "What is wrong; empty if nothing.",
+    "detail": "What is wrong, or may become so; empty if nothing.",
 }
 PROBLEM = {
     "type": "A URI of the kind of problem: `urn:carillon:problem:` and the code.",
