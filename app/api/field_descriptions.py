@@ -261,6 +261,7 @@ DECLARATIONS = {
     "act": with_values("What was done, or would be.", ACTS),
     "kind": "The kind of the object: `workflow`, `schedule`, `calendar` or `limit`.",
     "name": "The name of the object in its namespace.",
+    "id": "The id of the object; null for what a dry run would create.",
     "differences": "The values that differ.",
     "plan": "In a dry run, what the step would do to the coming fires of a schedule that is created or changed; of the "
     "first 100.",
@@ -675,7 +676,7 @@ HEALTH = {
     "postgres": "`ok`, or `away` if it cannot be reached or used.",
     "redis": "`ok`, or `away` if it cannot be reached or used.",
     "mode": "`bell`: Redis wakes the workers; `sweep`: they poll Postgres.",
-    "detail": "What is wrong; empty if nothing.",
+    "detail": "What is wrong, or may become so; empty if nothing.",
 }
 PROBLEM = {
     "type": "A URI of the kind of problem: `urn:carillon:problem:` and the code.",
