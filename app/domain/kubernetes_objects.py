@@ -84,7 +84,17 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """Whether its status says that it was applied."""
-        return any(one.get("type") == READY and one.get("status") == "True" for one in _conditions(self))
+        return _ready_condition(self).get("status") == "True"
+
+    @property
+    def reason(self) -> str:
+        """Why it is ready or not, as its status says."""
+        return str(_ready_condition(self).get("reason", ""))
+
+    @property
+    def leaves_nothing(self) -> bool:
+        """Whether it can be deleted without Carillon: it was never applied, or what it declares is to be kept."""
+        return not self.status.get("id") or self.deletion_policy is DeletionPolicy.KEEP
 
 
 def resource_of(kind: Kind, value: Json) -> Resource:
@@ -221,7 +231,7 @@ def status_patch(resource: Resource, verdict: Verdict, observed: Observation, no
 def _with_ready(resource: Resource, verdict: Verdict, now: datetime) -> list[Json]:
     """Return the conditions with the one of the verdict; its time changes only with its status."""
     others = [one for one in _conditions(resource) if one.get("type") != READY]
-    before = next((one for one in _conditions(resource) if one.get("type") == READY), {})
+    before = _ready_condition(resource)
     status = "True" if verdict.is_ready else "False"
     since = before.get("lastTransitionTime") if before.get("status") == status else None
     condition = {
@@ -238,6 +248,10 @@ def _with_ready(resource: Resource, verdict: Verdict, now: datetime) -> list[Jso
 def _conditions(resource: Resource) -> list[Json]:
     found = resource.status.get("conditions")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _ready_condition(resource: Resource) -> Json:
+    return next((one for one in _conditions(resource) if one.get("type") == READY), {})
 
 
 def _shortened(text: str) -> str:

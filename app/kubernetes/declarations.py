@@ -4,6 +4,7 @@ Objects go through ``POST /apply/``, as files do: rights, quotas, audit and the 
 the same. All calls block; the passes make them in threads.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +36,9 @@ STATUS_FIELDS = "id,status,next_run_at,last_outcome"
 AS_DECLARED = Verdict(Reason.APPLIED, "Carillon has it as it is declared.")
 
 Claim = tuple[Kind, str]
+Step = dict[str, Any]
+# Stands for all objects of a namespace among the verdicts of a batch; no object has an empty name.
+WHOLE_NAMESPACE: Claim = (Kind.WORKFLOW, "")
 
 
 class NoTokenError(Exception):
@@ -55,12 +59,14 @@ def token_of(folder: str, namespace: str) -> str:
     raise NoTokenError(f"No token is known for the namespace '{namespace}'.")
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """What became of documents: verdicts by claim, ids of all objects of the namespace, and how many were changed."""
 
     verdicts: dict[Claim, Verdict]
     ids: dict[Claim, str]
     changes: dict[str, int]
+    # Why the ids are not known.
+    problem: Verdict | None = None
 
 
 class CarillonNamespace:
@@ -68,7 +74,9 @@ class CarillonNamespace:
 
     def __init__(self, url: str, token: str, namespace: str) -> None:
         """Connect to this server when the first request is made."""
-        self._connection = Connection(Target(url=url, token=token, source="CARILLON_OPERATOR_URL"), lambda _: None)
+        target = Target(url=url, token=token, source="CARILLON_OPERATOR_URL")
+        # Passes can be repeated as they are, and there are many: their answers need not be stored.
+        self._connection = Connection(target, lambda _: None, has_keys=False)
         self._namespace = namespace
 
     def __enter__(self) -> Self:
@@ -82,17 +90,19 @@ class CarillonNamespace:
     def apply(self, resources: Sequence[Resource]) -> Applied:
         """Apply objects. Those that are refused do not hold back the others."""
         verdicts: dict[Claim, Verdict] = {}
-        ids: dict[Claim, str] = {}
-        changes: dict[str, int] = {}
+        steps: list[Step] = []
         for batch in batches(resources, self._namespace):
-            steps, refused = self._apply_batch(batch)
+            of_batch, refused = self._apply_batch(batch)
             verdicts |= {one.claim: AS_DECLARED for one in batch} | refused
-            for step in steps:
-                if step["id"] is not None:
-                    ids[Kind(step["kind"]), step["name"]] = str(step["id"])
-                if step["act"] in {Act.CREATE, Act.CHANGE}:
-                    changes[step["act"]] = changes.get(step["act"], 0) + 1
-        return Applied(verdicts, ids, changes)
+            steps += of_batch
+        if resources and not steps:
+            # If all is refused, the answer to nothing at all names what the namespace has.
+            steps, refused = self._apply_batch([])
+            verdicts |= refused
+        problem = verdicts.pop(WHOLE_NAMESPACE, None)
+        ids = {(Kind(step["kind"]), step["name"]): str(step["id"]) for step in steps if step["id"] is not None}
+        changes = Counter(step["act"] for step in steps if step["act"] in {Act.CREATE, Act.CHANGE})
+        return Applied(verdicts=verdicts, ids=ids, changes=dict(changes), problem=None if steps else problem)
 
     def schedules(self) -> dict[str, dict[str, Any]]:
         """Return the schedules of the namespace by id, with what their status needs."""
@@ -125,7 +135,7 @@ class CarillonNamespace:
         params = {"workflow_id": workflow_id, "fields": "name", "limit": MOST_NAMES}
         return ", ".join(f"'{item['name']}'" for item in self._connection.get("/schedules/", params)["items"])
 
-    def _apply_batch(self, batch: Sequence[Resource]) -> tuple[list[dict[str, Any]], dict[Claim, Verdict]]:
+    def _apply_batch(self, batch: Sequence[Resource]) -> tuple[list[Step], dict[Claim, Verdict]]:
         """Apply documents; leave out what is refused and try again. Return the steps, and why objects were refused."""
         left, refused = list(batch), dict[Claim, Verdict]()
         for attempt in range(MOST_ATTEMPTS):
@@ -142,14 +152,15 @@ class CarillonNamespace:
                     messages = (*of_all, *found.by_index.get(index, ())) or (error.message,)
                     refused[left[index].claim] = Verdict(Reason.INVALID, "\n".join(messages))
                 left = [one for index, one in enumerate(left) if index not in failed]
-                if of_all or is_last:
-                    return [], refused
+                if of_all:
+                    refused[WHOLE_NAMESPACE] = Verdict(Reason.INVALID, "\n".join(of_all))
+                    break
         return [], refused
 
-    def _send(self, resources: Sequence[Resource]) -> list[dict[str, Any]]:
+    def _send(self, resources: Sequence[Resource]) -> list[Step]:
         # Without objects, too, the answer names what the namespace has.
         documents = [document_of(one, self._namespace) for one in resources] or [{"namespace": self._namespace}]
-        steps: list[dict[str, Any]] = self._connection.call("POST", "/apply/", {"documents": documents})["steps"]
+        steps: list[Step] = self._connection.call("POST", "/apply/", {"documents": documents})["steps"]
         return steps
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 
@@ -18,7 +18,7 @@ from app.config import Settings, SettingsError, env_name
 from app.domain.kubernetes_objects import KINDS
 from app.kubernetes.api_server import ApiServer, ApiServerError, ClusterAddress, in_cluster
 from app.kubernetes.leadership import Leadership
-from app.kubernetes.passes import CarillonServer, Passes
+from app.kubernetes.passes import PASSES_AT_ONCE, CarillonServer, Passes
 from app.kubernetes.watches import ObjectCache, Watch, watches
 from app.observability.logs import Outage
 from app.observability.metrics import OPERATOR_OBJECTS, OPERATOR_PASSES
@@ -26,8 +26,8 @@ from app.observability.serving import Health, OwnAnswers, serving
 
 # Changes that come together, such as those of `kubectl apply`, are one pass.
 GATHER_SECONDS = 0.1
-RETRY_SECONDS = 5.0
-PASSES_AT_ONCE = 4
+RETRY_SECONDS = 2.5
+MOST_DOUBLINGS = 10
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,7 @@ class Operator:
 
     async def work(self) -> None:
         """Work until cancelled. Everything is read anew: another process may have led meanwhile."""
-        loops = _NamespaceLoops(self._resync_seconds)
+        loops = _NamespaceLoops(self._resync_seconds, self._outage)
         cache = ObjectCache(loops.mark)
         outage = Outage(log, away="carillon_unreachable", back="carillon_reachable")
         passes = Passes(self._api_server, cache, self._server, outage)
@@ -107,12 +107,10 @@ class Operator:
                 async with asyncio.TaskGroup() as group:
                     for one in self._watches:
                         group.create_task(one.run())
-                    for one in self._watches:
-                        # A schedule whose workflow is not read yet would be refused.
-                        await one.synced.wait()
-                    await loops.run(cache, passes, self._outage)
+                    await loops.run(cache, passes, self._watches)
         finally:
             self._watches = []
+            passes.close()
 
 
 @contextmanager
@@ -135,8 +133,9 @@ def _counted(cache: ObjectCache) -> Iterator[None]:
 class _NamespaceLoops:
     """One loop for each namespace that has objects."""
 
-    def __init__(self, resync_seconds: float) -> None:
+    def __init__(self, resync_seconds: float, outage: Outage) -> None:
         self._resync_seconds = resync_seconds
+        self._outage = outage
         self._changes: dict[str, asyncio.Event] = {}
         self._new: asyncio.Queue[str] = asyncio.Queue()
         self._places = asyncio.Semaphore(PASSES_AT_ONCE)
@@ -148,16 +147,24 @@ class _NamespaceLoops:
             self._new.put_nowait(namespace)
         self._changes[namespace].set()
 
-    async def run(self, cache: ObjectCache, passes: Passes, outage: Outage) -> None:
+    async def run(self, cache: ObjectCache, passes: Passes, watched: Sequence[Watch]) -> None:
         """Begin a loop for each namespace that appears."""
         async with asyncio.TaskGroup() as group:
             while True:
-                group.create_task(self._repeat(await self._new.get(), cache, passes, outage))
+                namespace = await self._new.get()
+                synced = [one.synced for one in watched if one.covers(namespace)]
+                group.create_task(self._repeat(namespace, cache, passes, synced))
 
-    async def _repeat(self, namespace: str, cache: ObjectCache, passes: Passes, outage: Outage) -> None:
+    async def _repeat(
+        self, namespace: str, cache: ObjectCache, passes: Passes, synced: Sequence[asyncio.Event]
+    ) -> None:
+        for event in synced:
+            # A schedule whose workflow is not read yet would be refused.
+            await event.wait()
         change = self._changes[namespace]
-        wait_seconds = self._resync_seconds
+        failures = 0
         while True:
+            wait_seconds = min(RETRY_SECONDS * 2**failures, self._resync_seconds) if failures else self._resync_seconds
             with suppress(TimeoutError):
                 await asyncio.wait_for(change.wait(), wait_seconds)
             await asyncio.sleep(GATHER_SECONDS)
@@ -166,21 +173,21 @@ class _NamespaceLoops:
                 del self._changes[namespace]
                 return
             async with self._places:
-                is_done = await self._pass(namespace, passes, outage)
-            wait_seconds = self._resync_seconds if is_done else min(RETRY_SECONDS, self._resync_seconds)
+                is_done = await self._pass(namespace, passes)
+            failures = 0 if is_done else min(failures + 1, MOST_DOUBLINGS)
 
-    async def _pass(self, namespace: str, passes: Passes, outage: Outage) -> bool:
+    async def _pass(self, namespace: str, passes: Passes) -> bool:
         """Make a pass; a failed one is repeated, whatever the reason."""
         part = f"pass:{namespace}"
         try:
             is_done = await passes.run(namespace)
         except ApiServerError as error:
-            outage.report(part, str(error))
+            self._outage.report(part, str(error))
             OPERATOR_PASSES.labels("failed").inc()
             return False
         except Exception:
             log.exception("kubernetes_pass_failed", namespace=namespace)
             OPERATOR_PASSES.labels("failed").inc()
             return False
-        outage.clear(part)
+        self._outage.clear(part)
         return is_done

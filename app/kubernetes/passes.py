@@ -6,6 +6,7 @@ in Carillon, and what an interrupted pass left undone.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import structlog
@@ -39,7 +40,10 @@ from app.kubernetes.watches import ObjectCache
 from app.observability.logs import Outage
 from app.observability.metrics import OPERATOR_PASSES
 
+PASSES_AT_ONCE = 4
 MOST_CONFLICTS = 5
+# A schema or an admission webhook refuses the change of one object; others need not wait for it.
+OBJECT_REFUSED = {400, 422}
 TAKEN = Verdict(Reason.NAME_TAKEN, "An older object of the namespace declares this name.")
 
 log = structlog.get_logger(__name__)
@@ -76,12 +80,19 @@ class Passes:
         self._cache = cache
         self._server = server
         self._outage = outage
+        # Threads of their own: a Carillon that does not answer must not keep the Lease from being renewed.
+        self._threads = ThreadPoolExecutor(PASSES_AT_ONCE, "pass")
+
+    def close(self) -> None:
+        """Begin no further calls; those that are under way end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, namespace: str) -> bool:
         """Make one pass; return False if it has to be repeated soon."""
         resources = await self._with_finalizers(self._cache.of_namespace(namespace))
         try:
-            outcome = await asyncio.to_thread(self._carry_out, namespace, resources)
+            loop = asyncio.get_running_loop()
+            outcome = await loop.run_in_executor(self._threads, self._carry_out, namespace, resources)
         except (ClientError, NoTokenError) as error:
             return await self._fail(namespace, resources, verdict_of(error))
         self._outage.clear(namespace)
@@ -97,8 +108,11 @@ class Passes:
         if verdict.reason is Reason.UNREACHABLE:
             self._outage.report(namespace, verdict.message)
         for resource in resources:
+            is_away = verdict.reason is Reason.UNREACHABLE
             is_seen = resource.status.get("observedGeneration") == resource.generation and resource.is_ready
-            if not is_seen or verdict.reason is not Reason.UNREACHABLE:
+            if resource.is_deleting and resource.leaves_nothing and not is_away:
+                await self._remove_finalizer(resource)
+            elif not (is_away and is_seen):
                 await self._write_status(resource, verdict, str(resource.status.get("id") or "") or None, None)
         return False
 
@@ -112,7 +126,7 @@ class Passes:
                 if not resource.is_deleting or FINALIZER not in resource.finalizers:
                     continue
                 object_id = applied.ids.get(resource.claim) if owners[resource.claim] is resource else None
-                problem = None
+                problem = None if resource.leaves_nothing else applied.problem
                 if object_id is not None:
                     problem = carillon.remove(resource.kind, object_id, resource.deletion_policy)
                 if problem is None:
@@ -147,7 +161,7 @@ class Passes:
         self, resource: Resource, verdict: Verdict, object_id: str | None, schedule: Mapping[str, object] | None
     ) -> None:
         observed = observation_of(object_id, schedule)
-        if resource.is_ready and not verdict.is_ready:
+        if not verdict.is_ready and resource.reason != verdict.reason:
             log.warning(
                 "kubernetes_object_refused",
                 kind=resource.kind,
@@ -167,7 +181,10 @@ class Passes:
     async def _changed(
         self, resource: Resource, changes: Callable[[Resource], Json | None], subresource: str = ""
     ) -> Resource | None:
-        """Change an object; after a conflict, read it again and retry. Return it as it is then; None if it is gone."""
+        """Change an object; after a conflict, read it again and retry. Return it as it is then.
+
+        None: it is gone, the API server refuses the change of this object, or others change it all the time.
+        """
         path = objects_path(resource.kind, resource.namespace, resource.name)
         current = resource
         for _ in range(MOST_CONFLICTS):
@@ -180,6 +197,9 @@ class Passes:
             except ApiServerError as error:
                 if error.status == NOT_FOUND:
                     return None
+                if error.status in OBJECT_REFUSED:
+                    log.warning("kubernetes_object_unchanged", path=path + subresource, error=str(error))
+                    return None
                 if error.status != CONFLICT:
                     raise
                 latest = await self._read(path, resource)
@@ -190,7 +210,7 @@ class Passes:
             current = resource_of(resource.kind, answer)
             self._cache.refresh(current)
             return current
-        return current
+        return None
 
     async def _read(self, path: str, resource: Resource) -> Resource | None:
         """Return the object as it is now; None if it is gone, or another one has its name."""

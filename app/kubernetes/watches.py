@@ -78,6 +78,10 @@ class Watch:
         self._outage = outage
         self.synced = asyncio.Event()
 
+    def covers(self, namespace: str) -> bool:
+        """Return whether the objects of a namespace are among those that are watched."""
+        return self._scope[1] in {"", namespace}
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:

@@ -13,12 +13,15 @@ from typing import Any
 import httpx
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import text
 
 from app.config import Settings, SettingsError
 from app.kubernetes.api_server import in_cluster
 from app.kubernetes.operator import carillon_server, run_operator
+from app.persistence.database import Database
 from tests.support.carillon import ADMIN_TOKEN, Carillon, until
 from tests.support.kubernetes_api import KubernetesApi
+from tests.support.tls_front import Authority
 from tests.support.watched_process import free_port
 
 Json = dict[str, Any]
@@ -63,11 +66,11 @@ class Cluster:
 
         return await until(check)
 
-    async def gone(self, plural: str, name: str) -> None:
+    async def gone(self, plural: str, name: str, namespace: str = "shop") -> None:
         """Wait until there is no such object."""
 
         async def check() -> bool:
-            return self.api.read(plural, "shop", name) is None
+            return self.api.read(plural, namespace, name) is None
 
         await until(check)
 
@@ -75,7 +78,7 @@ class Cluster:
 @pytest.fixture
 async def cluster(carillon: Carillon, tmp_path: Path) -> AsyncIterator[Cluster]:
     """A cluster beside a Carillon."""
-    async with KubernetesApi() as api:
+    async with KubernetesApi(Authority(tmp_path)) as api:
         yield Cluster(api, tmp_path, str(carillon._client.base_url))
 
 
@@ -118,7 +121,7 @@ async def test_objects_are_applied_and_say_how_they_do(cluster: Cluster, carillo
         assert [("file", "admin")] == [(event["via"], event["actor"]) for event in events]
 
 
-async def test_drift_is_put_right_but_a_pause_stays(cluster: Cluster, carillon: Carillon) -> None:
+async def test_drift_is_put_right_but_a_pause_stays(cluster: Cluster, carillon: Carillon, database: Database) -> None:
     """An edit through the API is undone by the next pass; a pause by a person is shown and not lifted."""
     await cluster.api.apply("workflows", "shop", "report", FLOW)
     await cluster.api.apply("schedules", "shop", "nightly", NIGHTLY)
@@ -138,6 +141,26 @@ async def test_drift_is_put_right_but_a_pause_stays(cluster: Cluster, carillon: 
         await until(is_mended)
         await until(is_shown)
         assert "paused" == (await schedules(carillon))["nightly"]["status"]
+    async with database.transaction() as connection:
+        stored = await connection.scalar(text("SELECT count(*) FROM idempotency_keys"))
+    # Passes are many; their answers are not stored for repetitions.
+    assert 0 == stored
+
+
+async def test_an_outage_of_carillon_changes_no_objects(cluster: Cluster) -> None:
+    """What was applied stays ready; what is new says why it is not, and is applied when Carillon is back."""
+    await cluster.api.apply("workflows", "shop", "report", FLOW)
+    async with cluster.operator():
+        await cluster.ready("workflows", "report")
+    await cluster.api.apply("workflows", "shop", "other", FLOW)
+    async with cluster.operator(operator_url=f"http://127.0.0.1:{free_port()}", operator_resync_seconds=0.2):
+        assert "Unreachable" == (await cluster.ready("workflows", "other", "False"))["reason"]
+        # Deleted meanwhile: it stays until Carillon can say what becomes of it.
+        await cluster.api.delete("workflows", "shop", "report")
+        assert "Unreachable" == (await cluster.ready("workflows", "report", "False"))["reason"]
+    async with cluster.operator():
+        await cluster.ready("workflows", "other")
+        await cluster.gone("workflows", "report")
 
 
 async def test_deletion_follows_the_policy(cluster: Cluster, carillon: Carillon) -> None:
@@ -264,6 +287,10 @@ async def test_a_namespace_belongs_to_the_user_of_its_token(cluster: Cluster, ca
             name: status["reason"] for name, status in reasons.items()
         }
         assert "It belongs to" in reasons["taken"]["message"]
+        # What was never applied can be deleted without Carillon.
+        for namespace in ("bad", "taken"):
+            await cluster.api.delete("workflows", namespace, "report")
+            await cluster.gone("workflows", "report", namespace)
         # Once there is a token the objects are applied, without a change of theirs.
         (cluster.tokens / "none").write_text(token)
         await cluster.ready("workflows", "report", "True", "none")

@@ -5,6 +5,7 @@ watch goes on after a version or says that it is gone, and an object with finali
 """
 
 import asyncio
+import ssl
 import uuid
 from collections import defaultdict
 from copy import deepcopy
@@ -15,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from app.kubernetes.api_server import ClusterAddress
+from tests.support.tls_front import Authority
 
 Json = dict[str, Any]
 OBJECTS = "/apis/carillon.dev/v1alpha1/namespaces/{namespace}/{plural}"
@@ -32,7 +34,9 @@ class Refusal(Exception):
 class KubernetesApi:
     """The API server. Tests create, change and delete objects by its methods, as kubectl would."""
 
-    def __init__(self) -> None:
+    def __init__(self, authority: Authority) -> None:
+        """Serve with a certificate of this authority."""
+        self._authority = authority
         self.url = ""
         self.token = "the-token-of-the-pod"
         self.requests: list[tuple[str, str]] = []
@@ -57,8 +61,10 @@ class KubernetesApi:
         app.router.add_put(LEASES + "/{name}", self._answered(self._replace_lease))
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*self._authority.issue("localhost"))
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context).start()
+        self.url = f"https://localhost:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(
@@ -68,7 +74,8 @@ class KubernetesApi:
 
     def address(self, token_file: str) -> ClusterAddress:
         """Return the address for a pod of the namespace ``system``."""
-        return ClusterAddress(url=self.url, token_file=token_file, namespace="system")
+        ca_file = str(self._authority.certificate)
+        return ClusterAddress(url=self.url, token_file=token_file, ca_file=ca_file, namespace="system")
 
     async def apply(self, plural: str, namespace: str, name: str, spec: Json) -> Json:
         """Create an object, or give it another spec."""

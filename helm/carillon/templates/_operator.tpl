@@ -37,7 +37,6 @@ labels:
 {{- end -}}
 - name: operator-account
   projected:
-    defaultMode: 0440
     sources:
       - serviceAccountToken:
           path: token
@@ -54,7 +53,6 @@ labels:
                 fieldPath: metadata.namespace
 - name: operator-tokens
   projected:
-    defaultMode: 0440
     sources:
       {{- if .Values.settings.kubernetesIssuer }}
       - serviceAccountToken:
