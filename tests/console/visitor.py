@@ -78,7 +78,7 @@ class Visitor:
     async def width_problems(self) -> list[str]:
         """Say whether the page is wider than the screen."""
         excesses: list[int] = await self.page.evaluate(
-            "() => ['html', 'main'].map(name => document.querySelector(name)).map(one => one.scrollWidth - one.clientWidth)"
+            "() => [...document.querySelectorAll('html, main')].map(one => one.scrollWidth - one.clientWidth)"
         )
         return [f"{excess} px wider than the screen" for excess in excesses if excess > 0]
 
