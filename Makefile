@@ -10,7 +10,7 @@ UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes
 # The processes that tests start would compile all modules again each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up console console-tests screenshots test coverage chaos rolling attack image-test sbom bench cli-docs lint fmt lock setup clean
+.PHONY: up console console-tests screenshots test coverage chaos rolling attack image-test sbom bench cli-docs crds lint fmt lock setup clean
 .DEFAULT_GOAL := up
 
 setup: $(STAMP)
@@ -84,6 +84,7 @@ coverage: $(STAMP) console-tests
 SECONDS ?= 120
 SEED ?= 1
 chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos.failover --rounds 2
 	$(BIN)/python -m tests.chaos.run --seconds $(SECONDS) --seed $(SEED)
 
 # Runs hostile clients against a deployment with memory limits and prints what other clients saw meanwhile.
@@ -109,6 +110,9 @@ bench: $(STAMP)
 	$(BIN)/python -m tests.bench.run
 
 # Writes docs/cli.md from the commands; a test compares them.
+crds: $(STAMP)
+	@$(BIN)/python -m app.kubernetes.definitions helm/carillon/files/crds
+
 cli-docs: $(STAMP)
 	$(BIN)/python -m app.cli.reference
 

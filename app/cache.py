@@ -31,6 +31,10 @@ class BoundedCache(Generic[K, V]):
         entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
+    def values(self) -> list[V]:
+        """Return all values, oldest first."""
+        return [value for value, _ in self._entries.values()]
+
     def weight_of(self, key: K) -> int:
         """Return the weight of an entry, or 0 if there is none."""
         entry = self._entries.get(key)
@@ -89,6 +93,10 @@ class RowCache(Generic[K, V]):
     def get(self, key: K) -> tuple[int, V] | None:
         """Return the version and the value of a key, or None if there is none."""
         return self._rows.get(key)
+
+    def values(self) -> list[V]:
+        """Return all values."""
+        return [value for _, value in self._rows.values()]
 
     def at_version(self, key: K, version: int | None) -> V | None:
         """Return the value of a key if it was made from this version of the row, else None."""

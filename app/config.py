@@ -13,6 +13,8 @@ import msgspec
 from app import failpoints
 from app.database_url import DatabaseUrl, DatabaseUrlError, driver_url
 from app.database_url import parse as parse_database_url
+from app.redis_url import RedisUrlError
+from app.redis_url import parse as parse_redis_url
 
 ENV_PREFIX = "CARILLON_"
 # Settings whose variables have no prefix: the services that send cron pings already use these names.
@@ -24,6 +26,8 @@ SECRETS = (
     *("cron_run_token", "auth_bearer_token", "metrics_token"),
 )
 
+# The part of the address of a trace that stands for its id.
+TRACE_ID = "{trace_id}"
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
 HIGHEST_PORT = 65_535
 PORTS = ("port", "metrics_port", "api_metrics_port")
@@ -31,7 +35,7 @@ POSITIVE = (
     *("reconcile_seconds", "lease_seconds", "worker_concurrency", "database_pool_size"),
     *("poll_seconds", "poll_batch", "poll_lease_seconds"),
     *("max_retries_limit", "timeout_seconds_limit", "payload_bytes_limit"),
-    *("http_connections", "http_connections_per_address"),
+    *("http_connections", "http_connections_per_address", "operator_resync_seconds"),
 )
 NOT_NEGATIVE = (
     *("drain_seconds", "rate_limit_per_minute", "auth_failures_per_minute", "history_days", "delete_after_seconds"),
@@ -160,9 +164,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_metrics_port: int = 0
     # The bearer token that /metrics of the API and of workers requires. Blank: none.
     metrics_token: str = ""
+    # The URL of the API for `carillon operator`, and the folder with a file for each namespace that has its token.
+    operator_url: str = ""
+    operator_tokens_dir: str = ""
+    # The namespaces of Kubernetes whose objects are applied, separated by commas (blank: all), and what the names of
+    # their namespaces in Carillon begin with.
+    operator_namespaces: str = ""
+    operator_namespace_prefix: str = ""
+    # Seconds after which all objects of a namespace are applied again, and their status is refreshed.
+    operator_resync_seconds: float = 60.0
+    # The Lease for which several operators compete, in the namespace of their pods.
+    operator_lease: str = "carillon-operator"
     # The OTLP/HTTP address to which traces are sent (blank: no traces), and the share of them, from 0 to 1.
     otel_endpoint: str = ""
     otel_sample_ratio: float = 1.0
+    # The address at which people look at a trace, with `{trace_id}` in it. Blank: runs have no link to their trace.
+    trace_url: str = ""
     # `auto` is `console` on a terminal and `json` elsewhere.
     log_format: Literal["auto", "console", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -178,6 +195,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self._require(("otel_sample_ratio",), lambda value: 0 <= value <= 1, "must be between 0 and 1")
         if self.otel_endpoint and not self.otel_endpoint.startswith(("http://", "https://")):
             raise SettingsError("CARILLON_OTEL_ENDPOINT must start with http:// or https://")
+        if self.trace_url and not (self.trace_url.startswith(("http://", "https://")) and TRACE_ID in self.trace_url):
+            raise SettingsError(f"CARILLON_TRACE_URL must start with http:// or https:// and contain {TRACE_ID}")
         _ = self.proxy_networks
         _ = self.default_sitemap_urls
         self._require_issuers()
@@ -231,6 +250,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return _parts(self.http_allow)
 
     @property
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """The namespaces of Kubernetes that an operator watches; none are all."""
+        return _parts(self.operator_namespaces)
+
+    @property
     def default_sitemap_urls(self) -> tuple[str, ...]:
         """The URLs to call after publishing runs, unless an admin has stored others."""
         urls = _parts(self.sitemap_urls)
@@ -277,7 +301,7 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         if text:
             values[field.name] = _converted(field, text)
     settings = Settings(**values)
-    _require_url("redis_url", settings.redis_url)
+    _require_redis_url(settings.redis_url)
     urls = ("database_url", "migration_database_url")
     return msgspec.structs.replace(
         settings, **{name: async_database_url(getattr(settings, name), name) for name in urls}
@@ -309,15 +333,16 @@ def _converted(field: msgspec.structs.FieldInfo, text: str) -> Any:
         ) from None
 
 
-def _require_url(name: str, url: str) -> None:
-    """Refuse what is no URL. The error does not quote it, because it may contain a password."""
+def _require_redis_url(url: str) -> None:
+    """Refuse a URL that is not understood, or whose files cannot be read. The error does not quote a password."""
+    if not url:
+        return
+    variable = env_name("redis_url")
     try:
-        _ = urlsplit(url).port
-    except ValueError:
-        raise SettingsError(
-            f"{env_name(name)} is not a valid URL. If the user name or the password contains one of / ? # @ : % "
-            "write it percent-encoded, such as %2F for /"
-        ) from None
+        for parameter, path in parse_redis_url(url).files.items():
+            _read_file(path, f"{variable}: the file that {parameter} names")
+    except RedisUrlError as error:
+        raise SettingsError(f"{variable} {error}") from None
 
 
 def async_database_url(url: str, name: str = "database_url") -> str:

@@ -225,7 +225,7 @@ def wire_services(
             enabled_by_environment=settings.schedules_enabled,
             default_sitemap_urls=settings.default_sitemap_urls,
         ),
-        executions=ExecutionService(database, ringer),
+        executions=ExecutionService(database, ringer, settings.trace_url),
         callbacks=CallbackService(database, ringer, shared.environment),
         health=health,
         figures=GaugeService(database, health),

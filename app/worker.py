@@ -82,7 +82,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, answer_at: Pat
 
 def _health(runtime: WorkerRuntime, bell_health: BellHealth) -> Health:
     """Return what this worker knows already: probes cost no query, however many there are."""
-    readiness = readiness_of(runtime.problem(), bell_health.problem)
+    readiness = readiness_of(runtime.problem(), bell_health.problem, bell_health.warning)
     return Health(readiness.postgres == "ok", msgspec.json.encode(readiness))
 
 

@@ -41,6 +41,7 @@ GARBAGE = (
     f"00-{TRACE}-{CALLER}-01-more",
     f"00-{TRACE}-{CALLER}-01\n",
 )
+TRACE_PAGE = "https://traces.example.org/trace/{trace_id}"
 UNREADABLE = "password-in-the-query"
 
 
@@ -54,7 +55,7 @@ async def collector() -> AsyncIterator[Collector]:
 @pytest.fixture
 def traced(settings: Settings, collector: Collector) -> Settings:
     """Settings by which everything is traced."""
-    return replace(settings, otel_endpoint=f"{collector.url}/")
+    return replace(settings, otel_endpoint=f"{collector.url}/", trace_url=TRACE_PAGE)
 
 
 @pytest.fixture
@@ -126,6 +127,7 @@ async def test_one_trace_leads_from_a_request_to_the_call(
         calling.attributes
     )
     assert not [span for span in collector.spans if UNREADABLE in str(span)]
+    assert TRACE_PAGE.format(trace_id=TRACE) == (await api.call("GET", f"/executions/{run['id']}/"))["trace_url"]
 
 
 async def test_a_tick_is_a_trace_of_its_own_and_names_its_schedule_s_last_change(
@@ -147,6 +149,7 @@ async def test_a_tick_is_a_trace_of_its_own_and_names_its_schedule_s_last_change
     tick, running = await collector.one("tick"), await collector.one("run")
     assert (UUID(run["id"]).hex, "") == (tick.trace, tick.parent)
     assert [(TRACE, change.span)] == tick.links
+    assert TRACE_PAGE.format(trace_id=tick.trace) == (await api.call("GET", f"/executions/{run['id']}/"))["trace_url"]
     assert inside(running, tick)
     assert running.ended <= tick.ended
     assert ("fired", run["id"]) == (tick.attributes["carillon.outcome"], tick.attributes["carillon.execution"])
@@ -374,7 +377,11 @@ def test_the_share_is_fair_to_the_ids_of_executions() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CARILLON_OTEL_ENDPOINT", "collector:4318"), ("CARILLON_OTEL_SAMPLE_RATIO", "1.5")],
+    [
+        ("CARILLON_OTEL_ENDPOINT", "collector:4318"),
+        ("CARILLON_OTEL_SAMPLE_RATIO", "1.5"),
+        ("CARILLON_TRACE_URL", "https://t/"),
+    ],
 )
 def test_a_bad_setting_is_refused_by_name(name: str, value: str) -> None:
     """Before anything starts."""

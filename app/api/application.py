@@ -19,8 +19,9 @@ from app.api.etags import add_etag
 from app.api.executions import CallbackController, ExecutionController
 from app.api.figures import FigureController, LiveController, OverviewController, WorkerController
 from app.api.forecasts import ForecastController
-from app.api.idempotency import Replay, keep_answer, on_replay
+from app.api.idempotency import Replay, on_replay
 from app.api.interventions import InterventionController
+from app.api.json_answers import JsonAnswer
 from app.api.limits import LimitController
 from app.api.mcp import AgentController, ProtectedResourceController, agent_server
 from app.api.notifications import NotificationController, WebhookController
@@ -33,10 +34,10 @@ from app.api.requests import (
     Acting,
     JsonRequest,
     TrustedProxies,
-    add_request_id,
     check_request,
     counting_middleware,
     current_actor,
+    finish_answer,
     origin_middleware,
     tracing_middleware,
 )
@@ -257,7 +258,7 @@ def _routed(services: Services, metrics: MetricsAccess, pages: Sequence[Router])
             WorkerController,
             LiveController,
         ],
-        guards=[check_request],
+        before_request=check_request,
         after_request=add_etag,
         security=NEEDS_TOKEN,
     )
@@ -279,6 +280,7 @@ def _routed(services: Services, metrics: MetricsAccess, pages: Sequence[Router])
         },
         exception_handlers={**HANDLERS, Replay: on_replay},
         request_class=JsonRequest,
+        response_class=JsonAnswer,
         request_max_body_size=BODY_MAX_BYTES,
         openapi_config=OpenAPIConfig(
             title="Carillon",
@@ -293,7 +295,7 @@ def _routed(services: Services, metrics: MetricsAccess, pages: Sequence[Router])
             tracing_middleware(lambda: bound.tracer),
             counting_middleware,
         ],
-        before_send=[add_request_id, keep_answer],
+        before_send=[finish_answer],
         lifespan=[_lifespan(bound)],
         debug=False,
         # Litestar would configure the root logger and write to stderr in its own format.

@@ -4,6 +4,7 @@ A browser sends a cookie with every request to its site, also with those that ot
 script can forge say where a request comes from: ``Sec-Fetch-Site``, and in older browsers ``Origin``.
 """
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -101,10 +102,13 @@ def _name(connection: AnyConnection) -> str:
 
 
 def _is_plain_loopback(connection: AnyConnection) -> bool:
-    if connection.scope["scheme"] != "http":
-        return False
+    return connection.scope["scheme"] == "http" and _is_loopback(connection.headers.get("host", ""))
+
+
+@lru_cache(maxsize=256)
+def _is_loopback(authority: str) -> bool:
     try:
-        host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+        host = urlsplit(f"//{authority}").hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

@@ -5,6 +5,7 @@ from typing import Any
 from litestar import Response
 from litestar.connection import ASGIConnection
 
+from app.api.json_answers import JsonAnswer
 from app.domain.etags import matches
 from app.services.preconditions import PRECONDITION, Precondition, has_moving_parts, tag_of
 from app.services.views import (
@@ -62,7 +63,7 @@ async def add_etag(response: Response[Any]) -> Response[Any]:
 
 def unless_known(view: Any, tag: str, *, is_stable: bool) -> Response[Any]:
     """Return a view with its tag, or 304 if the client has exactly this answer."""
-    return _not_modified(tag) if is_stable and _is_known(tag) else Response(view, headers={ETAG: tag})
+    return _not_modified(tag) if is_stable and _is_known(tag) else JsonAnswer(view, headers={ETAG: tag})
 
 
 def _is_known(tag: str) -> bool:

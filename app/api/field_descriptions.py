@@ -261,6 +261,7 @@ DECLARATIONS = {
     "act": with_values("What was done, or would be.", ACTS),
     "kind": "The kind of the object: `workflow`, `schedule`, `calendar` or `limit`.",
     "name": "The name of the object in its namespace.",
+    "id": "The id of the object; null for what a dry run would create.",
     "differences": "The values that differ.",
     "plan": "In a dry run, what the step would do to the coming fires of a schedule that is created or changed; of the "
     "first 100.",
@@ -345,6 +346,14 @@ EXPLANATION = {
     "guard, overlap.",
     "passed": "Whether the slot passed the check.",
     "detail": "What the check found.",
+    "then": "The schedule as it was at the time of the slot; null if its history begins later.",
+    "since": "When the change was made that was the last one then.",
+    "by": "Who made it: a name as in the history.",
+    "note": "Why, as the request said; may be empty.",
+    "spec_description": "When it was due, in words.",
+    "timezone": "Its time zone then.",
+    "status": with_values("Its status then.", STATUSES),
+    "changes": "What is different now, of the fields that say whether and when it fires: `from` then, `to` now.",
 }
 HISTORY = {
     "at": "When the change was made.",
@@ -419,6 +428,7 @@ EXECUTION = {
     "reason": "`waiting_for_limit` while it waits for a limit; else empty.",
     "payload": "The `trigger_payload` that it has: the schedule's at the first attempt. Empty for entities.",
     "nodes": "The results of the actions that have run or are under way; triggers have none.",
+    "trace_url": "Where its trace is looked at, by `CARILLON_TRACE_URL`; null if that is not set.",
 }
 NODE_RESULT = {
     "node_id": "The id of the node.",
@@ -666,7 +676,7 @@ HEALTH = {
     "postgres": "`ok`, or `away` if it cannot be reached or used.",
     "redis": "`ok`, or `away` if it cannot be reached or used.",
     "mode": "`bell`: Redis wakes the workers; `sweep`: they poll Postgres.",
-    "detail": "What is wrong; empty if nothing.",
+    "detail": "What is wrong, or may become so; empty if nothing.",
 }
 PROBLEM = {
     "type": "A URI of the kind of problem: `urn:carillon:problem:` and the code.",
@@ -816,6 +826,9 @@ FORECAST = {
     "its workflow calls.",
     "peak": "The first of the buckets with the most fires.",
     "quiet": "Spans in which no bucket has more than a tenth of the fires of the peak; the 20 longest.",
+    "closed": "Spans that calendars of these schedules leave out, in the order of time; the first 100.",
+    "calendar": "The name of the calendar.",
+    "entry": "The date as it was written, or the name of the event or the holiday.",
     "is_estimate": "Whether some fires may be counted in a neighbouring bucket: the average of many jitters is taken, "
     "or there are too many different intervals.",
     "at": "The beginning of the bucket.",
@@ -888,7 +901,7 @@ FIELDS = (
     Table(("ForecastInput", "ForecastChange"), FORECAST_INPUT),
     Table(("SpreadInput", "SpreadView", "SpreadChangeView"), SPREAD),
     Table(("ForecastGroupView",), FORECAST_GROUP),
-    Table(("ForecastView", "BucketView", "PeakView", "QuietView", "ForecastGroupView"), FORECAST),
+    Table(("ForecastView", "BucketView", "PeakView", "QuietView", "ClosedView", "ForecastGroupView"), FORECAST),
     Table(("TimezoneView",), TIMEZONES),
     Table(("ValidationView", "WorkflowProblemView"), VALIDATION),
     Table(("PreviewInput",), PREVIEW_INPUT),
@@ -923,7 +936,7 @@ FIELDS = (
     Table(("BackfillInput", "BackfillDryRun", "PastSlotView"), BACKFILL),
     Table(("SpanView",), SPAN),
     Table(("SlotStrip", "SlotList", "SlotStrips"), STRIPS),
-    Table(("ExplanationView", "CheckView"), EXPLANATION),
+    Table(("ExplanationView", "CheckView", "ScheduleThenView"), EXPLANATION),
     Table(("HistoryItem",), HISTORY),
     Table(("BreakerView", "BreakerDetail", "TransitionView"), BREAKER),
     Table(

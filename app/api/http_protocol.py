@@ -7,7 +7,7 @@ forever that the client does not read.
 import asyncio
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import httptools
 import msgspec
@@ -104,6 +104,9 @@ LINGER_BYTES = 1024 * 1024
 # One-byte chunks have five bytes around each; a body with more than this around it is an attack (endless trailers).
 CHUNK_OVERHEAD = 8
 
+# How the head of a response begins.
+_HEAD = b"HTTP/1.1 "
+
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: ("malformed", "The request is not valid HTTP/1.1."),
     HTTPStatus.REQUEST_TIMEOUT: (
@@ -148,6 +151,49 @@ class Phase(Enum):
 NEW, HEAD, BODY, ANSWER, IDLE, LAST_ANSWER, REFUSED = Phase
 
 
+class JoinedWrites:
+    """A transport that sends the head of a response together with what follows at once.
+
+    uvicorn writes them one after the other, and uvloop makes a system call of each.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """Hold nothing back yet."""
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, but hold a head back until the next ones, at the longest until the loop goes on."""
+        if self._held:
+            data, self._held = self._held + data, b""
+        elif data.startswith(_HEAD):
+            self._held = data
+            self._loop.call_soon(self._send_held)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Close after all that was written."""
+        self._send_held()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        """End the sending side after all that was written."""
+        self._send_held()
+        self._transport.write_eof()
+
+    def _send_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, b""
+            if not self._transport.is_closing():
+                self._transport.write(held)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the transport itself has."""
+        return getattr(self._transport, name)
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """One connection. ``limited_protocol`` sets what all connections of a server share."""
 
@@ -171,6 +217,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Take the connection, unless there are too many."""
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         if not self.register.add(self, self.client[0] if self.client else UNKNOWN):
             _count(HTTPStatus.SERVICE_UNAVAILABLE)
             transport.write(REFUSALS[HTTPStatus.SERVICE_UNAVAILABLE])

@@ -77,11 +77,14 @@ def on_replay(_request: Any, replay: Replay) -> Response[bytes]:
     )
 
 
+def is_idempotent(scope: AsgiScope) -> bool:
+    """Return whether the answer to a request has to be kept."""
+    return _STATE_KEY in scope["state"]
+
+
 async def keep_answer(message: Message, scope: AsgiScope) -> None:
     """Store the answer to a request with a key before its last part is sent."""
-    request: _Request | None = scope["state"].get(_STATE_KEY)
-    if request is None:
-        return
+    request: _Request = scope["state"][_STATE_KEY]
     if message["type"] == "http.response.start":
         request.status = message["status"]
         named = ((name.lower(), value) for name, value in message["headers"])

@@ -79,12 +79,12 @@ class AgentController(Controller):
     """The endpoint of agents. Each request stands for itself: there are no sessions and no streams."""
 
     path = "/mcp"
-    guards = (check_origin, check_request)
+    guards = (check_origin,)
     opt = {SCOPE: Scope.READ, RESTRICTABLE: True, LEASABLE: True}  # noqa: RUF012 - Litestar's way
     exception_handlers = {UnauthenticatedError: on_unauthenticated}  # noqa: RUF012 - Litestar's way
     include_in_schema = False
 
-    @post("/", status_code=200)
+    @post("/", status_code=200, before_request=check_request)
     async def answer(
         self, request: AnyRequest, actor: Acting, agent_server: NamedDependency[RpcServer]
     ) -> Response[Any]:

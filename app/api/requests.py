@@ -3,9 +3,11 @@
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
+from itertools import count
+from secrets import token_hex
 from typing import Annotated, Any, TypeVar
-from uuid import uuid4
 
 import msgspec
 from litestar import Request
@@ -18,14 +20,14 @@ from litestar.params import BodyKwarg, PathParameter, QueryParameter
 from litestar.types import ASGIApp, Message, Receive, Send
 from litestar.types import Scope as AsgiScope
 from msgspec.structs import replace
-from structlog.contextvars import bound_contextvars, get_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars, reset_contextvars
 
 from app import clock
 from app.api.cookies import refuse_cross_site, session_secret
 from app.api.etags import note_precondition
 from app.api.handlers import once_for_each_handler
 from app.api.idempotency import HEADER as IDEMPOTENCY_KEY
-from app.api.idempotency import begin_idempotent
+from app.api.idempotency import begin_idempotent, is_idempotent, keep_answer
 from app.api.problems import TooManyRequestsError
 from app.api.rate_limits import RateLimits
 from app.domain.access import Actor, Scope, feed_reader, require_kind, require_scope
@@ -110,29 +112,29 @@ class JsonRequest(AnyRequest):
         return read(await self.body(), self.route_handler.parsed_fn_signature.parameters["data"].annotation)
 
 
-async def check_request(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+async def check_request(request: AnyRequest) -> None:
     """Authenticate the user if the handler has an ``actor`` parameter, then check the query.
 
-    This is a guard because Litestar runs guards before it reads the body, and dependencies after. As a dependency it
-    would let a client without a token make us read and parse 256 KiB with each request.
+    Litestar calls this before it reads the body. As a dependency it would be called after, and a client without a token
+    could make us read and parse 256 KiB with each request. As a guard it would cost a copy of the handler each time.
     """
+    handler = request.route_handler
     if ACTOR in handler.parsed_fn_signature.parameters:
-        actor = await _authenticate(connection)
-        needs = required_scope(connection.route_handler)
+        actor = await _authenticate(request)
+        needs = required_scope(handler)
         # Set before it may be refused: the audit log names whom.
-        connection.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
-        require_kind(actor, reads_feeds=bool(connection.route_handler.opt.get(FEEDS)))
+        request.scope["user"] = actor if actor.needs is needs else replace(actor, needs=needs)
+        require_kind(actor, reads_feeds=bool(handler.opt.get(FEEDS)))
         require_scope(actor, needs)
-        if actor.grant is not None and not _serves_agents(connection.route_handler):
+        if actor.grant is not None and not _serves_agents(handler):
             raise OutsideLeaseError
-        if actor.restriction is not None and not connection.route_handler.opt.get(RESTRICTABLE):
+        if actor.restriction is not None and not handler.opt.get(RESTRICTABLE):
             raise RestrictedError
-        note_precondition(connection)
-        await check_query(connection, handler)
-        if "POST" in getattr(handler, "http_methods", ()) and IDEMPOTENCY_KEY in connection.headers:
-            # The only guard that reads the body, of a client that has proved who it is.
-            request = JsonRequest(connection.scope, connection.receive, connection.send)
-            await begin_idempotent(connection, actor, await request.body())
+        note_precondition(request)
+        await check_query(request, handler)
+        if request.method == "POST" and IDEMPOTENCY_KEY in request.headers:
+            # The only check that reads the body, of a client that has proved who it is.
+            await begin_idempotent(request, actor, await request.body())
 
 
 # The option of a handler that a token for calendars (`kind: feed`) may call, also as a part of the address.
@@ -174,23 +176,34 @@ def current_actor(request: AnyRequest) -> Actor:
 async def _authenticate(connection: AnyConnection) -> Actor:
     """Return the user that the token or the session belongs to; refuse one that is used too often."""
     authenticator: Authenticator = connection.app.state.authenticator
-    token, secret = bearer_token(connection), session_secret(connection)
-    feed = connection.query_params.get(FEED) if connection.route_handler.opt.get(FEEDS) else None
-    async with counting_failures(connection):
-        if token is None and feed:
-            actor = feed_reader(await authenticator.by_token(feed))
-        elif token is None and secret is not None:
-            # Before anything is looked up: the answer to another site must not tell whether somebody is logged in.
-            refuse_cross_site(connection)
-            actor = (await authenticator.by_session(secret)).actor
-            set_via(Via.CONSOLE)
-        else:
-            actor = await authenticator.by_token(required_token(connection))
-            if connection.headers.get("user-agent", "").startswith(COMMAND_LINE):
-                set_via(Via.CLI)
-    await _count_request(connection, actor)
+    token = bearer_token(connection)
+    try:
+        actor = await (_without_token(connection) if token is None else authenticator.by_token(token))
+    except UnauthenticatedError:
+        await _count_failure(connection)
+        raise
+    if token is not None and connection.headers.get("user-agent", "").startswith(COMMAND_LINE):
+        set_via(Via.CLI)
+    limits: RateLimits = connection.app.state.rate_limits
+    _refuse_if_over(await limits.count_request(actor.user_id))
     # From here on, the database connections that this request uses count towards the user's share of them.
     PARTY.set(actor.user_id)
+    return actor
+
+
+async def _without_token(connection: AnyConnection) -> Actor:
+    """Return the user that the token for a calendar in the address, or the session, belongs to."""
+    authenticator: Authenticator = connection.app.state.authenticator
+    feed = connection.query_params.get(FEED) if connection.route_handler.opt.get(FEEDS) else None
+    if feed:
+        return feed_reader(await authenticator.by_token(feed))
+    secret = session_secret(connection)
+    if secret is None:
+        raise UnauthenticatedError
+    # Before anything is looked up: the answer to another site must not tell whether somebody is logged in.
+    refuse_cross_site(connection)
+    actor = (await authenticator.by_session(secret)).actor
+    set_via(Via.CONSOLE)
     return actor
 
 
@@ -214,12 +227,6 @@ async def require_bearer_token(connection: AnyConnection, _handler: BaseRouteHan
         required_token(connection)
 
 
-async def _count_request(connection: AnyConnection, actor: Actor) -> None:
-    """Count a request of a user; refuse it if there were too many."""
-    limits: RateLimits = connection.app.state.rate_limits
-    _refuse_if_over(await limits.count_request(actor.user_id))
-
-
 async def count_callback(connection: AnyConnection, token: str) -> None:
     """Count a request with a valid callback token; refuse it if there were too many."""
     limits: RateLimits = connection.app.state.rate_limits
@@ -241,12 +248,16 @@ async def counting_failures(connection: AnyConnection) -> AsyncIterator[None]:
     try:
         yield
     except UnauthenticatedError:
-        limits: RateLimits = connection.app.state.rate_limits
-        audit: AuditService = connection.app.state.audit
-        address = client_address(connection)
-        audit.count_refusal(address)
-        _refuse_if_over(await limits.count_failure(counted_as(address)))
+        await _count_failure(connection)
         raise
+
+
+async def _count_failure(connection: AnyConnection) -> None:
+    limits: RateLimits = connection.app.state.rate_limits
+    audit: AuditService = connection.app.state.audit
+    address = client_address(connection)
+    audit.count_refusal(address)
+    _refuse_if_over(await limits.count_failure(counted_as(address)))
 
 
 def _refuse_if_over(retry_after: int | None) -> None:
@@ -313,6 +324,8 @@ REQUEST_ID = b"x-request-id"
 _STATE_KEY = "request_id"
 # How the command line names itself. Others may say so too: it tells how a change came, not who may make it.
 COMMAND_LINE = "carillon-cli"
+# Random for a process and counted within it: random bytes for each request would be a system call.
+_request_ids = map((token_hex(10) + "{:012x}").format, count(1))
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -324,10 +337,11 @@ def origin_middleware(trusted: Callable[[], TrustedProxies]) -> Callable[[ASGIAp
             request_id = _request_id(scope)
             before = ORIGIN.set(Origin(Via.API, _client_of(scope, trusted()), request_id))
             said = PRECONDITION.set(Precondition())
+            logged = bind_contextvars(request_id=request_id)
             try:
-                with bound_contextvars(request_id=request_id):
-                    await app(scope, receive, send)
+                await app(scope, receive, send)
             finally:
+                reset_contextvars(**logged)
                 ORIGIN.reset(before)
                 PRECONDITION.reset(said)
 
@@ -336,10 +350,15 @@ def origin_middleware(trusted: Callable[[], TrustedProxies]) -> Callable[[ASGIAp
     return middleware
 
 
-async def add_request_id(message: Message, scope: AsgiScope) -> None:
-    """Add the id of a request to its response, also where no middleware runs, such as for an unknown path."""
+async def finish_answer(message: Message, scope: AsgiScope) -> None:
+    """Add the id of a request to its answer, also where no middleware runs, and store it if it may be asked for again.
+
+    An unknown path is a place where no middleware runs.
+    """
     if message["type"] == "http.response.start":
         message["headers"] = [*message["headers"], (REQUEST_ID, _request_id(scope).encode())]
+    if is_idempotent(scope):
+        await keep_answer(message, scope)
 
 
 def set_via(via: Via) -> None:
@@ -352,7 +371,7 @@ def _request_id(scope: AsgiScope) -> str:
     known: str | None = scope["state"].get(_STATE_KEY)
     if known is None:
         given = next((value.decode("latin-1") for name, value in scope["headers"] if name == REQUEST_ID), "")
-        known = scope["state"][_STATE_KEY] = given if _SOUND_ID.fullmatch(given) else uuid4().hex
+        known = scope["state"][_STATE_KEY] = given if _SOUND_ID.fullmatch(given) else next(_request_ids)
     return known
 
 
@@ -360,6 +379,11 @@ def _client_of(scope: AsgiScope, proxies: TrustedProxies) -> str:
     client = scope.get("client")
     forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
     return proxies.client_of(client[0] if client else UNKNOWN, ",".join(forwarded))
+
+
+# The figures of a route, which are asked for with every request.
+_counter_of = lru_cache(maxsize=4096)(REQUESTS.labels)
+_timer_of = lru_cache(maxsize=4096)(REQUEST_SECONDS.labels)
 
 
 def counting_middleware(app: ASGIApp) -> ASGIApp:
@@ -372,8 +396,8 @@ def counting_middleware(app: ASGIApp) -> ASGIApp:
             if message["type"] == "http.response.start":
                 # The template of the path, not the path: there are as many paths as schedules.
                 method, route = str(scope.get("method", "")), str(scope.get("path_template") or "none")
-                REQUESTS.labels(method, route, str(message["status"])).inc()
-                REQUEST_SECONDS.labels(method, route).observe(clock.monotonic() - began)
+                _counter_of(method, route, message["status"]).inc()
+                _timer_of(method, route).observe(clock.monotonic() - began)
             await send(message)
 
         # Authentication sets the user; it must not stay set for the next request of this connection.

@@ -13,7 +13,7 @@ from app.client.errors import ClientError, Exit
 FAILED = 1
 BAD_INPUT = 2
 # Their tracebacks belong into the log of the operator.
-PROCESSES = {"up", "api", "worker", "migrate"}
+PROCESSES = {"up", "api", "worker", "operator", "migrate"}
 # Options that may stand before the noun, too; those of the second set have no value.
 LEADING = {"--server", "--token", "--context", "--output", "-o", "--zone", "--fields"}
 LEADING_FLAGS = {"--json", "--watch", "-w"}
@@ -143,6 +143,11 @@ app.command(
 )
 app.command("app.cli.processes:api", group=RUNNING, help="Serve the HTTP API.")
 app.command("app.cli.processes:worker", group=RUNNING, help="Run schedules until stopped by SIGINT or SIGTERM.")
+app.command(
+    "app.cli.processes:operator",
+    group=RUNNING,
+    help="Apply the schedules and workflows that are objects of Kubernetes, until stopped by SIGINT or SIGTERM.",
+)
 app.command("app.cli.processes:migrate", group=RUNNING, help="Bring the database schema up to date.")
 app.command(
     "app.cli.apply:apply",

@@ -1,7 +1,7 @@
-"""``carillon up``, ``api``, ``worker`` and ``migrate``: the processes of a deployment.
+"""``carillon up``, ``api``, ``worker``, ``operator`` and ``migrate``: the processes of a deployment.
 
 This module imports neither the services nor the database: ``up`` and the parent of several workers never use them, and
-would only start later and hold more memory. ``api``, ``worker`` and ``migrate`` import what they need when they run.
+would only start later and hold more memory. The other processes import what they need when they run.
 """
 
 import asyncio
@@ -156,6 +156,18 @@ def worker(*, processes: int = 1, answer_at: Annotated[Path | None, Parameter(sh
         structlog.contextvars.bind_contextvars(process=answer_at.stem)
     collect_garbage_seldom()
     uvloop.run(run_until_signalled(settings, answer_at))
+
+
+def operator() -> None:
+    """Apply the schedules and workflows that are objects of Kubernetes, until stopped by SIGINT or SIGTERM.
+
+    It runs in a pod, with a service account that may read and change these objects.
+    """
+    settings = load_settings()
+    set_up_logging(settings.log_format, settings.log_level)
+    from app.kubernetes.operator import run_until_signalled
+
+    uvloop.run(run_until_signalled(settings))
 
 
 def collect_garbage_seldom() -> None:

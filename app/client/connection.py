@@ -74,12 +74,14 @@ def say(message: str) -> None:
 class Connection:
     """A connection to one server with one token; it is opened by the first request and kept."""
 
-    def __init__(self, target: Target, inform: Say = say) -> None:
+    def __init__(self, target: Target, inform: Say = say, *, has_keys: bool = True) -> None:
+        """Send each POST with a key, unless ``has_keys`` is False: the server stores the answers to such requests."""
         if not (target.token.isascii() and target.token.isprintable()):
             # Without the token: an error of the library would quote it.
             raise ClientError("The token has characters that no token has.", Exit.BAD_INPUT)
         self.target = target
         self._inform = inform
+        self._has_keys = has_keys
         self._parts = urlsplit(target.url)
         self._http: HTTPConnection | None = None
 
@@ -133,7 +135,7 @@ class Connection:
     ) -> Answer:
         """Send a request and return its answer, whatever its status; one over the rate limit is repeated."""
         sent = {**self._headers(body), **(headers or {})}
-        if method == "POST" and not _SECRET_ANSWERS.search(path):
+        if self._has_keys and method == "POST" and not _SECRET_ANSWERS.search(path):
             # The request can be sent again if the connection breaks: the server carries it out once.
             sent.setdefault("Idempotency-Key", uuid.uuid4().hex)
         url = self._parts.path + path + query(params)

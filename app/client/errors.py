@@ -31,7 +31,7 @@ class ClientError(Exception):
 
 
 class ApiError(ClientError):
-    """The server refused a request; ``status`` and ``problem`` are those of its answer."""
+    """The server refused a request; ``status`` and ``errors`` (of single fields) are those of its answer."""
 
     def __init__(self, status: int, problem: dict[str, object], *, hint: str = "") -> None:
         errors = problem.get("errors")
@@ -41,6 +41,7 @@ class ApiError(ClientError):
         super().__init__(detail, exit_code_of(status), lines=lines, hint=hint or hint_for(status, problem))
         self.status = status
         self.problem_code = str(problem.get("code", ""))
+        self.errors = fields
 
 
 _CODES = {

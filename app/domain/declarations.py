@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -100,6 +101,8 @@ class Step(msgspec.Struct, frozen=True):
     differences: tuple[Difference, ...] = ()
     # Schedules only: the status before the step, or after it once it is carried out.
     status: Status | None = None
+    # The id of the stored object. Unknown while a step that creates it is only planned.
+    object_id: UUID | int | None = None
 
 
 def plan(declared: Iterable[Declared], managed: Mapping[Key, Managed]) -> list[Step]:

@@ -8,6 +8,7 @@ from itertools import groupby, islice
 
 import msgspec
 
+from app.domain.calendars import Calendar
 from app.domain.schedules import ScheduledJob, Status
 from app.domain.upcoming import NO_SKIPS, coming_fires
 
@@ -15,6 +16,8 @@ from app.domain.upcoming import NO_SKIPS, coming_fires
 QUIET_SHARE = 0.1
 # So many quiet spans are told, the longest ones.
 MOST_QUIET = 20
+# So many spans of calendars are told, the first ones.
+MOST_CLOSED = 100
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -164,6 +167,34 @@ def quiet_spans(buckets: Buckets, fires: Sequence[int]) -> list[tuple[datetime, 
     return [
         (buckets.at(first), min(buckets.at(end), buckets.until)) for first, end in sorted(islice(longest, MOST_QUIET))
     ]
+
+
+class ClosedSpan(msgspec.Struct, frozen=True, order=True):
+    """A span in which a calendar leaves slots out, with the calendar's name and its entry."""
+
+    since: datetime
+    until: datetime
+    calendar: str
+    entry: str
+
+
+def closed_spans(jobs: Iterable[ScheduledJob], since: datetime, until: datetime) -> list[ClosedSpan]:
+    """Return the spans that the calendars of schedules leave out, in the order of time."""
+    calendars = {calendar for job in jobs for calendar in job.calendars.excluded}
+    usable = [calendar for calendar in calendars if not calendar.problem]
+    spans = sorted(span for calendar in usable for span in _spans_of(calendar, since, until))
+    return spans[:MOST_CLOSED]
+
+
+def _spans_of(calendar: Calendar, since: datetime, until: datetime) -> Iterator[ClosedSpan]:
+    moment = since
+    for _ in range(MOST_CLOSED):
+        if moment >= until:
+            return
+        entry, end = calendar.entry_at(moment), calendar.until(moment)
+        if entry is not None:
+            yield ClosedSpan(moment, min(end, until), calendar.name, entry)
+        moment = end
 
 
 def _runs(flags: Iterable[bool]) -> Iterator[tuple[int, int]]:

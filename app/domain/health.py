@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from app.domain.schedules import Reason, ScheduledJob, Status
+from app.domain.specs import is_duration
 
 # A tick that is overdue for longer makes its schedule late.
 LATE_AFTER = timedelta(seconds=5)
@@ -85,9 +86,11 @@ def _patience(job: ScheduledJob) -> timedelta:
 
 def _interval(job: ScheduledJob) -> timedelta:
     """Return the time between the pending slot and the next one; zero if there is none, or it cannot be found."""
-    if job.next_slot is None or job.spec.problem:
+    if job.next_slot is None:
         return timedelta()
-    if job.interval_seconds is not None:
+    if job.interval_seconds is not None and is_duration(job.interval_seconds):
         return timedelta(seconds=job.interval_seconds)
+    if job.spec.problem:
+        return timedelta()
     following = job.cadence.first_after(job.next_slot)
     return timedelta() if following is None else following - job.next_slot

@@ -125,7 +125,7 @@ def revision(
         user_profile_id=author.user_id,
         author=author.name,
         action=action,
-        changes={} if before is None else _differences(before, after),
+        changes={} if before is None else differences(before, after),
         note=note,
         snapshot=msgspec.to_builtins({name: getattr(after, name) for name in REMEMBERED}),
     )
@@ -149,7 +149,8 @@ def automatic_revision(before: ScheduledJob, after: ScheduledJob, now: datetime)
     return revision(before, after, action, CARILLON, now, note)
 
 
-def _differences(before: ScheduledJob, after: ScheduledJob) -> dict[str, Any]:
+def differences(before: ScheduledJob, after: ScheduledJob) -> dict[str, Any]:
+    """Return the fields that people can change, and the status, as they were and as they are."""
     names = (*EDITABLE, "status", "status_reason", "paused_until")
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
     return msgspec.to_builtins(  # type: ignore[no-any-return]  # a dict goes in

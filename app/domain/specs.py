@@ -168,12 +168,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Return the value of ``every`` for this spec, also if it was given in seconds; None if that is no duration."""
         if self.interval_seconds is None:
             return self.every
-        return (
-            format_duration(timedelta(seconds=self.interval_seconds)) if _is_duration(self.interval_seconds) else None
-        )
+        return format_duration(timedelta(seconds=self.interval_seconds)) if is_duration(self.interval_seconds) else None
 
 
-def _is_duration(seconds: float) -> bool:
+def is_duration(seconds: float) -> bool:
     """Return whether a stored number is the length of an interval; false for NaN and infinity."""
     return 0 < seconds <= LONGEST_DURATION.total_seconds()
 

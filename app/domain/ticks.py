@@ -66,6 +66,10 @@ FROM_PING = TickSource(trigger=Trigger.CRON, however_late=True)
 class Stale(msgspec.Struct, frozen=True):
     """The message does not match the row (paused, changed, or already handled). Nothing happens."""
 
+    # Whether the message is about a later generation than the row has. Messages are sent after the commit, so the
+    # database has lost commits.
+    is_ahead: bool = False
+
 
 class LeftToNewer(msgspec.Struct, frozen=True):
     """The row has a value that this release does not know, as ``field=value``; a newer worker handles it."""
@@ -135,7 +139,7 @@ def decide(  # noqa: PLR0913 - all that is known
     ``skips`` are the slots that people asked to leave out, earliest first.
     """
     if job.generation != tick.generation or job.next_run_at is None:
-        return Stale()
+        return Stale(is_ahead=tick.generation > job.generation)
     if job.unknown_value:
         return LeftToNewer(job.unknown_value)
     if job.status is not Status.ACTIVE:

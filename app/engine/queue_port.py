@@ -103,6 +103,11 @@ PROBLEMS = {
 }
 
 
+def eviction_sentence(policy: str) -> str:
+    """Return what is wrong with a queue that removes messages by this policy, for people; blank for no policy."""
+    return f"It evicts keys when its memory is full (maxmemory-policy is {policy}): set noeviction." if policy else ""
+
+
 class QueueUnavailableError(Exception):
     """The queue cannot be reached, or refuses what it is given."""
 
@@ -140,6 +145,10 @@ class Queue(Protocol):
 
     async def finish_refill(self) -> bool:
         """Note that everything planned was queued. Return False if the queue was emptied since ``begin_refill``."""
+        ...
+
+    async def evicts_by(self) -> str:
+        """Return the policy by which the queue removes messages when its memory is full; blank if it removes none."""
         ...
 
     async def ping(self) -> None:

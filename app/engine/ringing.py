@@ -15,7 +15,15 @@ import structlog
 from app import clock
 from app.domain.executions import PendingRun
 from app.domain.schedules import PlannedTick, ScheduledJob
-from app.engine.queue_port import PROBLEMS, Queue, QueueUnavailableError, Wake, execution_wake, tick_wake
+from app.engine.queue_port import (
+    PROBLEMS,
+    Queue,
+    QueueUnavailableError,
+    Wake,
+    eviction_sentence,
+    execution_wake,
+    tick_wake,
+)
 from app.micro_batcher import MicroBatcher
 from app.observability.logs import LogThrottle, Outage
 from app.observability.metrics import BELL_PROBLEM
@@ -45,6 +53,9 @@ class BellHealth:
         self.down = asyncio.Event()
         # What is wrong, as a sentence for people; empty while the queue is up.
         self.problem = ""
+        # A warning about the queue, as a sentence for people: it works, and may lose messages.
+        self.warning = ""
+        self._has_asked_for_policy = False
         # Whether messages of this process were not queued during the outage.
         self.rings_failed = False
         # Whether the queue is up again and may have lost messages: everything has to be queued again.
@@ -61,10 +72,22 @@ class BellHealth:
             self.failed(error)
         else:
             self._recovered()
+            await self._ask_for_policy()
         return PROBE_SECONDS
+
+    async def _ask_for_policy(self) -> None:
+        """Ask once after each start and each outage whether the queue removes messages, and log that it does."""
+        if self._has_asked_for_policy:
+            return
+        self._has_asked_for_policy = True
+        policy = await self._queue.evicts_by()
+        self.warning = eviction_sentence(policy)
+        if policy:
+            log.warning("redis_evicts", policy=policy)
 
     def failed(self, error: QueueUnavailableError) -> None:
         """Note that a call to the queue failed."""
+        self._has_asked_for_policy = False
         if not self.down.is_set():
             self._down_since = clock.monotonic()
             self.down.set()

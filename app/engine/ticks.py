@@ -13,7 +13,7 @@ from app import clock
 from app.domain.errors import InDoubtError, LeaseExpiredError, UnavailableError
 from app.domain.executions import FIRST_TOKEN, Execution, ExecutionStatus, Outcome, PendingRun, Trigger
 from app.domain.overlap import runs_alone
-from app.domain.ticks import LeftToNewer, NotDue, Tick, TickSource
+from app.domain.ticks import LeftToNewer, NotDue, Stale, Tick, TickSource
 from app.engine.concurrency import Place, Places
 from app.engine.leases import WorkerLease
 from app.engine.quarantine import Quarantine
@@ -41,7 +41,7 @@ from app.persistence.execution_rows import (
     SettleResult,
     Superseded,
 )
-from app.persistence.row_cache import ScheduleCache
+from app.persistence.row_cache import ScheduleCache, report_lost_commits
 from app.persistence.settle import settle
 from app.persistence.sitemap_pings import ENTITY_TYPE as PING_ENTITY
 
@@ -230,6 +230,8 @@ class TickEngine:
             raise Redeliver(NEWER_RELEASE_SECONDS)
         if isinstance(result, Busy):
             raise Redeliver(BUSY_PAUSE_SECONDS)
+        if isinstance(result, Stale) and result.is_ahead:
+            report_lost_commits([tick.job_id])
         return result if isinstance(result, Claimed) else None
 
     def _require_readiness(self) -> None:

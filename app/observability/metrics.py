@@ -60,8 +60,16 @@ MODE = OptionalGauge(
     "carillon_mode", "Source of ticks: 1 wake-ups from Redis, 0 polling Postgres while Redis is unavailable."
 )
 
+# Of an operator.
+OPERATOR_LEADER = OptionalGauge("carillon_operator_leader", "Whether this operator holds the Lease: 1 or 0.")
+OPERATOR_OBJECTS = Gauge("carillon_operator_objects", "Kubernetes objects, by kind and readiness.", ["kind", "ready"])
+OPERATOR_PASSES = Counter("carillon_operator_passes_total", "Passes over a namespace, by outcome.", ["outcome"])
+
 # Of every process.
 MISSED = Counter("carillon_slots_missed_total", "Slots that did not fire, by reason.", ["outcome"])
+COMMITS_LOST = Counter(
+    "carillon_commits_lost_total", "Schedules whose row is older than what this process had seen committed."
+)
 BELL_ERRORS = Counter("carillon_bell_errors_total", "Redis calls that failed.")
 BELL_PROBLEM = Gauge("carillon_bell_problem", "Current problem with Redis: 1 for the kind that applies.", ["kind"])
 SPANS_LOST = Counter("carillon_spans_lost_total", "Trace spans that the collector did not accept.")

@@ -1,6 +1,7 @@
 """The audit log: events are added in the transaction of the change, and read newest first."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
@@ -75,6 +76,12 @@ async def record(  # noqa: PLR0913 - the parts of an event
     await add(connection, [event])
 
 
+def new_ids(count: int) -> Iterator[str]:
+    """Return ids of new events. Random bytes are read once for all, as that is a system call."""
+    octets = os.urandom(16 * count)
+    return (octets[start : start + 16].hex() for start in range(0, len(octets), 16))
+
+
 async def record_by(  # noqa: PLR0913 - the parts of an event
     connection: AsyncConnection,
     author: Author,
@@ -86,9 +93,9 @@ async def record_by(  # noqa: PLR0913 - the parts of an event
     note: str = "",
 ) -> None:
     """Add an event for each of these objects to the transaction of the change that an author made."""
-    now = clock.now()
+    now, ids = clock.now(), new_ids(len(subjects))
     events = [
-        authored_event(author, action, subject, now, uuid4().hex, changes=changes, details=details, note=note)
+        authored_event(author, action, subject, now, next(ids), changes=changes, details=details, note=note)
         for subject in subjects
     ]
     await add(connection, events)

@@ -242,7 +242,7 @@ def after_commit(connection: AsyncConnection, act: Callable[[], None]) -> None:
 
 async def database_now(connection: AsyncConnection) -> datetime:
     """Return the time of the database's clock, which decides what is due. It moves on within a transaction."""
-    moment: datetime = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
+    moment: datetime = await driver_of(connection).fetchval("SELECT clock_timestamp()")
     return moment
 
 

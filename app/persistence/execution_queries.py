@@ -89,6 +89,8 @@ class StoredExecution(StoredRun, frozen=True, kw_only=True):
 
     results: list[Any]
     graph: dict[str, Any] | None
+    # Of the request that asked for it, if requests are traced.
+    trace_context: str | None
 
 
 async def get(connection: AsyncConnection, execution_id: UUID) -> StoredExecution | None:

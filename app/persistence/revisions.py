@@ -82,7 +82,8 @@ class ScheduleChange(msgspec.Struct, frozen=True):
 async def add_schedule_revisions(connection: AsyncConnection, changes: Sequence[ScheduleChange]) -> None:
     """Write revisions of schedules, and an event of the audit log beside each."""
     await run_batch(connection, _INSERT, [change.revision for change in changes])
-    events = (schedule_event(change.revision, change.job, change.author, uuid4().hex) for change in changes)
+    ids = audit.new_ids(len(changes))
+    events = (schedule_event(one.revision, one.job, one.author, next(ids)) for one in changes)
     await audit.add(connection, [event for event in events if event is not None])
 
 

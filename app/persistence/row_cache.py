@@ -22,6 +22,7 @@ from app.cache import RowCache
 from app.domain.access import Actor, lesser_rights
 from app.domain.schedules import ScheduledJob
 from app.domain.workflows import Workflow
+from app.observability.metrics import COMMITS_LOST
 from app.persistence.sql_batches import fetch
 from app.persistence.users import TEAMS, as_actor
 
@@ -46,6 +47,12 @@ _QUESTIONS = (
     f"SELECT concat_ws('/', {_TIMELINE}, {_STARTED})",
     f"SELECT concat_ws('/', {_STARTED})",
 )
+_BEHIND = (
+    "SELECT j.id FROM unnest($1::uuid[], $2::bigint[]) AS seen(id, generation) "
+    "JOIN scheduled_jobs AS j ON j.id = seen.id AND j.generation < seen.generation"
+)
+# A log line names at most so many schedules.
+MOST_NAMED = 20
 _MAY_NOT_ASK = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError, asyncpg.UndefinedFunctionError)
 
 
@@ -77,11 +84,17 @@ class ServerIdentity:
     async def check(self, driver: Any) -> None:
         """Compare the server behind a connection with the one that answered before."""
         server = await self._ask(driver)
-        if self._known is not None and server != self._known:
-            log.warning("server_history_changed", before=self._known, after=server)
-            for cache in self._caches:
-                cache.clear()
-        self._known = server
+        before, self._known = self._known, server
+        if before is None or server == before:
+            return
+        log.warning("server_history_changed", before=before, after=server)
+        seen: dict[UUID, int] = {}
+        for cache in self._caches:
+            if isinstance(cache, ScheduleCache):
+                seen |= cache.generations()
+            cache.clear()
+        if seen:
+            report_lost_commits(await _behind(driver, seen))
 
     async def _ask(self, driver: Any) -> str:
         while True:
@@ -93,6 +106,19 @@ class ServerIdentity:
                 self._first_question += 1
             else:
                 return answer
+
+
+async def _behind(driver: Any, seen: Mapping[UUID, int]) -> list[UUID]:
+    """Return the schedules whose generation is lower than the one that this process has seen committed."""
+    rows = await driver.fetch(_BEHIND, list(seen), list(seen.values()))
+    return [row[0] for row in rows]
+
+
+def report_lost_commits(schedule_ids: Sequence[UUID]) -> None:
+    """Count and log schedules whose rows went back in time: a failover or a restore has lost commits."""
+    if schedule_ids:
+        COMMITS_LOST.inc(len(schedule_ids))
+        log.warning("commits_lost", count=len(schedule_ids), schedules=[str(one) for one in schedule_ids[:MOST_NAMED]])
 
 
 class ScheduleCache:
@@ -112,6 +138,10 @@ class ScheduleCache:
     def keep(self, job: ScheduledJob, version: int) -> None:
         """Store a schedule in this version."""
         self._jobs.keep(job.id, version, job, self._payload_bytes(job) + _text_bytes(job))
+
+    def generations(self) -> dict[UUID, int]:
+        """Return the generation of each cached schedule."""
+        return {job.id: job.generation for job in self._jobs.values()}
 
     def clear(self) -> None:
         """Remove all entries: the server has changed, so versions stand for other contents."""

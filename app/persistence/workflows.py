@@ -19,6 +19,7 @@ from app.domain.workflows import target_hosts
 from app.persistence import revisions
 from app.persistence.pagination import Page, Part, read_all, read_of_owners, read_one, read_page, read_written
 from app.persistence.restrictions import workflows_within
+from app.persistence.sql_batches import fetch
 from app.persistence.tables import WorkflowRow
 
 _TABLE = WorkflowRow.__table__
@@ -108,14 +109,15 @@ async def names(connection: AsyncConnection, ids: set[int]) -> dict[int, tuple[s
     return {row.id: (row.name, row.target_hosts) for row in await connection.execute(query)}
 
 
+_OWNERS = "SELECT id, user_profile_id FROM workflows WHERE id = ANY($1::int[]) ORDER BY id FOR KEY SHARE"
+
+
 async def owners(connection: AsyncConnection, ids: set[int]) -> dict[int, int]:
     """Return the owners of these workflows by id, without those that do not exist.
 
     The workflows are locked: they cannot be deleted before the transaction ends.
     """
-    query = select(_TABLE.c.id, _TABLE.c.user_profile_id).where(_TABLE.c.id.in_(sorted(ids)))
-    locked = query.order_by(_TABLE.c.id).with_for_update(read=True, key_share=True)
-    return {row.id: row.user_profile_id for row in await connection.execute(locked)}
+    return {row["id"]: row["user_profile_id"] for row in await fetch(connection, _OWNERS, sorted(ids))}
 
 
 async def save(

@@ -4,6 +4,7 @@ It implements ``app.engine.queue_port``; only ``app.wiring`` and ``app.worker`` 
 decide nothing: one may be lost, late or delivered twice.
 
 - ``bell``: queues messages, and opens connections.
+- ``redis_nodes``: which server to connect to where Redis has Sentinels or is a cluster.
 - ``worker``: the loop that delivers messages, and the settings for arq's own worker.
 - ``message_format``: the format of messages.
 - ``lua_scripts``: the Lua scripts that run in Redis.

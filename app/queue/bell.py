@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from arq.connections import ArqRedis
@@ -30,8 +31,11 @@ from app.queue.message_format import (
     score_of,
     serialize,
 )
+from app.queue.redis_nodes import CLUSTER_PREFIX, located_pool
+from app.redis_url import Deployment, parse
 
 RING_BATCH = 500
+NO_EVICTION = "noeviction"
 # A Redis that does not answer a call within this time counts as unreachable.
 CALL_SECONDS = 2.0
 
@@ -48,8 +52,16 @@ PATIENT_BACKOFF_CAP_SECONDS = 1.0
 # Redis begins the text of an error with a word for its kind.
 _KINDS = {"OOM": "full", "READONLY": "read_only", "WRONGTYPE": "wrong_type"}
 
-# The name of the connection pool for the rest of the program, which must not import arq.
-RedisPool = ArqRedis
+
+class RedisPool(ArqRedis):
+    """A pool of connections to Redis. The rest of the program uses this name, as it must not import arq."""
+
+    # Begins the name of every key and channel; blank unless Redis is a cluster.
+    key_prefix = ""
+
+    def key(self, name: str) -> str:
+        """Return the name of a key or channel as this Redis has it."""
+        return self.key_prefix + name
 
 
 @asynccontextmanager
@@ -79,9 +91,11 @@ def _kind_of(error: Exception) -> str:
 class Bell(Queue):
     """Rings by Lua scripts on arq's queue in Redis."""
 
-    def __init__(self, redis: ArqRedis) -> None:
+    def __init__(self, redis: RedisPool) -> None:
         """Use this pool; the caller closes it."""
         self._redis = redis
+        self._queue = redis.key(QUEUE)
+        self._wake_channel = redis.key(WAKE_CHANNEL)
         self._ring = redis.register_script(RING)
         self._probe = redis.register_script(PROBE)
 
@@ -98,59 +112,75 @@ class Bell(Queue):
                 bodies.append(body)
             args = [serialize(heads), b"".join(bodies)]
             async with bell_errors():
-                answers += map(bool, await self._ring(keys=[QUEUE, WAKE_CHANNEL], args=args))
+                answers += map(bool, await self._ring(keys=[self._queue, self._wake_channel], args=args))
         return answers
 
     async def call_off(self, execution_ids: Iterable[UUID]) -> None:
         """Publish that these executions may have been cancelled."""
         async with bell_errors():
             for execution_id in execution_ids:
-                await self._redis.publish(CANCEL_CHANNEL, str(execution_id))
+                await self._redis.publish(self._redis.key(CANCEL_CHANNEL), str(execution_id))
 
     async def is_intact(self) -> bool:
         """Return whether the mark of the last refill is there. A flush or a restart without data removes it."""
         async with bell_errors():
-            return bool(await self._redis.exists(EPOCH_KEY))
+            return bool(await self._redis.exists(self._redis.key(EPOCH_KEY)))
 
     async def begin_refill(self) -> None:
         """Set a mark that a flush during the refill would remove."""
         async with bell_errors():
-            await self._redis.set(FILLING_KEY, "1")
+            await self._redis.set(self._redis.key(FILLING_KEY), "1")
 
     async def finish_refill(self) -> bool:
         """Mark the queue as intact. Return False, without a mark, if a flush came during the refill."""
         async with bell_errors():
-            if not await self._redis.exists(FILLING_KEY):
+            if not await self._redis.exists(self._redis.key(FILLING_KEY)):
                 return False
-            await self._redis.set(EPOCH_KEY, "1")
+            await self._redis.set(self._redis.key(EPOCH_KEY), "1")
             return True
+
+    async def evicts_by(self) -> str:
+        """Return the eviction policy of Redis, blank if it evicts nothing or does not say."""
+        try:
+            async with bell_errors():
+                memory = await self._redis.info("memory")
+        except QueueUnavailableError:
+            # A user of Redis may be forbidden to ask.
+            return ""
+        policy = str(memory.get("maxmemory_policy", NO_EVICTION))
+        return "" if policy == NO_EVICTION else policy
 
     async def ping(self) -> None:
         """Raise ``QueueUnavailableError`` unless Redis takes a write like that of a ring."""
         async with bell_errors():
-            await self._probe(keys=[QUEUE, PROBE_KEY], args=[])
+            await self._probe(keys=[self._queue, self._redis.key(PROBE_KEY)], args=[])
 
 
-def open_pool(url: str) -> ArqRedis:
+def open_pool(url: str) -> RedisPool:
     """Return a pool for Carillon's own code, which handles errors itself and needs to see them soon."""
     return _open(url, QUICK_RETRIES, QUICK_BACKOFF_CAP_SECONDS)
 
 
-def open_patient_pool(url: str) -> ArqRedis:
+def open_patient_pool(url: str) -> RedisPool:
     """Return a pool for arq's own worker, which does not survive an error."""
     return _open(url, PATIENT_RETRIES, PATIENT_BACKOFF_CAP_SECONDS)
 
 
-def _open(url: str, retries: int, backoff_cap: float) -> ArqRedis:
+def _open(url: str, retries: int, backoff_cap: float) -> RedisPool:
     """Make a pool that connects on first use. redis-py parses the URL: percent-encoding and unix sockets work."""
-    pool = ConnectionPool.from_url(
-        url,
-        socket_timeout=SOCKET_TIMEOUT_SECONDS,
-        socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        retry=Retry(ExponentialBackoff(cap=backoff_cap, base=0.02), retries),
-        retry_on_error=[RedisConnectionError, RedisTimeoutError, OSError],
-    )
-    redis = ArqRedis(pool, job_serializer=serialize, job_deserializer=deserialize)
+    target = parse(url)
+    options: dict[str, Any] = {
+        "socket_timeout": SOCKET_TIMEOUT_SECONDS,
+        "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "retry": Retry(ExponentialBackoff(cap=backoff_cap, base=0.02), retries),
+        "retry_on_error": [RedisConnectionError, RedisTimeoutError, OSError],
+    }
+    if target.deployment is Deployment.SERVER:
+        pool = ConnectionPool.from_url(target.server_url, **options)
+    else:
+        pool = located_pool(target, **options)
+    redis = RedisPool(pool, job_serializer=serialize, job_deserializer=deserialize)
+    redis.key_prefix = CLUSTER_PREFIX if target.deployment is Deployment.CLUSTER else ""
     # Only this client uses the pool, so closing the client closes it too.
     redis.auto_close_connection_pool = True
     return redis

@@ -1,16 +1,15 @@
 """A counter in Redis with a window of time, for the rate limits of the API (``app.api.rate_limits``)."""
 
-from arq.connections import ArqRedis
-
-from app.queue.bell import bell_errors
+from app.queue.bell import RedisPool, bell_errors
 from app.queue.lua_scripts import COUNT
 
 
 class RedisCounter:
     """Counts under keys that all processes share."""
 
-    def __init__(self, redis: ArqRedis) -> None:
+    def __init__(self, redis: RedisPool) -> None:
         """Use this pool; the caller closes it."""
+        self._redis = redis
         self._count = redis.register_script(COUNT)
 
     async def count(self, key: str, limit: int, window_seconds: int) -> float:
@@ -19,5 +18,5 @@ class RedisCounter:
         Raise ``QueueUnavailableError`` if Redis cannot count.
         """
         async with bell_errors():
-            wait_ms: int = await self._count(keys=[key], args=[limit, window_seconds * 1000])
+            wait_ms: int = await self._count(keys=[self._redis.key(key)], args=[limit, window_seconds * 1000])
         return wait_ms / 1000

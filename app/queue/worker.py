@@ -9,13 +9,13 @@ from uuid import uuid4
 
 import msgspec
 import structlog
-from arq.connections import ArqRedis
 from arq.worker import Function, Retry, func
 from redis.exceptions import RedisError
 
+from app.config import SettingsError
 from app.engine.queue_port import EXECUTE, RUN, MessageHandler, QueueUnavailableError, Redeliver, are_arguments
 from app.micro_batcher import MicroBatcher
-from app.queue.bell import bell_errors, open_patient_pool
+from app.queue.bell import RedisPool, bell_errors, open_patient_pool
 from app.queue.lua_scripts import CLAIM, FINISH, PUT_BACK
 from app.queue.message_format import (
     CANCEL_CHANNEL,
@@ -63,7 +63,7 @@ class QueueWorker:
 
     def __init__(  # noqa: PLR0913 - where it delivers to, and within which bounds
         self,
-        redis: ArqRedis,
+        redis: RedisPool,
         handlers: Handlers,
         *,
         concurrency: int,
@@ -78,6 +78,8 @@ class QueueWorker:
         an execution that was called off, ``on_failure`` with the error of a claim that Redis did not answer.
         """
         self._redis = redis
+        self._queue = redis.key(QUEUE)
+        self._wake_channel, self._cancel_channel = redis.key(WAKE_CHANNEL), redis.key(CANCEL_CHANNEL)
         self._handlers = handlers
         self._concurrency = concurrency
         self._free_places = free_places or (lambda: concurrency)
@@ -149,7 +151,7 @@ class QueueWorker:
         """Claim up to ``limit`` due messages. Return None while Redis does not answer."""
         try:
             async with bell_errors():
-                claimed, wait_ms = await self._claim(keys=[QUEUE], args=[self._owner, self._lease_ms, limit])
+                claimed, wait_ms = await self._claim(keys=[self._queue], args=[self._owner, self._lease_ms, limit])
         except QueueUnavailableError as error:
             self._on_failure(error)
             return None
@@ -184,7 +186,9 @@ class QueueWorker:
 
     async def _finish_batch(self, job_ids: Sequence[bytes]) -> Sequence[bytes]:
         async with bell_errors():
-            await self._finish(keys=[QUEUE], args=[self._owner, serialize([*map(len, job_ids)]), b"".join(job_ids)])
+            await self._finish(
+                keys=[self._queue], args=[self._owner, serialize([*map(len, job_ids)]), b"".join(job_ids)]
+            )
         return job_ids
 
     async def _return(self, message: Message, seconds: float) -> None:
@@ -192,7 +196,7 @@ class QueueWorker:
         args: list[str | bytes | int] = [self._owner, message.id, max(1, math.ceil(seconds * 1000))]
         with suppress(QueueUnavailableError):
             async with bell_errors():
-                await self._put_back(keys=[QUEUE, WAKE_CHANNEL], args=args)
+                await self._put_back(keys=[self._queue, self._wake_channel], args=args)
 
     async def _sleep(self, seconds: float | None) -> None:
         """Sleep until a message is due, a publish announces an earlier one, or ``stop`` is called."""
@@ -205,7 +209,7 @@ class QueueWorker:
         while not self._stopping.is_set():
             pubsub = self._redis.pubsub()
             try:
-                await pubsub.subscribe(WAKE_CHANNEL, CANCEL_CHANNEL)
+                await pubsub.subscribe(self._wake_channel, self._cancel_channel)
                 while not self._stopping.is_set():
                     publish = await pubsub.get_message(ignore_subscribe_messages=True, timeout=LISTEN_SECONDS)
                     if publish is not None:
@@ -218,7 +222,7 @@ class QueueWorker:
                     await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
     def _receive(self, channel: bytes, data: bytes) -> None:
-        if channel == CANCEL_CHANNEL.encode():
+        if channel == self._cancel_channel.encode():
             self._on_cancel(data.decode(errors="replace"))
         else:
             self._wake.set()
@@ -243,8 +247,13 @@ def stock_arq_settings(
 
     ``open_worker`` starts what a worker does beside the queue, and ends it. No results are kept, because a kept result
     blocks its id; the queue is read far enough that running jobs do not fill the part that is read; and the pool
-    retries through an outage of Redis.
+    retries through an outage of Redis. In a Redis Cluster it cannot work, as the names of its keys have no hash tag.
     """
+    redis = open_patient_pool(redis_url)
+    if redis.key_prefix:
+        raise SettingsError(
+            "CARILLON_REDIS_URL names a Redis Cluster, which arq's own worker cannot use. Run `carillon worker` instead"
+        )
 
     async def start(ctx: dict[str, Any]) -> None:
         stack = ctx["stack"] = AsyncExitStack()
@@ -257,7 +266,7 @@ def stock_arq_settings(
     return {
         "functions": [stock_arq_function(EXECUTE), stock_arq_function(RUN)],
         "queue_name": QUEUE,
-        "redis_pool": open_patient_pool(redis_url),
+        "redis_pool": redis,
         "on_startup": start,
         "on_shutdown": end,
         "job_serializer": serialize,

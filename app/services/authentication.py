@@ -158,12 +158,11 @@ class Authenticator:
         self._uses = self._uses.with_earlier(used)
 
     async def _owners(self, tokens: Sequence[str]) -> list[Actor | None]:
-        built_in = [self._is_admins(token) for token in tokens]
+        others = [token for token in dict.fromkeys(tokens) if not self._is_admins(token)]
         async with self._database.reading() as connection:
-            admin = await users.built_in_admin(connection) if any(built_in) else None
-            others = [token for token, is_admins in zip(tokens, built_in, strict=True) if not is_admins]
-            owners = iter(await users.find_by_tokens(connection, others) if others else [])
-        return [admin if is_admins else next(owners) for is_admins in built_in]
+            owners = dict(zip(others, await users.find_by_tokens(connection, others) if others else (), strict=True))
+            admin = await users.built_in_admin(connection) if any(token not in owners for token in tokens) else None
+        return [owners.get(token, admin) for token in tokens]
 
     async def _logins(self, hashes: Sequence[bytes]) -> list[Login | None]:
         async with self._database.reading() as connection:

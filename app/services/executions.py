@@ -8,6 +8,7 @@ from uuid import UUID
 
 from app import clock
 from app.actions.secrets import Redactor, SecretStore
+from app.config import TRACE_ID
 from app.domain.access import Actor, require_granted
 from app.domain.audit import AuditAction, ObjectType, Subject
 from app.domain.audited_changes import schedule_subject
@@ -21,6 +22,7 @@ from app.engine import lease_bounds
 from app.engine.manual_runs import manual_run
 from app.engine.node_resources import secret_proof, token_hash
 from app.engine.ringing import Ringer
+from app.observability.tracing import trace_id_of
 from app.persistence import audit, execution_queries, executions, parked_runs, schedules, secrets
 from app.persistence.database import Connection, Database
 from app.persistence.execution_queries import ListedExecution, StoredExecution
@@ -191,10 +193,11 @@ async def _open_callback(connection: Connection, execution_id: UUID, token: str)
 class ExecutionService:
     """Use cases about executions."""
 
-    def __init__(self, database: Database, ringer: Ringer) -> None:
-        """Ring for the runs that can start once one is cancelled."""
+    def __init__(self, database: Database, ringer: Ringer, trace_url: str = "") -> None:
+        """Ring for the runs that can start once one is cancelled; ``trace_url`` is where traces are looked at."""
         self._database = database
         self._ringer = ringer
+        self._trace_url = trace_url
 
     async def list(
         self, actor: Actor, filters: Mapping[str, Any], part: Part, team_id: int | None = None
@@ -211,7 +214,14 @@ class ExecutionService:
             row = await _owned(connection, actor, execution_id)
         now = clock.now()
         nodes = [node_view(result, now, row.graph) for result in execution_queries.results_of(row)]
-        return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes)
+        return ExecutionDetail(**execution_fields(row), payload=row.payload, nodes=nodes, trace_url=self._trace_of(row))
+
+    def _trace_of(self, row: StoredExecution) -> str | None:
+        """Return the address of a run's trace: that of the request that asked for it, or the one with its own id."""
+        if not self._trace_url:
+            return None
+        requested = None if row.trace_context is None else trace_id_of(row.trace_context)
+        return self._trace_url.replace(TRACE_ID, requested or row.id.hex)
 
     async def cancel(self, actor: Actor, execution_id: UUID) -> ExecutionDetail:
         """Cancel an execution at once; the worker that runs it drops the work when it notices."""

@@ -18,6 +18,7 @@ from app.domain.forecasts import (
     Buckets,
     GroupBy,
     Load,
+    closed_spans,
     expected_pattern,
     fire_pattern,
     peak_of,
@@ -34,7 +35,7 @@ from app.services.bulk_operations import filters_of
 from app.services.inputs import BulkFilter, ForecastChange, ForecastInput, ScheduleInput, Span, given
 from app.services.schedules import sound_draft, stored_values
 from app.services.upcoming import bounds
-from app.services.views import BucketView, ForecastGroupView, ForecastView, PeakView, QuietView
+from app.services.views import BucketView, ClosedView, ForecastGroupView, ForecastView, PeakView, QuietView
 
 HORIZON = timedelta(days=1)
 LONGEST = timedelta(days=31)
@@ -271,6 +272,10 @@ def _view(fleet: Fleet, buckets: Buckets, by: GroupBy | None) -> ForecastView:
         groups=_group_views(loads),
         peak=PeakView(peak.at, peak.fires),
         quiet=[QuietView(*span) for span in quiet_spans(buckets, fires)],
+        closed=[
+            ClosedView(span.since, span.until, span.calendar, span.entry)
+            for span in closed_spans((member.job for member in fleet.members), buckets.since, buckets.until)
+        ],
         is_estimate=fleet.is_estimate,
     )
 

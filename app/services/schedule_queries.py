@@ -28,7 +28,7 @@ from app.domain.explain import (
 )
 from app.domain.permits import WAITING_FOR_LIMIT
 from app.domain.planning import with_start_anchor, without_tick
-from app.domain.revisions import REMEMBERED
+from app.domain.revisions import REMEMBERED, differences
 from app.domain.schedule_input import require_years
 from app.domain.schedule_lifecycle import CADENCE_FIELDS, require_calendars, returned
 from app.domain.schedules import Reason, ScheduledJob, Status
@@ -73,6 +73,7 @@ from app.services.views import (
     RunList,
     RunView,
     SchedulePage,
+    ScheduleThenView,
     ScheduleView,
     Surroundings,
     execution_fields,
@@ -282,11 +283,11 @@ class ScheduleQueryService:
         async with self._database.reading() as connection:
             job = await owned_schedule(connection, actor, job_id)
             now = await database_now(connection)
-            return _explanation_view(await self._explained(connection, job, wanted.at, now))
+            return await self._explained(connection, job, wanted.at, now)
 
     async def _explained(
         self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime
-    ) -> Explanation:
+    ) -> ExplanationView:
         """Find the slot to explain, gather what is known of it, and explain it."""
         is_after_pause = moment is not None and job.paused_until is not None and moment >= job.paused_until
         if is_after_pause:
@@ -310,7 +311,7 @@ class ScheduleQueryService:
             gate=(await breakers.read(connection, [job.workflow_id])).get(job.workflow_id, OPEN_GATE),
             now=now,
         )
-        return await self._searched(partial(explain, facts, slot))
+        return _explanation_view(await self._searched(partial(explain, facts, slot)), facts)
 
     async def _slot_near(
         self, connection: Connection, job: ScheduledJob, moment: datetime | None, now: datetime, *, is_future: bool
@@ -475,13 +476,28 @@ def _fired_item(row: FiredSlot) -> LedgerItem:
     return LedgerItem(slot=row.scheduled_for, outcome=_outcome(row), reason=reason, execution_id=row.id)
 
 
-def _explanation_view(explanation: Explanation) -> ExplanationView:
+def _explanation_view(explanation: Explanation, facts: Facts) -> ExplanationView:
     return ExplanationView(
         slot=explanation.slot,
         outcome=explanation.outcome,
         sentence=explanation.sentence,
         execution_id=explanation.execution_id,
         checks=[CheckView(check.check, check.passed, check.detail) for check in explanation.checks],
+        then=None if facts.since is None else _then_view(facts.then, facts.job, facts.since),
+    )
+
+
+def _then_view(then: ScheduledJob, now: ScheduledJob, since: LastChange) -> ScheduleThenView:
+    return ScheduleThenView(
+        since=since.at,
+        by=since.author,
+        note=since.note,
+        spec_description=describe(
+            then.spec, start_at=then.start_at, end_at=then.end_at, jitter_seconds=then.jitter_seconds
+        ),
+        timezone=then.timezone,
+        status=then.status,
+        changes=differences(then, now),
     )
 
 

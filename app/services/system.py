@@ -16,7 +16,7 @@ from app.domain.errors import UnauthenticatedError, UnavailableError
 from app.domain.schedules import Status
 from app.engine.cron_ping import CronPing, CronPingResult
 from app.engine.leases import LockBusyError
-from app.engine.queue_port import Queue, QueueUnavailableError
+from app.engine.queue_port import Queue, QueueUnavailableError, eviction_sentence
 from app.observability.logs import LogThrottle, Outage
 from app.observability.metrics import (
     BREAKERS,
@@ -44,6 +44,8 @@ NO_ANSWER = "It does not answer."
 PATIENCE_SECONDS = 3.0
 # A result is used for this long, however many probes there are.
 FRESH_SECONDS = 1.0
+# How often Redis is asked for its eviction policy.
+POLICY_SECONDS = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -60,14 +62,15 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def readiness_of(postgres: str, redis: str) -> Readiness:
+def readiness_of(postgres: str, redis: str, redis_warning: str = "") -> Readiness:
     """Return the readiness from the problem of each store, blank if there is none.
 
-    Without Postgres nothing works. Without Redis the workers find due schedules in Postgres.
+    Without Postgres nothing works. Without Redis the workers find due schedules in Postgres. A warning about Redis is
+    shown and changes nothing else.
     """
     problems = [f"Postgres: {postgres}"] if postgres else []
-    if redis:
-        problems.append(f"Redis: {redis}")
+    if redis or redis_warning:
+        problems.append(f"Redis: {redis or redis_warning}")
     return Readiness(
         status="unavailable" if postgres else "degraded" if redis else "ok",
         postgres="away" if postgres else "ok",
@@ -113,6 +116,8 @@ class HealthService:
         self._bell = bell
         self._postgres_outage = Outage(log, away="database_unreachable", back="database_recovered")
         self._redis_outage = Outage(log, away="redis_unreachable", back="redis_recovered")
+        self._redis_warning = ""
+        self._policy_asked_at: float | None = None
         self._shared = SharedResult(self._look, FRESH_SECONDS)
 
     async def readiness(self) -> Readiness:
@@ -120,7 +125,8 @@ class HealthService:
         return await self._shared.get()
 
     async def _look(self) -> Readiness:
-        return readiness_of(*await asyncio.gather(self._postgres(), self._redis()))
+        postgres, redis = await asyncio.gather(self._postgres(), self._redis())
+        return readiness_of(postgres, redis, self._redis_warning)
 
     async def _postgres(self) -> str:
         try:
@@ -140,9 +146,23 @@ class HealthService:
             await self._bell.ping()
         except QueueUnavailableError as error:
             self._redis_outage.report("readiness", str(error))
+            self._policy_asked_at = None
             return error.sentence
         self._redis_outage.clear("readiness")
+        await self._ask_for_policy()
         return ""
+
+    async def _ask_for_policy(self) -> None:
+        """Ask now and then whether Redis evicts keys; log it when that is new."""
+        now = clock.monotonic()
+        if self._policy_asked_at is not None and now - self._policy_asked_at < POLICY_SECONDS:
+            return
+        self._policy_asked_at = now
+        policy = await self._bell.evicts_by()
+        warning = eviction_sentence(policy)
+        if warning and warning != self._redis_warning:
+            log.warning("redis_evicts", policy=policy)
+        self._redis_warning = warning
 
 
 NOT_CONFIGURED = "No token for cron pings is configured on the server. Set CRON_RUN_TOKEN or AUTH_BEARER_TOKEN there."

@@ -4,6 +4,7 @@ Covers app.api.server.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -11,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.api.http_protocol import ConnectionRegister, HttpLimits
+from app.api.http_protocol import ConnectionRegister, HttpLimits, JoinedWrites
 from app.api.requests import TrustedProxies
 from app.config import Settings
 from app.observability import metrics
@@ -267,3 +268,27 @@ def test_settings_of_the_front_door(settings: Settings) -> None:
         settings.http_connections,
         settings.proxy_networks,
     )
+
+
+async def test_a_head_is_sent_together_with_what_follows_at_once() -> None:
+    """And alone, once the loop goes on or the connection is closed, if nothing follows."""
+    ours, client = socket.socketpair()
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    with client:
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
+        joined = JoinedWrites(transport, loop)
+        head = b"HTTP/1.1 200 OK\r\n\r\n"
+        joined.write(head)
+        with pytest.raises(BlockingIOError):
+            client.recv(KIB)
+        joined.write(b"body")
+        assert head + b"body" == client.recv(KIB)
+        joined.write(head)
+        assert head == await loop.sock_recv(client, KIB)
+        joined.write(b"event")
+        assert b"event" == client.recv(KIB)
+        joined.write(head)
+        joined.close()
+        assert head == await loop.sock_recv(client, KIB)
+        assert b"" == await loop.sock_recv(client, KIB)

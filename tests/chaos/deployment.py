@@ -53,8 +53,7 @@ class Deployment:
         self._restarting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        self.postgres.start()
-        self.valkey.start()
+        await self._start_stores()
         await self.migrate(self._release)
         await self.target.__aenter__()
         proxy = self.proxies["worker-target"] = Proxy(to_port(lambda: self.target.port))
@@ -71,9 +70,16 @@ class Deployment:
         for proxy in self.proxies.values():
             await proxy.close()
         await self.target.__aexit__()
+        await self._stop_stores()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _start_stores(self) -> None:
+        self.postgres.start()
+        self.valkey.start()
+
+    async def _stop_stores(self) -> None:
         self.valkey.stop()
         self.postgres.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def members(self) -> list[Member]:

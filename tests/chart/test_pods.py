@@ -18,13 +18,16 @@ from tests.chart.manifests import (
     settings_of,
 )
 from tests.chart.rendering import CHART, Renderer, Values
-from tests.chart.values import DEFAULTS, EVERYTHING, HIGHLY_AVAILABLE, LEAST, MINIMAL, PLACEMENT, every_values
+from tests.chart.values import DEFAULTS, EVERYTHING, HIGHLY_AVAILABLE, LEAST, MINIMAL, OPERATOR, PLACEMENT, every_values
 
 # Where the chart knows better than a process that may run on somebody's desk.
 CLUSTER_DEFAULTS = {"host": "::", "log_format": "json", "public_url": "http://carillon.bells.svc:80"}
 # No settings of a cluster: the port is fixed, there are no embedded servers and nothing shall die. Metrics have a port
 # of their own; a token for them is given by `extraEnv`.
-NOT_IN_A_CLUSTER = {"port", "data_dir", "failpoints", "auth_bearer_token", "metrics_token"}
+NOT_IN_A_CLUSTER = {
+    *("port", "data_dir", "failpoints", "auth_bearer_token", "metrics_token"),
+    *("operator_url", "operator_tokens_dir", "operator_lease"),
+}
 components = pytest.mark.parametrize("component", ["api", "worker"])
 
 
@@ -45,6 +48,7 @@ def test_each_process_has_its_command(render: Renderer) -> None:
 def test_names_exist_in_the_settings(render: Renderer) -> None:
     """Every variable that the chart sets is one that the code reads."""
     given = chart_names(render(EVERYTHING)) - {entry["name"] for entry in EVERYTHING["extraEnv"]}
+    given |= chart_names(render(OPERATOR))
     known = {ENV_PREFIX + name.upper() for name in Settings.__struct_fields__}
     assert set() == given - known - {"CRON_RUN_TOKEN"}
 
@@ -54,6 +58,10 @@ def test_every_setting_can_be_given() -> None:
     properties = json.loads((CHART / "values.schema.json").read_text())["properties"]
     sayable = {*properties["settings"]["properties"], *properties["secretKeys"]["properties"]}
     sayable |= {"metricsPort", "apiMetricsPort"}
+    # The operator's own values; its URL, its folder of tokens and its Lease are the chart's.
+    operator = {"namespaces", "namespacePrefix", "resyncSeconds"}
+    assert operator <= set(properties["operator"]["properties"])
+    sayable |= {f"operator{name[0].upper()}{name[1:]}" for name in operator}
     snake = {"".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in sayable}
     assert set(Settings.__struct_fields__) == snake | NOT_IN_A_CLUSTER
 

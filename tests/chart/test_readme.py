@@ -17,9 +17,9 @@ VALUES = [yaml.safe_load(block) for block in BLOCKS if "apiVersion:" not in bloc
 
 
 def test_there_are_examples() -> None:
-    """Three recipes and six sets of values are found."""
+    """Three recipes and seven sets of values are found."""
     assert ["Cluster", "StatefulSet", "Service"] == [manifest["kind"] for manifest in RECIPES]
-    assert 6 == len(VALUES)
+    assert 7 == len(VALUES)
 
 
 @pytest.mark.parametrize("manifest", RECIPES, ids=[manifest["kind"] for manifest in RECIPES])

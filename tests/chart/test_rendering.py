@@ -15,6 +15,7 @@ from tests.chart.values import BY_DIGEST, DEFAULTS, EVERYTHING, MATRIX, MINIMAL,
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LONGEST_LABEL = 63
+OUTSIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 @every_values
@@ -77,15 +78,21 @@ def test_older_clusters_are_refused(render: Renderer) -> None:
 
 @every_values
 def test_objects_have_their_place(render: Renderer, values: Values) -> None:
-    """Every object is in the release's namespace, has the usual labels, and a name of its own among its kind."""
+    """Every object is in the release's namespace, has the usual labels, and a name of its own among its kind.
+
+    Rights in other namespaces are where they hold, and some kinds belong to no namespace.
+    """
     manifests = render(values)
-    assert {"bells"} == {item["metadata"]["namespace"] for item in manifests}
+    elsewhere = {None, *values.get("operator", {}).get("namespaces", [])}
+    namespaces = {(item["kind"], item["metadata"].get("namespace")) for item in manifests}
+    assert {"bells"} == {namespace for kind, namespace in namespaces if kind not in OUTSIDE}
+    assert set() == {namespace for kind, namespace in namespaces if kind in OUTSIDE} - elsewhere - {"bells"}
     assert {"carillon"} == {item["metadata"]["labels"]["app.kubernetes.io/part-of"] for item in manifests}
-    names = Counter((item["kind"], item["metadata"]["name"]) for item in manifests)
+    names = Counter((item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in manifests)
     assert [] == [name for name, count in names.items() if count > 1]
 
 
-@pytest.mark.parametrize("values", [MINIMAL, {**EVERYTHING, "fullnameOverride": ""}])
+@pytest.mark.parametrize("values", [MINIMAL, {**EVERYTHING, "fullnameOverride": ""}, MATRIX["operator-everywhere"]])
 def test_long_names_still_fit(render: Renderer, values: Values) -> None:
     """The longest release name that helm takes gives names that fit into a label."""
     for manifest in render(values, release="r" * 53):

@@ -19,7 +19,9 @@ IMMUTABLE = {
 MUTABLE = {
     *("ConfigMap", "CronJob", "HorizontalPodAutoscaler", "HTTPRoute", "Ingress", "NetworkPolicy"),
     *("PodMonitor", "PrometheusRule", "ScaledObject", "Secret", "ServiceAccount", "ServiceMonitor"),
-    *("PodDisruptionBudget", "TriggerAuthentication"),
+    *("PodDisruptionBudget", "TriggerAuthentication", "CustomResourceDefinition"),
+    # The role of a binding follows from its name.
+    *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.chart.manifests import chart_names
 from tests.chart.rendering import Renderer, Values
-from tests.chart.values import EVERYTHING
+from tests.chart.values import EVERYTHING, OPERATOR
 from tests.chart.values_table import comments, defaults, leaves, schema, table, written
 
 
@@ -38,6 +38,8 @@ from tests.chart.values_table import comments, defaults, leaves, schema, table, 
         ({"extraEnv": [{"name": "X", "valueOf": {}}]}, "valueOf"),
         ({"extraVolumes": [{"name": "node", "hostPath": {"path": "/"}}]}, "hostPath"),
         ({"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}, "extraVolumes"),
+        ({"operator": {"namespaces": "shop"}}, "namespaces"),
+        ({"operator": {"namespaces": ["Shop"]}}, "namespaces"),
         ({"schedules": {"a": {"workflows": []}}}, "namespace"),
         ({"schedules": {"a": {"namespace": "a", "jobs": []}}}, "jobs"),
         ({"schedules": {"a": {"namespace": "a", "schedules": [{"name": "x"}]}}}, "workflow"),
@@ -65,7 +67,7 @@ def test_the_schema_reserves_what_the_chart_sets(render: Renderer) -> None:
     """Exactly the names that the chart sets itself are refused in extraEnv."""
     reserved = schema()["definitions"]["variable"]["properties"]["name"]["not"]["enum"]
     given = chart_names(render(EVERYTHING)) - {entry["name"] for entry in EVERYTHING["extraEnv"]}
-    assert sorted(given) == reserved
+    assert sorted(given | chart_names(render(OPERATOR))) == reserved
 
 
 def test_the_schema_describes_the_values_and_no_more() -> None:

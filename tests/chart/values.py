@@ -122,6 +122,7 @@ EVERYTHING: Values = {
         "schedulesEnabled": False,
         "otelEndpoint": "http://collector.monitoring:4318",
         "otelSampleRatio": 0.1,
+        "traceUrl": "https://traces.example.org/trace/{trace_id}",
         "trustedProxies": ["10.0.0.0/8", "fd00::/8"],
         "oidcIssuer": "https://login.example.org/realms/bells",
         "oidcClientId": "carillon",
@@ -176,6 +177,19 @@ EVERYTHING: Values = {
     "monitoring": MONITORING,
     "fullnameOverride": "bells",
 }
+OPERATOR: Values = {
+    "existingSecret": "stores",
+    "operator": {
+        "enabled": True,
+        "tokensSecret": "tokens",
+        "namespaces": ["shop", "billing"],
+        "namespacePrefix": "c1.",
+        "replicas": 2,
+        **PLACEMENT,
+    },
+    "networkPolicy": {"enabled": True, "apiFrom": [{"podSelector": {}}]},
+    "monitoring": MONITORING,
+}
 LEAST: Values = {
     "existingSecret": "stores",
     "secretKeys": {"adminToken": "", "signingSecret": ""},
@@ -199,5 +213,7 @@ MATRIX = {
     "keda": KEDA,
     "gateway": GATEWAY,
     "least": LEAST,
+    "operator": OPERATOR,
+    "operator-everywhere": {"settings": {"kubernetesIssuer": "https://k.example.org"}, "operator": {"enabled": True}},
 }
 every_values = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.doctor import clock_check
+from app.cli.doctor import clock_check, store_checks
 from app.cli.load import heat
 from app.cli.top import sparkline
 from app.cli.workflows import as_dot, as_mermaid, as_text
@@ -168,6 +168,14 @@ def test_clocks_are_compared() -> None:
     """To the second that HTTP has."""
     assert "warning" == clock_check(Answer(200, {"date": "Tue, 01 Jan 2030 00:00:00 GMT"}, b""), 0.1).state
     assert "warning" == clock_check(Answer(200, {}, b""), 0.1).state
+
+
+def test_a_warning_about_redis_is_shown() -> None:
+    """Redis works, so that nothing fails."""
+    body = b'{"postgres": "ok", "redis": "ok", "detail": "Redis: It evicts keys."}'
+    postgres, redis = store_checks(Answer(200, {}, body))
+    assert ("ok", "ok") == (postgres.state, postgres.detail)
+    assert ("warning", "It evicts keys.") == (redis.state, redis.detail)
 
 
 def test_the_token_of_the_tests_is_not_printed(cli: CommandLine, tmp_path: Path) -> None:

@@ -104,6 +104,23 @@ async def test_finding_by_words_and_labels(visitor: Visitor, fleet: Fleet) -> No
     await expect(page.get_by_role("heading", level=1, name="vacuum of the archive")).to_be_visible()
 
 
+async def test_a_view_of_the_list_is_saved(visitor: Visitor) -> None:
+    """A search gets a name; it stays in this browser, is an address, and can be removed."""
+    page = visitor.page
+    await visitor.go("/schedules?q=status%3Apaused")
+    await page.get_by_role("button", name="Save this view").click()
+    await page.get_by_role("dialog").get_by_label("Name").fill("<b>paused</b>")
+    await page.keyboard.press("Enter")
+    await visitor.open("/schedules")
+    views = page.get_by_role("navigation", name="Saved views")
+    await views.get_by_role("link", name="<b>paused</b>").click()
+    await page.wait_for_url("**/schedules?q=status%3Apaused")
+    await expect(page.get_by_role("link", name="month end")).to_have_count(0)
+    assert [] == await visitor.problems_in_both_themes()
+    await views.get_by_role("button", name="Remove the view").click()
+    await expect(views.get_by_role("link")).to_have_count(0)
+
+
 async def test_the_plan_of_an_edit_with_a_calendar(visitor: Visitor, fleet: Fleet) -> None:
     """A calendar is made in the console; the editor says which slot an edit that refers to it removes."""
     schedule = await fleet.carillon.schedule(name="every morning", cron="0 5 * * *")
@@ -182,15 +199,27 @@ async def test_slots_are_left_out_and_taken_back(visitor: Visitor, fleet: Fleet)
 
 
 async def test_the_work_of_an_agent_is_reviewed(visitor: Visitor, fleet: Fleet) -> None:
-    """Its schedule waits; the lease is read, the schedule approved, and later the lease is revoked."""
+    """A lease is granted; what is made with it waits, is approved and adopted; at last the lease is revoked."""
     workflow = await fleet.carillon.workflow(name="sales report")
-    terms = {"agent": "reporter", "purpose": "refresh the sales reports", "review": "before", "max_runs": 200}
-    ends_at = (datetime.now(UTC) + timedelta(days=7)).isoformat()
-    lease = await fleet.carillon.call("POST", "/leases/", 201, json={**terms, "expires_at": ends_at})
-    agent = fleet.carillon.with_token(lease["token"])
-    schedule = await agent.schedule(workflow, name="daily sales", cron="0 6 * * *", total_repeats=7)
     page = visitor.page
     await visitor.go("/agents")
+    await page.get_by_role("button", name="Grant a lease").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Agent").fill("reporter")
+    await dialog.get_by_label("Purpose").fill("refresh the sales reports")
+    await dialog.get_by_label("Runs at most").fill("100")
+    assert [] == await visitor.problems_in_both_themes()
+    await dialog.get_by_role("button", name="Grant").click()
+    token = await dialog.get_by_label("Token of the agent").inner_text()
+    await dialog.get_by_role("button", name="Close").click()
+    card = page.get_by_role("region", name="Lease of reporter")
+    await card.get_by_role("button", name="Change terms").click()
+    await dialog.get_by_label("Runs at most").fill("200")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog).to_be_hidden()
+    agent = fleet.carillon.with_token(token)
+    schedule = await agent.schedule(workflow, name="daily sales", cron="0 6 * * *", total_repeats=7)
+    await page.reload()
     review = page.get_by_role("region", name="Review of reporter")
     await expect(review).to_contain_text("refresh the sales reports")
     await expect(review.get_by_role("row", name="daily sales")).to_contain_text("every day at 06:00 UTC")
@@ -203,32 +232,17 @@ async def test_the_work_of_an_agent_is_reviewed(visitor: Visitor, fleet: Fleet) 
     await review.get_by_role("button", name="Approve 2 schedules").click()
     await expect(review).to_be_hidden()
     assert "active" == (await fleet.carillon.get(schedule))["status"]
-    card = page.get_by_role("region", name="Lease of reporter")
     await card.get_by_text("Terms and budget").click()
     await expect(card).to_contain_text("2 schedules were made with it")
+    await card.get_by_role("button", name="Adopt schedules").click()
+    await dialog.get_by_label("daily sales").uncheck()
     assert [] == await visitor.problems_in_both_themes()
+    await dialog.get_by_role("button", name="Adopt the schedule").click()
+    await expect(card).to_contain_text("1 schedule was made with it")
     await card.get_by_role("button", name="Revoke").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     await expect(card).to_contain_text("Revoked")
     assert "lease_revoked" == (await fleet.carillon.get(schedule))["status_reason"]
-
-
-async def test_an_hour_of_the_week(visitor: Visitor, fleet: Fleet) -> None:
-    """The grid leads to what fires in an hour, and a slot of it is left out there."""
-    at = (datetime.now(UTC) + timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
-    schedule = await fleet.carillon.schedule(name="in the grid", cron=f"0 {at.hour} {at.day} * *")
-    page = visitor.page
-    await visitor.go("/upcoming")
-    await page.get_by_role("button", name="Week").click()
-    grid = page.get_by_role("region", name="Week")
-    await grid.get_by_role("button", name=f"{at:%Y-%m-%d %H}:00").click()
-    hour = page.get_by_role("region", name="In this hour")
-    row = hour.get_by_role("row", name="in the grid")
-    await expect(row).to_contain_text(f"{at:%H}:00")
-    assert [] == await visitor.problems_in_both_themes()
-    await row.get_by_role("button", name="Skip this slot").click()
-    await expect(row).to_be_hidden()
-    assert "skipped_request" == (await fleet.carillon.explain(schedule, at.isoformat()))["outcome"]
 
 
 async def test_a_limit_is_made_and_shows_who_waits(visitor: Visitor, fleet: Fleet) -> None:
@@ -278,10 +292,23 @@ async def test_by_keyboard_alone(visitor: Visitor, fleet: Fleet) -> None:
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_contain_text("go to anything")
     await page.keyboard.press("Escape")
+    for typed, outcome in ((">resume paused by k", "active"), (">pause paused by k", "paused")):
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type(typed)
+        await expect(page.get_by_role("option", name="paused by keyboard")).to_have_count(1)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".head .badge")).to_contain_text("Paused" if outcome == "paused" else "Never ran")
+        assert outcome == (await fleet.carillon.get(schedule))["status"]
+    for key, name in (("u", "Upcoming"), ("l", "Load"), ("m", "Limits"), ("c", "Calendars"), ("a", "Agents")):
+        await page.keyboard.press("g")
+        await page.keyboard.press(key)
+        await page.get_by_role("heading", level=1, name=name).wait_for()
     await page.keyboard.press("Control+k")
-    await page.keyboard.type("Breakers")
+    await page.keyboard.type("?why paused by k 02:30")
+    await page.get_by_role("option", name="paused by keyboard").wait_for()
     await page.keyboard.press("Enter")
-    await page.get_by_role("heading", level=1, name="Breakers").wait_for()
+    await page.wait_for_url(re.compile(r"tab=explain&at=.*02%3A30"))
+    await expect(page.locator(".sentence")).to_be_visible()
 
 
 @pytest.fixture
@@ -370,6 +397,47 @@ async def minutes_of(carillon: Carillon) -> set[str]:
     """Return the minutes of all cron expressions."""
     items = (await carillon.call("GET", "/schedules/"))["items"]
     return {item["cron"].split()[0] for item in items}
+
+
+async def test_a_span_of_the_week(worked: Visitor, carillon: Carillon) -> None:
+    """The grid leads to what fires in an hour; hours are dragged to a span, and its slots are left out."""
+    at = (datetime.now(UTC) + timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
+    later = at + timedelta(hours=1, minutes=30)
+    await carillon.call("POST", "/calendars/", 201, json={"name": "strike", "dates": [f"{later:%Y-%m-%d}"]})
+    made = [
+        await carillon.schedule(name="in the grid", cron=f"0 {at.hour} {at.day} * *"),
+        await carillon.schedule(name="an hour later", cron=f"30 {later.hour} {later.day} * *"),
+    ]
+    await carillon.schedule(name="not on strike", cron="0 * * * *", exclude_calendars=["strike"])
+    page = worked.page
+    await worked.go("/upcoming")
+    await page.get_by_role("button", name="Week").click()
+    grid = page.get_by_role("region", name="Week")
+    await expect(page.get_by_role("region", name="Calendars leave out")).to_contain_text("strike")
+    await expect(grid.locator(f"td.closed:has-text('{later:%H}:00')")).to_have_attribute(
+        "title", re.compile("^strike: ")
+    )
+    first, last = (grid.get_by_role("button", name=f"{moment:%Y-%m-%d %H}:00") for moment in (at, later))
+    await first.click()
+    span = page.get_by_role("region", name="In this time")
+    await expect(span.get_by_role("row", name="in the grid")).to_contain_text(f"{at:%H}:00")
+    await expect(span.get_by_role("row", name="an hour later")).to_have_count(0)
+    await first.hover()
+    await page.mouse.down()
+    await last.hover()
+    await page.mouse.up()
+    await expect(span.get_by_role("row", name="an hour later")).to_contain_text(f"{later:%H:%M}")
+    assert [] == await worked.problems_in_both_themes()
+    await span.get_by_role("button", name="Pause these").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("would change.")
+    await dialog.get_by_role("button", name="Cancel").click()
+    await span.get_by_role("button", name=re.compile(r"Skip these \d slots")).click()
+    await expect(span.get_by_role("row", name="an hour later")).to_be_hidden()
+    skipped = zip(made, (at, later), strict=True)
+    assert ["skipped_request"] * 2 == [
+        (await carillon.explain(schedule, moment.isoformat()))["outcome"] for schedule, moment in skipped
+    ]
 
 
 async def test_a_dead_schedule_is_revived(worked: Visitor, carillon: Carillon) -> None:

@@ -68,6 +68,18 @@ class Visitor:
         await self.page.emulate_media(color_scheme="light")
         return found
 
+    async def problems_in_high_contrast(self) -> list[str]:
+        """Return what axe finds wrong with the colours of the theme with high contrast."""
+        await self.page.evaluate("() => { document.documentElement.dataset.theme = 'contrast' }")
+        found = [f"(contrast) {problem}" for problem in await self.accessibility_problems("color-contrast")]
+        await self.page.evaluate("() => { document.documentElement.dataset.theme = 'auto' }")
+        return found
+
+    async def width_problems(self) -> list[str]:
+        """Say whether the page is wider than the screen."""
+        excess: int = await self.page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+        return [f"{excess} px wider than the screen"] if excess > 0 else []
+
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not EXPECTED.match(message.text):
             self.errors.append(f"console: {message.text}")

@@ -1,13 +1,23 @@
 """Fires by bucket: those that are listed as upcoming, counted."""
 
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.domain.forecasts import Buckets, Load, Peak, expected_pattern, fire_pattern, peak_of, quiet_spans
+from app.domain.calendars import Calendar, CalendarRules
+from app.domain.forecasts import (
+    Buckets,
+    Load,
+    Peak,
+    closed_spans,
+    expected_pattern,
+    fire_pattern,
+    peak_of,
+    quiet_spans,
+)
 from app.domain.schedule_lifecycle import paused_until
 from app.domain.schedules import ScheduledJob
 from app.domain.upcoming import coming_fires
@@ -65,6 +75,23 @@ def test_averages_are_rounded_to_the_same_total(numbers: list[float]) -> None:
     assert round(3 * sum(numbers)) == sum(load.fires)
     assert all(abs(fires - 3 * number) <= 1 for fires, number in zip(load.fires, numbers, strict=True))
     assert [round(2 * number, 3) for number in numbers] == load.busy_seconds
+
+
+def test_closed_spans_are_those_of_calendars_within_the_forecast() -> None:
+    """Entries of all calendars of the schedules, each once, cut at the ends; a calendar that allows closes nothing."""
+    strike = Calendar(name="strike", timezone="Europe/Berlin", dates=("2026-12-24/2026-12-25", "--12-31"))
+    works = Calendar(name="works", dates=("2026-12-26",))
+    jobs = [
+        schedule(calendars=CalendarRules(excluded=(strike,))),
+        schedule(calendars=CalendarRules(excluded=(strike, works))),
+        schedule(calendars=CalendarRules(only=(Calendar(name="open", dates=("2026-12-26",)),))),
+    ]
+    since, until = datetime(2026, 12, 24, 12, tzinfo=UTC), datetime(2026, 12, 26, 12, tzinfo=UTC)
+    assert [
+        ("strike", since, datetime(2026, 12, 25, 23, tzinfo=UTC)),
+        ("works", datetime(2026, 12, 26, tzinfo=UTC), until),
+    ] == [(span.calendar, span.since, span.until) for span in closed_spans(jobs, since, until)]
+    assert [] == closed_spans(jobs[2:], since, until)
 
 
 def test_peaks_and_quiet_spans() -> None:

@@ -192,6 +192,23 @@ async def test_paused_by_whom_and_when(carillon: Carillon, database: Database) -
     assert "by mia" in explanation["sentence"]
 
 
+async def test_the_schedule_as_it_was_then(carillon: Carillon, database: Database) -> None:
+    """The explanation of an earlier slot has the spec of that time, who made it so, and what is different now."""
+    schedule = await carillon.schedule(name="moved", cron="0 5 * * *")
+    await carillon.call("PATCH", f"/schedules/{schedule['id']}/", json={"cron": "30 6 * * *", "name": "renamed"})
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("UPDATE schedule_revisions SET at = at - interval '3 days' WHERE action = 'created'")
+        )
+    created, changed = await carillon.history(schedule)
+    then = (await carillon.explain(schedule, written(moment(changed["at"]) - timedelta(days=1))))["then"]
+    assert (created["at"], created["by"], "active") == (then["since"], then["by"], then["status"])
+    assert "every day at 05:00 UTC" == then["spec_description"]
+    assert {"cron": {"from": "0 5 * * *", "to": "30 6 * * *"}} == then["changes"]
+    now = (await carillon.explain(schedule))["then"]
+    assert (changed["at"], {}) == (now["since"], now["changes"])
+
+
 async def test_outside_the_window_and_on_an_excluded_day(carillon: Carillon) -> None:
     """The slot of the bare spec is named, and which rule excludes it."""
     schedule = await carillon.schedule(

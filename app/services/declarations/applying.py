@@ -1,7 +1,7 @@
 """``carillon apply`` and ``POST /apply/``: store what files declare, each file in one transaction."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
@@ -206,7 +206,7 @@ class _Applying:
             async with self._unit() as connection:
                 await declarations.lock(connection, self._places)
                 there = await take_inventory(connection, self._places)
-                steps = undeclared(there.managed.values(), self._declared, prune=self._prune)
+                steps = _with_ids(undeclared(there.managed.values(), self._declared, prune=self._prune), there.ids)
                 called_off = await prune(connection, self._by, steps, there, self._places) if self._prune else []
         except BadFileError as error:
             return Rings(), Report("", problems=error.problems)
@@ -235,7 +235,9 @@ class _Applying:
         await declarations.add_calendars(connection, {key: row.id for key, row in adopted.calendars.items()} | created)
         written = await write_schedules(connection, jobs, self._by, new, workflow_ids, there, self._limits.caps)
         self.written |= {key: (there.schedules.get(key), changed.job) for key, changed in written.items()}
-        return steps, written
+        schedule_ids = {key: changed.job.id for key, changed in written.items()}
+        ids = {**there.ids, **new_limits, **workflow_ids, **created, **schedule_ids}
+        return _with_ids(steps, ids), written
 
     async def _require_quota(self, connection: Connection, quota: Quota, new: Sequence[Item]) -> None:
         over = await quota_refusal(connection, self._limits, quota, self._owner.user_id, len(new)) if new else None
@@ -285,6 +287,10 @@ class _Applying:
         ]
         if missing:
             raise BadFileError(*missing)
+
+
+def _with_ids(steps: Iterable[Step], ids: Mapping[Key, UUID | int]) -> list[Step]:
+    return [replace(step, object_id=ids.get(step.key)) for step in steps]
 
 
 def _read_documents(request: DocumentsInput, catalog: Catalog) -> DeclaredFile:

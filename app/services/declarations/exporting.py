@@ -248,6 +248,13 @@ class Inventory(msgspec.Struct, frozen=True):
         """Return the ids of the schedules."""
         return {key: job.id for key, job in self.schedules.items()}
 
+    @property
+    def ids(self) -> dict[Key, UUID | int]:
+        """Return the ids of all objects."""
+        dates = {key: row.id for key, row in self.calendars.items()}
+        bounds = {key: row.id for key, row in self.limits.items()}
+        return {**self.workflow_ids, **self.schedule_ids, **dates, **bounds}
+
 
 async def take_inventory(connection: Connection, namespaces: Collection[str]) -> Inventory:
     """Read the objects of these namespaces."""

@@ -46,6 +46,7 @@ from app.services.views.executions import (
 )
 from app.services.views.forecasts import (
     BucketView,
+    ClosedView,
     ForecastGroupView,
     ForecastView,
     PeakView,
@@ -103,6 +104,7 @@ from app.services.views.schedules import (
     PreviewView,
     ScheduleList,
     SchedulePage,
+    ScheduleThenView,
     ScheduleView,
     SkippedSlots,
     SlotItem,
@@ -144,6 +146,7 @@ __all__ = [
     "CalendarPlanView",
     "CalendarView",
     "CheckView",
+    "ClosedView",
     "CurrentSessionView",
     "DeliveryList",
     "DeliveryView",
@@ -201,6 +204,7 @@ __all__ = [
     "ScheduleList",
     "SchedulePage",
     "SchedulePlanView",
+    "ScheduleThenView",
     "ScheduleView",
     "SearchView",
     "SecretPage",

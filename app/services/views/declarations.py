@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from app.domain.declarations import Act, Difference, Key, Step
 from app.domain.edit_plans import EditPlan
@@ -28,6 +30,7 @@ class StepView(msgspec.Struct, kw_only=True):
     kind: Literal["workflow", "schedule", "calendar", "limit"]
     namespace: str
     name: str
+    id: UUID | int | None
     differences: list[DifferenceView]
     status: Status | None
     plan: EditPlanView | None
@@ -50,7 +53,9 @@ class ExportView(msgspec.Struct):
 def apply_view(steps: Sequence[Step], plans: Mapping[Key, EditPlan], *, dry_run: bool) -> ApplyView:
     """Return the view of the steps of an apply, with the plans of some schedules."""
     counts = Counter(str(step.act) for step in steps)
-    views = [_step_view(step, plans.get(step.key)) for step in steps]
+    # What a dry run creates is rolled back, and its ids with it.
+    known = (replace(step, object_id=None) if dry_run and step.act is Act.CREATE else step for step in steps)
+    views = [_step_view(step, plans.get(step.key)) for step in known]
     return ApplyView(dry_run=dry_run, counts=dict(counts), steps=views)
 
 
@@ -60,6 +65,7 @@ def _step_view(step: Step, plan: EditPlan | None) -> StepView:
         kind=step.key.kind.value,
         namespace=step.key.namespace,
         name=step.key.name,
+        id=step.object_id,
         differences=[_difference_view(one) for one in step.differences],
         status=step.status,
         plan=None if plan is None else EditPlanView(**edit_plan_fields(plan)),

@@ -52,6 +52,8 @@ class ExecutionDetail(ExecutionView, kw_only=True):
 
     payload: dict[str, Any]
     nodes: list[NodeResultView]
+    # None unless the settings say where traces are looked at.
+    trace_url: str | None = None
 
 
 class ExecutionPage(msgspec.Struct):

@@ -40,6 +40,15 @@ class QuietView(msgspec.Struct, rename={"first": "from", "last": "to"}):
     last: Instant
 
 
+class ClosedView(msgspec.Struct, rename={"since": "from", "until": "to"}):
+    """A span in which a calendar leaves slots out."""
+
+    since: Instant
+    until: Instant
+    calendar: str
+    entry: str
+
+
 class ForecastView(msgspec.Struct, kw_only=True):
     """The load to come."""
 
@@ -47,6 +56,7 @@ class ForecastView(msgspec.Struct, kw_only=True):
     groups: list[ForecastGroupView]
     peak: PeakView
     quiet: list[QuietView]
+    closed: list[ClosedView]
     is_estimate: bool
 
 

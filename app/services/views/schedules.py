@@ -407,6 +407,18 @@ class CheckView(msgspec.Struct):
     detail: str
 
 
+class ScheduleThenView(msgspec.Struct, kw_only=True):
+    """A schedule as it was at the time of a slot, by its history."""
+
+    since: Instant
+    by: str
+    note: str
+    spec_description: str
+    timezone: str
+    status: Status
+    changes: dict[str, Any]
+
+
 class ExplanationView(msgspec.Struct, kw_only=True):
     """Why a schedule did, or did not, run at some time."""
 
@@ -415,6 +427,8 @@ class ExplanationView(msgspec.Struct, kw_only=True):
     sentence: str
     execution_id: UUID | None
     checks: list[CheckView]
+    # None if the history begins later.
+    then: ScheduleThenView | None = None
 
 
 class HistoryItem(msgspec.Struct, kw_only=True):

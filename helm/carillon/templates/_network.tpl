@@ -41,6 +41,17 @@ policyTypes: [Ingress, Egress]
   {{- end }}
 {{- end -}}
 
+{{/* The rule for the API of the release, past its Service. */}}
+{{- define "carillon.egressToApi" -}}
+- ports:
+    - protocol: TCP
+      port: 8000
+  to:
+    - podSelector:
+        matchLabels:
+          {{- include "carillon.selectorLabels" (list . "api") | nindent 10 }}
+{{- end -}}
+
 {{- define "carillon.egressToDns" -}}
 {{- with .Values.networkPolicy.dns -}}
 - ports:

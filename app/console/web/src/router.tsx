@@ -46,7 +46,7 @@ const schedule = createRoute({
 });
 const upcoming = createRoute({
   ...at("/upcoming"),
-  validateSearch: searchOf("hours", "view", "at"),
+  validateSearch: searchOf("hours", "view", "at", "to"),
   component: lazyRouteComponent(() => import("./upcoming/Upcoming")),
 });
 const load = createRoute({

@@ -89,6 +89,11 @@ export const fleet = {
 export const leases = {
   list: (query: Query) => getNew<t.Page<t.Lease>>("/leases/", query),
   read: (id: number) => get<t.LeaseDetail>(`/leases/${id}/`),
+  grant: (body: object) => post<t.LeaseDetail & { token: string }>("/leases/", body),
+  change: (id: number, body: object) => send<t.LeaseDetail>("PATCH", `/leases/${id}/`, { body }),
+  /** Takes schedules out of a lease; without ids all of them. */
+  adopt: (id: number, schedule_ids: string[] | undefined, note: string) =>
+    post<t.LeaseDetail>(`/leases/${id}/adopt/`, { schedule_ids, note }),
   approve: (id: number, schedule_ids: string[]) => post<t.LeaseDetail>(`/leases/${id}/approve/`, { schedule_ids }),
   revoke: (id: number, note: string) => post<t.LeaseDetail>(`/leases/${id}/revoke/`, { note }),
 };

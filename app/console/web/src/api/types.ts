@@ -128,6 +128,19 @@ export interface Explanation {
   sentence: string;
   execution_id: string | null;
   checks: Check[];
+  /** Older servers do not say how the schedule was. */
+  then?: ScheduleThen | null;
+}
+
+/** A schedule as it was at the time of a slot. */
+export interface ScheduleThen {
+  since: Instant;
+  by: string;
+  note: string;
+  spec_description: string;
+  timezone: string;
+  status: string;
+  changes: Record<string, { from: unknown; to: unknown }>;
 }
 
 export interface Preview {
@@ -180,6 +193,7 @@ export interface NodeResult {
 export interface ExecutionDetail extends Execution {
   payload: Record<string, unknown>;
   nodes: NodeResult[];
+  trace_url?: string | null;
 }
 
 export interface WorkflowNode {
@@ -269,11 +283,21 @@ export interface Worker {
   running: number;
 }
 
+/** A span in which a calendar leaves slots out. */
+export interface ClosedSpan {
+  from: Instant;
+  to: Instant;
+  calendar: string;
+  entry: string;
+}
+
 export interface Forecast {
   buckets: { at: Instant; fires: number; busy_seconds: number }[];
   groups: { key: string | number | null; name: string; fires: number; busy_seconds: number; buckets: number[] }[];
   peak: { at: Instant; fires: number };
   quiet: { from: Instant; to: Instant }[];
+  /** Older servers do not name them. */
+  closed?: ClosedSpan[];
   is_estimate: boolean;
 }
 

@@ -7,7 +7,8 @@ import { useTranslations } from "use-intl";
 import { leases, schedules } from "../api/client";
 import type { Lease, LeaseDetail, Schedule } from "../api/types";
 import { useScheduleNames } from "../runs/useScheduleNames";
-import { Badge, Dialog, Loaded, Name, ScopedButton, Time, useAct, useToast } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Name, ScopedButton, Time, useAct, useToast } from "../ui/controls";
+import { Adopt, Extend, Grant } from "./LeaseForms";
 import { byLease, isSame } from "./review";
 import "./agents.css";
 
@@ -38,9 +39,12 @@ export default function Agents() {
   const queue = byLease(waiting.data?.items ?? []);
   return (
     <div className="page">
-      <div>
-        <h1>{t("title")}</h1>
-        <p className="soft">{t("text")}</p>
+      <div className="head">
+        <div>
+          <h1>{t("title")}</h1>
+          <p className="soft">{t("text")}</p>
+        </div>
+        <Grant />
       </div>
       {queue.length ? (
         <section className="stack" aria-label={t("review")}>
@@ -199,14 +203,7 @@ function Revoke({ lease }: { lease: Lease }) {
               <span>{t("app.note")}</span>
               <input value={note} maxLength={500} onChange={(event) => setNote(event.target.value)} />
             </label>
-            <div className="actions">
-              <button type="submit" className="danger">
-                {t("agents.revoke")}
-              </button>
-              <button type="button" onClick={() => setOpen(false)}>
-                {t("app.cancel")}
-              </button>
-            </div>
+            <DialogFoot label={t("agents.revoke")} tone="danger" onClose={() => setOpen(false)} />
           </form>
         </Dialog>
       ) : null}
@@ -238,7 +235,12 @@ function LeaseCard({ lease }: { lease: Lease }) {
             </p>
           ) : null}
         </div>
-        {lease.status === "revoked" ? null : <Revoke lease={lease} />}
+        {lease.status === "revoked" ? null : (
+          <div className="actions">
+            <Extend lease={lease} />
+            <Revoke lease={lease} />
+          </div>
+        )}
       </div>
       <details onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>{t("terms")}</summary>
@@ -248,6 +250,9 @@ function LeaseCard({ lease }: { lease: Lease }) {
               <div className="stack terms">
                 <Terms lease={found} />
                 <Made ids={found.schedule_ids} />
+                <div className="actions">
+                  <Adopt lease={found} />
+                </div>
               </div>
             )}
           </Loaded>

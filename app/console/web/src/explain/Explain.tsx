@@ -6,8 +6,9 @@ import { Check, CircleDashed, CircleX } from "lucide-react";
 import { useEffect, useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { breakers, schedules } from "../api/client";
-import type { Explanation, Schedule } from "../api/types";
-import { Loaded, ScopedButton, Time, useAct, useToast } from "../ui/controls";
+import type { Explanation, Schedule, ScheduleThen } from "../api/types";
+import { ChangeList } from "../audit/Events";
+import { Badge, Loaded, Name, ScopedButton, Time, useAct, useCopy } from "../ui/controls";
 import { Backfill } from "../schedules/Backfill";
 import { gapAround } from "../strip/gap";
 import { useSlots } from "../strip/useSlots";
@@ -79,15 +80,54 @@ function Answer({ schedule, found, onAt }: { schedule: Schedule; found: Explanat
           );
         })}
       </ol>
+      {found.then ? <AsItWas then={found.then} zone={schedule.timezone} /> : null}
       <Remedies schedule={schedule} found={found} onAt={onAt} />
     </div>
+  );
+}
+
+/** The schedule at the time of the slot: who made it so, and what is different now. */
+function AsItWas({ then, zone }: { then: ScheduleThen; zone: string }) {
+  const t = useTranslations("explain");
+  const isSame = Object.keys(then.changes).length === 0;
+  return (
+    <details className="then" open={!isSame}>
+      <summary>{isSame ? t("thenSame") : t("then")}</summary>
+      <dl className="facts">
+        <dt>{t("wasDue")}</dt>
+        <dd>
+          {then.spec_description} <span className="soft">({then.timezone})</span>{" "}
+          <Badge word={then.status} kind="status" />
+        </dd>
+        <dt>{t("thenSince")}</dt>
+        <dd>
+          <Time at={then.since} zone={zone} /> · <Name>{then.by}</Name>
+          {then.note ? (
+            <>
+              {" "}
+              <q>
+                <Name>{then.note}</Name>
+              </q>
+            </>
+          ) : null}
+        </dd>
+        {isSame ? null : (
+          <>
+            <dt>{t("sinceThen")}</dt>
+            <dd>
+              <ChangeList changes={then.changes} />
+            </dd>
+          </>
+        )}
+      </dl>
+    </details>
   );
 }
 
 function Remedies({ schedule, found, onAt }: { schedule: Schedule; found: Explanation; onAt: (at?: string) => void }) {
   const t = useTranslations();
   const act = useAct();
-  const toast = useToast();
+  const copy = useCopy();
   const client = useQueryClient();
   const { gap, isToCome } = useSurroundings(schedule, found);
   const [backfilled, setBackfilled] = useState<{ from: string; to: string } | null>(null);
@@ -133,7 +173,7 @@ function Remedies({ schedule, found, onAt }: { schedule: Schedule; found: Explan
       <button
         type="button"
         className="plain"
-        onClick={() => void navigator.clipboard.writeText(location.href).then(() => toast(t("app.copied")))}
+        onClick={() => void copy(location.href)}
       >
         {t("explain.link")}
       </button>

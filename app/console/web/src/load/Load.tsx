@@ -4,10 +4,11 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { useTranslations } from "use-intl";
-import { fleet } from "../api/client";
+import { fleet, stats } from "../api/client";
 import type { Forecast, Spread } from "../api/types";
 import { Loaded, Problem, Time, useZone } from "../ui/controls";
 import { clockText, instantText } from "../ui/time";
+import { bucketsAbove, capacityOf, type Capacity } from "./capacity";
 import { busiest, firesAt, heatRows } from "./heat";
 import { SpreadForm } from "./SpreadForm";
 import { WhatIf, type Change } from "./WhatIf";
@@ -21,6 +22,8 @@ const HOUR_MS = 3_600_000;
 const MINUTES = Array.from({ length: 12 }, (_, index) => index * 5);
 const BUSIEST = 10;
 const MOST_GROUPS = 50;
+/** Figures of so many days are within the most steps that the server returns. */
+const MEASURED_DAYS = 5;
 /** The most changes that a forecast takes. */
 const MOST_CHANGES = 1000;
 
@@ -85,6 +88,17 @@ export default function Load() {
   );
 }
 
+/** The most runs of a bucket that started in time, in the last days. Where the server has no figures there is none. */
+function useCapacity(): Capacity | null {
+  const query = useQuery({
+    queryKey: ["capacity"],
+    queryFn: () => stats.lateness({ from: new Date(Date.now() - MEASURED_DAYS * DAY_MS).toISOString(), step: BUCKET_SECONDS }),
+    retry: false,
+    staleTime: Infinity,
+  });
+  return useMemo(() => capacityOf(query.data?.items ?? []), [query.data]);
+}
+
 function useForecast(body: object, enabled = true) {
   return useQuery({
     queryKey: ["forecast", body],
@@ -98,6 +112,7 @@ function useForecast(body: object, enabled = true) {
 function Heat({ forecast }: { forecast: Forecast }) {
   const t = useTranslations("load");
   const zone = useZone();
+  const capacity = useCapacity();
   const rows = useMemo(() => heatRows(forecast.buckets), [forecast]);
   const top = busiest(forecast.buckets, BUSIEST);
   return (
@@ -109,6 +124,12 @@ function Heat({ forecast }: { forecast: Forecast }) {
       ) : (
         <p>{t("empty")}</p>
       )}
+      {capacity ? (
+        <p className="soft">
+          {t("capacity", { count: capacity.runs, at: instantText(capacity.at, zone), days: MEASURED_DAYS })}{" "}
+          <strong>{t("above", { count: bucketsAbove(forecast.buckets, capacity) })}</strong>
+        </p>
+      ) : null}
       <div className="heat" aria-hidden="true">
         <div className="heat-row">
           <span />
@@ -124,7 +145,7 @@ function Heat({ forecast }: { forecast: Forecast }) {
             {row.cells.map((cell) => (
               <span
                 key={cell.at}
-                className="heat-cell"
+                className={capacity && cell.fires > capacity.runs ? "heat-cell above" : "heat-cell"}
                 title={t("bucket", { count: cell.fires, at: instantText(cell.at, zone) })}
                 style={{ "--heat": cell.heat } as object}
               >

@@ -5,7 +5,7 @@ import { useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { executions, limits } from "../api/client";
 import type { Limit } from "../api/types";
-import { Dialog, Loaded, Name, Problem, ScopedButton, useAct } from "../ui/controls";
+import { Dialog, DialogFoot, Loaded, Name, Problem, ScopedButton, useAct } from "../ui/controls";
 import { RunTable } from "./RunTable";
 
 const REFRESH_MS = 5000;
@@ -187,14 +187,7 @@ function LimitForm(props: { limit?: Limit; onClose: () => void; onSaved: () => v
           {t("limits.publicText")}
         </label>
         {error ? <Problem error={error} /> : null}
-        <div className="actions">
-          <button type="submit" className="primary">
-            {t("app.save")}
-          </button>
-          <button type="button" onClick={props.onClose}>
-            {t("app.cancel")}
-          </button>
-        </div>
+        <DialogFoot label={t("app.save")} onClose={props.onClose} />
       </form>
     </Dialog>
   );

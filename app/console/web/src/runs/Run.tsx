@@ -2,15 +2,17 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi, Link, useNavigate } from "@tanstack/react-router";
+import { Fragment } from "react";
 import { useTranslations } from "use-intl";
 import { executions } from "../api/client";
 import { ApiError } from "../api/http";
 import type { ExecutionDetail } from "../api/types";
 import { Missing } from "../shell/Shell";
-import { Badge, Loading, Name, Problem, ScopedButton, Time, toneOf, useAct, useNow } from "../ui/controls";
+import { Badge, Loading, Name, Problem, ScopedButton, Time, toneOf, useAct, useCopy, useNow } from "../ui/controls";
 import { durationText } from "../ui/time";
+import { curlOf } from "./curl";
 import { useScheduleNames } from "./useScheduleNames";
-import { barsOf } from "./waterfall";
+import { attemptsOf, barsOf, type Bar } from "./waterfall";
 import "./run.css";
 
 const route = getRouteApi("/runs/$id");
@@ -80,12 +82,11 @@ function Page({ run }: { run: ExecutionDetail }) {
           ) : null}
         </dl>
       </section>
+      <Attempts run={run} />
       <Steps run={run} />
       <section className="card stack">
         <h2>{t("payload")}</h2>
-        <pre tabIndex={0} aria-label={t("payload")}>
-          {JSON.stringify(run.payload, null, 2)}
-        </pre>
+        <Json value={run.payload} label={t("payload")} />
       </section>
     </div>
   );
@@ -96,8 +97,18 @@ function RunActions({ run }: { run: ExecutionDetail }) {
   const act = useAct();
   const client = useQueryClient();
   const navigate = useNavigate();
+  const copy = useCopy();
+  const call = `${location.origin}/api/v1/executions/${run.id}/`;
   return (
     <div className="actions">
+      <button type="button" className="plain" onClick={() => void copy(run.scheduled_job_id ? curlOf("POST", `${call}again/`) : curlOf("GET", call))}>
+        {t("curl")}
+      </button>
+      {run.trace_url ? (
+        <a className="button" href={run.trace_url} target="_blank" rel="noreferrer">
+          {t("trace")}
+        </a>
+      ) : null}
       {run.workflow_id === null ? null : (
         <Link
           className="button"
@@ -134,6 +145,82 @@ function RunActions({ run }: { run: ExecutionDetail }) {
   );
 }
 
+const REDACTED = "***";
+
+/** A value as JSON; what stands for a secret is marked. */
+function Json({ value, label }: { value: unknown; label: string }) {
+  const t = useTranslations("runs");
+  const parts = (JSON.stringify(value, null, 2) ?? "null").split(REDACTED);
+  return (
+    <>
+      <pre tabIndex={0} aria-label={label}>
+        {parts.map((part, index) => (
+          <Fragment key={index}>
+            {index ? <mark>{REDACTED}</mark> : null}
+            {part}
+          </Fragment>
+        ))}
+      </pre>
+      {parts.length > 1 ? <p className="soft small">{t("secrets")}</p> : null}
+    </>
+  );
+}
+
+const LOOKED_AT = 100;
+
+/** The attempts at the same slot, with the time that each waited after the one before. */
+function Attempts({ run }: { run: ExecutionDetail }) {
+  const t = useTranslations("runs");
+  const now = useNow(ENDED.has(run.status) ? null : 1000);
+  const query = useQuery({
+    queryKey: ["attempts", run.scheduled_job_id, run.scheduled_for, run.status],
+    queryFn: () => executions.list({ scheduled_job_id: run.scheduled_job_id, limit: LOOKED_AT }),
+    enabled: run.scheduled_job_id !== null && run.trigger !== "manual",
+    retry: false,
+  });
+  const attempts = attemptsOf(run, query.data?.items ?? []);
+  const bars = barsOf(attempts, now);
+  if (attempts.length === 0) return null;
+  return (
+    <section className="card stack" aria-label={t("attempts")}>
+      <h2>{t("attempts")}</h2>
+      <ol className="waterfall">
+        {attempts.map((attempt, index) => (
+          <li key={attempt.run.id} className="attempt">
+            <span className="step">
+              <Link
+                to="/runs/$id"
+                params={{ id: attempt.run.id }}
+                aria-current={attempt.run.id === run.id ? "page" : undefined}
+                activeProps={{}}
+              >
+                {t("attempt")} {attempt.run.retry_attempt + 1}
+              </Link>{" "}
+              {attempt.waitedMs === null ? null : (
+                <span className="soft small">{t("after", { time: durationText(attempt.waitedMs) })}</span>
+              )}
+            </span>
+            <Badge word={attempt.run.status} kind="status" />
+            <Track bar={bars[index]} status={attempt.run.status} />
+            <span className="small">{durationText(bars[index]?.ms)}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Track({ bar, status }: { bar: Bar | undefined; status: string }) {
+  return (
+    <span className="track" aria-hidden="true">
+      <span
+        className={`tone-${toneOf(status)}`}
+        style={{ left: `${(bar?.left ?? 0) * 100}%`, width: `${(bar?.width ?? 0) * 100}%` }}
+      />
+    </span>
+  );
+}
+
 function Steps({ run }: { run: ExecutionDetail }) {
   const t = useTranslations("runs");
   const now = useNow(ENDED.has(run.status) ? null : 1000);
@@ -152,18 +239,11 @@ function Steps({ run }: { run: ExecutionDetail }) {
                     <Name>{node.node_id}</Name> <span className="soft small">{node.type}</span>
                   </span>
                   <Badge word={node.status} kind="status" />
-                  <span className="track" aria-hidden="true">
-                    <span
-                      className={`tone-${toneOf(node.status)}`}
-                      style={{ left: `${(bar?.left ?? 0) * 100}%`, width: `${(bar?.width ?? 0) * 100}%` }}
-                    />
-                  </span>
+                  <Track bar={bar} status={node.status} />
                   <span className="small">{durationText(bar?.ms)}</span>
                 </summary>
                 {node.error ? <p className="error">{node.error}</p> : null}
-                <pre tabIndex={0} aria-label={t("output")}>
-                  {JSON.stringify(node.output, null, 2)}
-                </pre>
+                <Json value={node.output} label={t("output")} />
               </details>
             </li>
           );

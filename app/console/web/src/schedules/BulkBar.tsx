@@ -6,7 +6,7 @@ import { useTranslations } from "use-intl";
 import { bulk } from "../api/client";
 import type { Query } from "../api/http";
 import type { BulkPlan, BulkRequest, Operation } from "../api/types";
-import { Badge, Dialog, Loaded, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
 import type { Scope } from "../ui/scopes";
 import { bodyFilterOf } from "./search";
 import { instantOf } from "./until";
@@ -92,7 +92,7 @@ export function BulkDialog({ request, title, onClose }: { request: BulkRequest; 
         <Progress operation={operation} onClose={onClose} />
       ) : (
         <>
-          {request.action === "pause" ? (
+          {request.action === "pause" && !request.arguments ? (
             <UntilField value={until} onChange={setUntil} />
           ) : null}
           <label className="field">
@@ -136,14 +136,7 @@ function PlanView({ plan, onStart, onClose }: { plan: BulkPlan; onStart: () => v
           <input inputMode="numeric" value={typed} onChange={(event) => setTyped(event.target.value)} />
         </label>
       ) : null}
-      <div className="actions">
-        <button type="button" className="primary" disabled={!confirmed || change === 0} onClick={onStart}>
-          {t("bulk.start")}
-        </button>
-        <button type="button" onClick={onClose}>
-          {t("app.cancel")}
-        </button>
-      </div>
+      <DialogFoot label={t("bulk.start")} disabled={!confirmed || change === 0} onDo={onStart} onClose={onClose} />
     </>
   );
 }

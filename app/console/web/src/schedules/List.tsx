@@ -15,6 +15,7 @@ import { useOverview } from "../shell/Shell";
 import { SmallStrip } from "../strip/Strip";
 import { Badge, Loading, Name, Problem, Time, useAct } from "../ui/controls";
 import { BulkBar, OperationsDialog, type Selection } from "./BulkBar";
+import { SavedViews } from "./SavedViews";
 import { parseSearch, queryOf, searchText, toggled, type Parsed } from "./search";
 import "./list.css";
 
@@ -64,6 +65,7 @@ export default function List() {
         {operations ? <OperationsDialog onClose={() => setOperations(false)} /> : null}
       </div>
       <SearchField value={q} onChange={setSearch} />
+      <SavedViews q={q} sort={sort} />
       <div className="row">
         <Facets parsed={parsed} onChange={(next) => setSearch(searchText(next))} />
         <span className="grow" />

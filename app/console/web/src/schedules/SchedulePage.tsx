@@ -17,7 +17,7 @@ import { Missing } from "../shell/Shell";
 import type { Measure } from "../strip/marks";
 import { LargeStrip } from "../strip/Strip";
 import { useSlots } from "../strip/useSlots";
-import { Badge, Dialog, Loaded, Loading, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
+import { Badge, Dialog, DialogFoot, Loaded, Loading, Name, Problem, ScopedButton, Time, useAct } from "../ui/controls";
 import { Editor } from "./Editor";
 import { Backfill } from "./Backfill";
 import { Skips } from "./Skips";
@@ -309,14 +309,7 @@ function PauseDialog(props: {
           <input autoFocus value={note} maxLength={500} onChange={(event) => setNote(event.target.value)} />
         </label>
         <UntilField value={until} onChange={setUntil} />
-        <div className="actions">
-          <button type="submit" className="primary">
-            {t("schedule.pause")}
-          </button>
-          <button type="button" onClick={props.onClose}>
-            {t("app.cancel")}
-          </button>
-        </div>
+        <DialogFoot label={t("schedule.pause")} onClose={props.onClose} />
       </form>
     </Dialog>
   );
@@ -327,21 +320,16 @@ function RemoveDialog(props: { schedule: Schedule; onClose: () => void; onRemove
   return (
     <Dialog title={t("schedule.remove")} onClose={props.onClose}>
       <p>{t("schedule.removeText", { name: props.schedule.name })}</p>
-      <div className="actions">
-        <button
-          type="button"
-          className="danger"
-          onClick={() => {
-            props.onRemove();
-            props.onClose();
-          }}
-        >
-          {t("schedule.remove")}
-        </button>
-        <button type="button" autoFocus onClick={props.onClose}>
-          {t("app.cancel")}
-        </button>
-      </div>
+      <DialogFoot
+        label={t("schedule.remove")}
+        tone="danger"
+        isFinal
+        onClose={props.onClose}
+        onDo={() => {
+          props.onRemove();
+          props.onClose();
+        }}
+      />
     </Dialog>
   );
 }

@@ -4,7 +4,8 @@ import { Dialog } from "../ui/controls";
 const KEYS = [
   ["/", "search"],
   ["Ctrl K", "palette"],
-  ["g o · g s · g r · g w · g l", "go"],
+  ["g o · g s · g u · g l · g w", "go"],
+  ["g r · g b · g m · g c · g a", "goOn"],
   ["j · k", "rows"],
   ["Enter", "open"],
   ["x", "select"],

@@ -2,6 +2,7 @@
 
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
+import type { PAGES } from "./pages";
 import { nextOf, THEMES, usePreferences, ZONES } from "../preferences";
 
 export function isTyping(target: EventTarget | null): boolean {
@@ -9,12 +10,17 @@ export function isTyping(target: EventTarget | null): boolean {
   return element?.closest("input, textarea, select, [contenteditable], dialog") !== null && element !== null;
 }
 
-const PLACES: Record<string, "/overview" | "/schedules" | "/runs" | "/workflows" | "/load"> = {
+const PLACES: Record<string, (typeof PAGES)[number][0]> = {
   o: "/overview",
   s: "/schedules",
-  r: "/runs",
-  w: "/workflows",
+  u: "/upcoming",
   l: "/load",
+  w: "/workflows",
+  r: "/runs",
+  b: "/breakers",
+  m: "/limits",
+  c: "/calendars",
+  a: "/agents",
 };
 const SEQUENCE_MS = 1200;
 

@@ -16,6 +16,7 @@ import { useTranslations } from "use-intl";
 import { ApiError, NotSupportedError } from "../api/http";
 import { OWN_ZONE, usePreferences } from "../preferences";
 import { useSession } from "../sessionContext";
+import { copyText } from "./clipboard";
 import { allows, type Scope } from "./scopes";
 import { distanceText, instantText, zoneFor } from "./time";
 
@@ -212,6 +213,34 @@ export function Dialog({ title, onClose, children }: { title: string; onClose: (
   );
 }
 
+/** The foot of a dialog: the button that does it, and the one that leaves it. Without `onDo` the form is submitted. */
+export function DialogFoot(props: {
+  label: string;
+  onClose: () => void;
+  onDo?: () => void;
+  tone?: "primary" | "danger";
+  disabled?: boolean;
+  /** What cannot be undone has the focus on the way out. */
+  isFinal?: boolean;
+}) {
+  const t = useTranslations("app");
+  return (
+    <div className="actions">
+      <button
+        type={props.onDo ? "button" : "submit"}
+        className={props.tone ?? "primary"}
+        disabled={props.disabled}
+        onClick={props.onDo}
+      >
+        {props.label}
+      </button>
+      <button type="button" autoFocus={props.isFinal} onClick={props.onClose}>
+        {t("cancel")}
+      </button>
+    </div>
+  );
+}
+
 interface Toast {
   id: number;
   text: string;
@@ -263,6 +292,16 @@ export function useAct() {
         return undefined;
       }
     },
+    [toast, t],
+  );
+}
+
+/** Copies a text and says so; a text that cannot be copied is shown. */
+export function useCopy() {
+  const toast = useToast();
+  const t = useTranslations("app");
+  return useCallback(
+    async (text: string) => toast((await copyText(text)) ? t("copied") : text),
     [toast, t],
   );
 }

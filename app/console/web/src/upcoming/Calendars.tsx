@@ -5,7 +5,7 @@ import { useState, type FormEvent } from "react";
 import { useTranslations } from "use-intl";
 import { calendars } from "../api/client";
 import type { Calendar } from "../api/types";
-import { Dialog, Loaded, Name, Problem, ScopedButton, useAct } from "../ui/controls";
+import { Dialog, DialogFoot, Loaded, Name, Problem, ScopedButton, useAct } from "../ui/controls";
 
 const NEW = { name: "", timezone: "UTC", dates: [], holidays: null, public: false };
 type Draft = Pick<Calendar, "name" | "timezone" | "dates" | "holidays" | "public">;
@@ -136,14 +136,7 @@ function CalendarForm(props: { draft: Draft; stored?: string; onClose: () => voi
           {t("calendars.publicText")}
         </label>
         {error ? <Problem error={error} /> : null}
-        <div className="actions">
-          <button type="submit" className="primary">
-            {t("app.save")}
-          </button>
-          <button type="button" onClick={props.onClose}>
-            {t("app.cancel")}
-          </button>
-        </div>
+        <DialogFoot label={t("app.save")} onClose={props.onClose} />
       </form>
     </Dialog>
   );

@@ -15,7 +15,7 @@ const HOUR_MS = 3_600_000;
 
 export default function Upcoming() {
   const t = useTranslations("upcoming");
-  const { hours = "24", view, at } = route.useSearch();
+  const { hours = "24", view, at, to } = route.useSearch();
   const navigate = useNavigate();
   const isWeek = view === "week";
   return (
@@ -46,7 +46,10 @@ export default function Upcoming() {
         </div>
       </div>
       {isWeek ? (
-        <Week at={at} onAt={(next) => void navigate({ to: "/upcoming", search: { view, at: next } })} />
+        <Week
+          span={at && to ? { from: at, to } : undefined}
+          onSpan={(span) => void navigate({ to: "/upcoming", search: { view, at: span?.from, to: span?.to } })}
+        />
       ) : (
         <Agenda hours={hours} />
       )}

@@ -1,24 +1,38 @@
-/** The next seven days as a grid of hours; an hour shows what fires in it, and skips it. */
+/** The next seven days as a grid of hours; an hour or a span shows what fires in it, skips it, or pauses until its end. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useMemo, useRef, useState, type MouseEvent, type PointerEvent } from "react";
 import { useTranslations } from "use-intl";
 import { fleet, schedules } from "../api/client";
-import type { Upcoming } from "../api/types";
+import type { ClosedSpan, Upcoming } from "../api/types";
 import { usePreferences } from "../preferences";
+import { BulkDialog } from "../schedules/BulkBar";
+import { useOverview } from "../shell/Shell";
 import { Loaded, Name, ScopedButton, useAct, useZone } from "../ui/controls";
 import { clockText, instantText } from "../ui/time";
-import { BUCKET_SECONDS, DAYS, shadeOf, weekOf, type HourCell, type WeekDay } from "./weekGrid";
+import {
+  BUCKET_SECONDS,
+  closedIn,
+  DAYS,
+  isWithin,
+  shadeOf,
+  spanOf,
+  weekOf,
+  type HourCell,
+  type TimeSpan,
+  type WeekDay,
+} from "./weekGrid";
 import "./week.css";
 
 const DAY_MS = 86_400_000;
 const HOURS = Array.from({ length: 24 }, (_, hour) => hour);
 const two = (hour: number) => String(hour).padStart(2, "0");
 
-export function Week({ at, onAt }: { at?: string; onAt: (at?: string) => void }) {
+export function Week({ span, onSpan }: { span?: TimeSpan; onSpan: (span?: TimeSpan) => void }) {
   const t = useTranslations("upcoming");
   const zone = useZone();
+  const isOff = useOverview().data?.schedules_enabled === false;
   const [start] = useState(() => Math.floor(Date.now() / (BUCKET_SECONDS * 1000)) * BUCKET_SECONDS * 1000);
   const query = useQuery({
     queryKey: ["week", start],
@@ -32,29 +46,60 @@ export function Week({ at, onAt }: { at?: string; onAt: (at?: string) => void })
     retry: false,
   });
   const days = useMemo(() => (query.data ? weekOf(query.data, zone) : []), [query.data, zone]);
-  const picked = days.flatMap((day) => [...day.hours.values()]).find((cell) => cell.from === at);
   return (
     <Loaded query={query}>
-      {() => (
+      {({ closed = [] }) => (
         <>
+          {isOff ? <p className="note warn">{t("off")}</p> : null}
           <div className="card scroll" role="region" aria-label={t("week")} tabIndex={0}>
-            <Grid days={days} picked={picked} onPick={(cell) => onAt(cell.from === at ? undefined : cell.from)} />
+            <Grid days={days} closed={closed} isOff={isOff} picked={span} onPick={onSpan} />
           </div>
-          {picked ? <Hour cell={picked} /> : <p className="soft">{t("pick")}</p>}
+          <Closed spans={closed} />
+          {span ? (
+            <Picked key={span.from + span.to} span={span} />
+          ) : (
+            <p className="soft">
+              {t("pick")} {t("drag")}
+            </p>
+          )}
         </>
       )}
     </Loaded>
   );
 }
 
-function Grid(props: { days: WeekDay[]; picked?: HourCell; onPick: (cell: HourCell) => void }) {
+function Grid(props: {
+  days: WeekDay[];
+  closed: ClosedSpan[];
+  isOff: boolean;
+  picked?: TimeSpan;
+  onPick: (span?: TimeSpan) => void;
+}) {
   const t = useTranslations("upcoming");
   const zone = useZone();
   const { locale } = usePreferences();
+  const { picked, onPick } = props;
+  const [dragged, setDragged] = useState<TimeSpan>();
+  const began = useRef<HourCell>(undefined);
   const weekday = new Intl.DateTimeFormat(locale, { weekday: "short", timeZone: "UTC" });
   const most = Math.max(1, ...props.days.flatMap((day) => [...day.hours.values()].map((cell) => cell.fires)));
+  function choose(cell: HourCell, event: MouseEvent) {
+    const isAgain = picked?.from === cell.from && picked.to === cell.to;
+    onPick(event.shiftKey && picked ? spanOf(picked, cell) : isAgain ? undefined : { from: cell.from, to: cell.to });
+  }
+  function begin(cell: HourCell, event: PointerEvent) {
+    began.current = event.pointerType === "mouse" && event.button === 0 ? cell : undefined;
+  }
+  function extend(cell: HourCell, event: PointerEvent) {
+    if (began.current && event.buttons === 1) setDragged(spanOf(began.current, cell));
+  }
+  function end() {
+    began.current = undefined;
+    if (dragged) onPick(dragged);
+    setDragged(undefined);
+  }
   return (
-    <table className="week">
+    <table className={props.isOff ? "week off" : "week"} onPointerUp={end}>
       <caption className="soft small">{zone}</caption>
       <thead>
         <tr>
@@ -72,15 +117,24 @@ function Grid(props: { days: WeekDay[]; picked?: HourCell; onPick: (cell: HourCe
             <th scope="row">{two(hour)}:00</th>
             {props.days.map(({ day, hours }) => {
               const cell = hours.get(hour);
+              if (!cell) return <td key={day} className="outside" />;
+              const isPicked = isWithin(cell, dragged ?? picked);
+              const closed = closedIn(cell, props.closed);
               return (
-                <td key={day} className={cell ? "" : "outside"}>
-                  {cell && cell.fires > 0 ? (
+                <td
+                  key={day}
+                  className={[closed.length ? "closed" : "", isPicked ? "picked" : ""].join(" ").trim() || undefined}
+                  title={closed.join(", ") || undefined}
+                  onPointerDown={(event) => begin(cell, event)}
+                  onPointerEnter={(event) => extend(cell, event)}
+                >
+                  {cell.fires > 0 ? (
                     <button
                       type="button"
                       className="hour"
-                      aria-pressed={cell === props.picked}
+                      aria-pressed={isPicked}
                       style={{ "--heat": shadeOf(cell, most) } as object}
-                      onClick={() => props.onPick(cell)}
+                      onClick={(event) => choose(cell, event)}
                     >
                       <span className="visually-hidden">
                         {day} {two(hour)}:00
@@ -99,38 +153,112 @@ function Grid(props: { days: WeekDay[]; picked?: HourCell; onPick: (cell: HourCe
   );
 }
 
-const SHOWN = 200;
-/** Both ends of the span belong to what is listed; the next hour does not. */
-const justBefore = (at: string) => new Date(Date.parse(at) - 1).toISOString();
-
-function Hour({ cell }: { cell: HourCell }) {
+/** What the hatched hours are: the entries of calendars that leave slots out. */
+function Closed({ spans }: { spans: ClosedSpan[] }) {
   const t = useTranslations("upcoming");
   const zone = useZone();
-  const query = useQuery({
-    queryKey: ["upcoming", cell.from, cell.to],
-    queryFn: () => fleet.upcoming({ from: cell.from, to: justBefore(cell.to), limit: SHOWN }),
-    retry: false,
-  });
+  if (spans.length === 0) return null;
   return (
-    <section className="card stack" aria-label={t("inHour")}>
-      <h2>
-        {instantText(cell.from, zone, false)} – {clockText(cell.to, zone)} <span className="soft">{zone}</span>
-      </h2>
-      <Loaded query={query}>{({ items }) => (items.length ? <Fires items={items} /> : <p className="soft">{t("empty")}</p>)}</Loaded>
+    <section className="row small" aria-label={t("closedDays")}>
+      <strong>{t("closedDays")}</strong>
+      {spans.map((span) => (
+        <span key={span.calendar + span.from} className="chip">
+          <Name>{`${span.calendar}: ${span.entry}`}</Name>
+          <span className="soft">
+            {instantText(span.from, zone, false)} – {instantText(span.to, zone, false)}
+          </span>
+        </span>
+      ))}
     </section>
   );
 }
 
-/** Fires with their times, schedules, and the button that leaves the slot out. */
-function Fires({ items }: { items: Upcoming[] }) {
-  const t = useTranslations();
+const SHOWN = 200;
+/** Both ends of the span belong to what is listed; the next hour does not. */
+const justBefore = (at: string) => new Date(Date.parse(at) - 1).toISOString();
+
+function Picked({ span }: { span: TimeSpan }) {
+  const t = useTranslations("upcoming");
   const zone = useZone();
+  const query = useQuery({
+    queryKey: ["upcoming", span.from, span.to],
+    queryFn: () => fleet.upcoming({ from: span.from, to: justBefore(span.to), limit: SHOWN }),
+    retry: false,
+  });
+  const [from, to] = [instantText(span.from, zone, false), instantText(span.to, zone, false)];
+  return (
+    <section className="card stack" aria-label={t("inHour")}>
+      <h2>
+        {from} – {from.slice(0, 10) === to.slice(0, 10) ? clockText(span.to, zone) : to} <span className="soft">{zone}</span>
+      </h2>
+      <Loaded query={query}>
+        {({ items }) =>
+          items.length ? (
+            <>
+              <SpanActions items={items} until={span.to} />
+              <Fires items={items} />
+              {items.length === SHOWN ? <p className="soft">{t("cut", { count: SHOWN })}</p> : null}
+            </>
+          ) : (
+            <p className="soft">{t("empty")}</p>
+          )
+        }
+      </Loaded>
+    </section>
+  );
+}
+
+/** What can be done with all fires of a span: leave them out, or pause their schedules until its end. */
+function SpanActions({ items, until }: { items: Upcoming[]; until: string }) {
+  const t = useTranslations("upcoming");
+  const zone = useZone();
+  const skip = useSkip();
+  const [pausing, setPausing] = useState(false);
+  const ids = [...new Set(items.map((item) => item.schedule_id))];
+  const title = t("pauseThem", { count: ids.length, at: instantText(until, zone) });
+  return (
+    <div className="actions">
+      {items.length > 1 ? (
+        <ScopedButton needs="operate" onClick={() => void skip(items)}>
+          {t("skipAll", { count: items.length })}
+        </ScopedButton>
+      ) : null}
+      <ScopedButton needs="operate" onClick={() => setPausing(true)}>
+        {title}
+      </ScopedButton>
+      {pausing ? (
+        <BulkDialog
+          request={{ action: "pause", ids, arguments: { until } }}
+          title={title}
+          onClose={() => setPausing(false)}
+        />
+      ) : null}
+    </div>
+  );
+}
+
+/** Leaves slots out, those of a schedule at once. */
+function useSkip() {
+  const t = useTranslations("skip");
   const act = useAct();
   const client = useQueryClient();
-  async function skip(item: Upcoming) {
-    await act(() => schedules.skip(item.schedule_id, { slots: [item.slot] }), t("skip.done", { count: 1 }));
+  return async (items: Upcoming[]) => {
+    const bySchedule = Map.groupBy(items, (item) => item.schedule_id);
+    await act(
+      async () => {
+        for (const [id, own] of bySchedule) await schedules.skip(id, { slots: own.map(({ slot }) => slot) });
+      },
+      t("done", { count: items.length }),
+    );
     await client.invalidateQueries();
-  }
+  };
+}
+
+/** Fires with their times, schedules, and the button that leaves the slot out. */
+function Fires({ items }: { items: Upcoming[] }) {
+  const t = useTranslations("skip");
+  const zone = useZone();
+  const skip = useSkip();
   return (
     <table className="plain">
       <tbody>
@@ -148,8 +276,8 @@ function Fires({ items }: { items: Upcoming[] }) {
               <Name>{item.workflow_name}</Name>
             </td>
             <td className="actions">
-              <ScopedButton needs="operate" onClick={() => void skip(item)}>
-                {t("skip.this")}
+              <ScopedButton needs="operate" onClick={() => void skip([item])}>
+                {t("this")}
               </ScopedButton>
             </td>
           </tr>

@@ -1,6 +1,6 @@
 /** The load of a week as a grid: a column for each day, a row for each hour of a clock in the chosen zone. */
 
-import type { Forecast, Instant } from "../api/types";
+import type { ClosedSpan, Forecast, Instant } from "../api/types";
 import { clockText, instantText } from "../ui/time";
 
 export interface HourCell {
@@ -37,6 +37,29 @@ export function weekOf(forecast: Forecast, zone: string): WeekDay[] {
     column.hours.set(hour, cell);
   });
   return [...days.values()].slice(0, DAYS);
+}
+
+export interface TimeSpan {
+  from: Instant;
+  to: Instant;
+}
+
+/** Returns the span from one cell to another, whichever is the earlier one. */
+export function spanOf(one: TimeSpan, other: TimeSpan): TimeSpan {
+  return { from: one.from < other.from ? one.from : other.from, to: one.to > other.to ? one.to : other.to };
+}
+
+const isBefore = (one: Instant, other: Instant) => Date.parse(one) < Date.parse(other);
+
+/** Returns whether a cell lies within a span. */
+export function isWithin(cell: TimeSpan, span: TimeSpan | undefined): boolean {
+  return span !== undefined && !isBefore(cell.from, span.from) && !isBefore(span.to, cell.to);
+}
+
+/** Returns what calendars leave out during a cell, by calendar and entry, each once. */
+export function closedIn(cell: TimeSpan, closed: readonly ClosedSpan[]): string[] {
+  const found = closed.filter((span) => isBefore(span.from, cell.to) && isBefore(cell.from, span.to));
+  return [...new Set(found.map(({ calendar, entry }) => `${calendar}: ${entry}`))];
 }
 
 /** Returns how dark a cell is, from 0 to 1, on a cube root's scale. */

@@ -1,0 +1,74 @@
+"""A failover that loses commits: what had been acknowledged is done again, under the same keys, and is said.
+
+Covers app.persistence.row_cache, app.engine.ticks.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from app.persistence.migrations import migrate
+from tests.support.api_server import serving
+from tests.support.carillon import Carillon, Json, http_node, moment, settings_on, until, working
+from tests.support.http_sink import Sink
+from tests.support.postgres_pair import PostgresPair
+
+LOST = "carillon_commits_lost_total"
+
+
+@pytest.fixture
+def pair() -> Iterator[PostgresPair]:
+    """A primary without a replica yet."""
+    with PostgresPair() as started:
+        yield started
+
+
+def lost_commits() -> float:
+    """How many the metric has counted."""
+    return REGISTRY.get_sample_value(LOST) or 0.0
+
+
+async def fired(carillon: Carillon, schedule: Json, count: int) -> list[Json]:
+    """Wait until so many slots have ended, and return their entries of the ledger."""
+
+    async def enough() -> list[Json] | None:
+        runs = [run for run in await carillon.runs(schedule) if run["status"] == "success"]
+        return runs if len(runs) >= count else None
+
+    return await until(enough)
+
+
+async def test_what_was_acknowledged_and_lost_is_done_again(
+    pair: PostgresPair, redis_url: str, tmp_path: Path, sink: Sink
+) -> None:
+    """No slot is left out, calls that are repeated carry the key of the first ones, and log and metric say so."""
+    await migrate(pair.primary.url)
+    pair.add_replica()
+    before = lost_commits()
+    settings = settings_on(pair.url, redis_url, tmp_path)
+    with capture_logs() as events:
+        async with serving(settings) as carillon, working(settings):
+            workflow = await carillon.workflow(http_node(sink.url))
+            schedule = await carillon.schedule(workflow, interval_seconds=1, catch_up="run_all")
+            await fired(carillon, schedule, 1)
+            await pair.cut_replica_off()
+            # Acknowledged by the primary, and unknown to the replica.
+            known = len(sink.calls)
+            await sink.wait_for_calls(known + 2)
+            await fired(carillon, schedule, known + 2)
+            await pair.fail_over()
+            done = await fired(carillon, schedule, known + 4)
+            slots = [moment(run["scheduled_for"]) for run in done]
+            assert [slots[0] + timedelta(seconds=number) for number in range(len(slots))] == slots
+            keys = Counter(call.headers["idempotency-key"] for call in sink.calls)
+            assert len(keys) <= len(slots) + 1, "a slot has two keys"
+            assert sum(times > 1 for times in keys.values()) >= 2
+    said = {event["event"]: event for event in events}
+    assert {"server_history_changed", "commits_lost"} <= said.keys()
+    assert [schedule["id"]] == said["commits_lost"]["schedules"]
+    assert lost_commits() > before

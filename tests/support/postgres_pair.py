@@ -1,0 +1,135 @@
+"""A Postgres with a streaming replica that can be promoted, both from the wheel."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import asyncpg
+
+from app.embedded import EmbeddedPostgres
+from app.embedded.accounts import private_folder
+from app.embedded.postgres import HERE, ROLE, SETTINGS
+from tests.support.carillon import until
+
+# Nothing waits for the disk: processes are killed here, not machines.
+QUICK = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
+
+
+class Server(EmbeddedPostgres):
+    """A Postgres that waits for its replicas as their settings say."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the data folder."""
+        super().__init__(folder, durable=False)
+        self._settings = SETTINGS | QUICK
+
+    async def sql(self, statement: str, *values: Any, database: str = "carillon") -> Any:
+        """Run one statement, and return the first value of its answer."""
+        connection = await asyncpg.connect(host=str(self.socket_folder), user=ROLE, database=database, timeout=60)
+        try:
+            return await connection.fetchval(statement, *values)
+        finally:
+            await connection.close()
+
+    async def kill(self) -> None:
+        """End all its processes without a word, as a machine that loses power does."""
+        for process in (self.process.pid, *_children(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        await asyncio.to_thread(self.process.wait)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Replica(Server):
+    """A Postgres that begins as a copy of another one, and receives its changes until it is promoted."""
+
+    def __init__(self, folder: Path, primary: Server) -> None:
+        """Copy this primary at the start."""
+        super().__init__(folder)
+        self._primary = primary
+
+    def _create_cluster(self) -> None:
+        self.data_dir.mkdir(parents=True)
+        private_folder(self.data_dir, self.account)
+        source = ("--host", str(self._primary.socket_folder), "--username", ROLE)
+        copy = ("--pgdata", HERE, "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
+        self._run_setup(self._run_in(self.data_dir, "pg_basebackup", *source, *copy))
+
+
+class PostgresPair:
+    """A primary and its replica, under one URL with both hosts."""
+
+    def __init__(self) -> None:
+        """Start nothing yet. The folder is short, as the path of a socket may have a hundred characters."""
+        self.folder = Path(tempfile.mkdtemp(prefix="pp-"))
+        # The servers of this account must be able to enter it.
+        self.folder.chmod(0o755)
+        self._servers: list[Server] = [Server(self.folder / "pg0")]
+        self.primary = self._servers[0]
+        self.replica: Server | None = None
+        # Links to the folders of sockets: one of them leads to another server after each failover.
+        self._addresses = [self.folder / "a0", self.folder / "a1"]
+
+    def __enter__(self) -> Self:
+        self.primary.start()
+        self._addresses[0].symlink_to(self.primary.socket_folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def url(self) -> str:
+        """The address that a deployment is given: two hosts, of which the one that takes writes is used."""
+        hosts = ",".join(quote(str(address)) for address in self._addresses)
+        return f"postgresql://{ROLE}@/carillon?host={hosts}&target_session_attrs=read-write"
+
+    def add_replica(self) -> None:
+        """Copy the primary, and let the copy follow it, at the address that does not lead to the primary."""
+        self.replica = Replica(self.folder / f"pg{len(self._servers)}", self.primary)
+        self._servers.append(self.replica)
+        self.replica.start()
+        self._addresses[1].unlink(missing_ok=True)
+        self._addresses[1].symlink_to(self.replica.socket_folder)
+
+    async def wait_for_replica(self) -> None:
+        """Let every commit wait until the replica has it."""
+        await self.primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        await self.primary.sql("SELECT pg_reload_conf()")
+
+        async def is_synchronous() -> bool:
+            return bool(await self.primary.sql("SELECT max(sync_state) FROM pg_stat_replication") == "sync")
+
+        await until(is_synchronous)
+
+    async def cut_replica_off(self) -> None:
+        """Let the replica receive nothing more: what is committed from now on is lost with the primary."""
+        assert self.replica is not None
+        await self.replica.sql("ALTER SYSTEM SET primary_conninfo = ''")
+        await self.replica.sql("SELECT pg_reload_conf()")
+
+        async def is_alone() -> bool:
+            return bool(await self.primary.sql("SELECT count(*) FROM pg_stat_replication") == 0)
+
+        await until(is_alone)
+
+    async def fail_over(self) -> None:
+        """Kill the primary and promote the replica."""
+        assert self.replica is not None
+        await self.primary.kill()
+        await self.replica.sql("SELECT pg_promote()")
+        self.primary, self.replica = self.replica, None
+        self._addresses.reverse()
+        await self.primary.sql("ALTER SYSTEM RESET ALL")
+        await self.primary.sql("SELECT pg_reload_conf()")
